@@ -1,10 +1,22 @@
-"""How long ranks wait for one that shows no sign of life: the command line's word, the environment's, the default."""
+"""The time for which ranks wait for one that shows no sign of life: the caller, the environment or the default says it."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+
+from spmd.errors import SpmdError
+
+DEFAULT_SECONDS = 300.0
+
+#: Seconds, where neither --timeout nor a caller of ``spmd.compile`` says how many.
+VARIABLE = "SPMD_TIMEOUT"
+
+
+class TimeLimitError(SpmdError):
+    """A time limit that is no number of seconds above zero."""
 
 
 def timeout_of(arguments: Sequence[str]) -> float | None:
@@ -15,3 +27,18 @@ def timeout_of(arguments: Sequence[str]) -> float | None:
         found: float | None = parser.parse_known_args(arguments)[0].timeout
         return found
     return None
+
+
+def timeout_seconds(asked: float | None, environment: Mapping[str, str] = os.environ) -> float:
+    """Return ``asked``, else what the environment says, else the default. TimeLimitError where that is not above zero."""
+    text = environment.get(VARIABLE, "")
+    if asked is None and not text:
+        return DEFAULT_SECONDS
+    try:
+        found = float(text) if asked is None else float(asked)
+    except (TypeError, ValueError):
+        found = 0.0
+    if not found > 0:
+        name, value = (VARIABLE, text) if asked is None else ("timeout", asked)
+        raise TimeLimitError(f"{name} is {value!r}, expected a number of seconds above zero")
+    return found

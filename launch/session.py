@@ -22,6 +22,7 @@ from launch.mpi import open_world
 from launch.object_folder import keep_objects
 from launch.options import CompileOptions
 from launch.rank_environment import settings_of_environment, world_of_environment
+from launch.rank_timeout import timeout_seconds
 from launch.shared_compile import compile_on_first
 from launch.source import ModuleSource
 from runtime.executable import Executable
@@ -32,8 +33,6 @@ from spmd.text.stage import device_count
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
 
-TIMEOUT_SECONDS = 300.0
-
 
 def compile_program(
     module: HloModule,
@@ -41,18 +40,23 @@ def compile_program(
     *,
     backend: str = "cpu",
     options: CompileOptions | None = None,
+    timeout: float | None = None,
 ) -> Executable:
     """Carry a logical (or per-device) module through all stages to an executable. ``module`` stays as it is.
 
     One that was compiled before with the same options is taken from the user's cache folder, unless SPMD_PROGRAM_CACHE
     is "off" or ``options`` ask for checks.
 
+    timeout: seconds after which a device, or a rank, that shows no sign of life is given up; without it the environment
+    variable SPMD_TIMEOUT says how many, else 300. What is said last holds for all programs of a job.
+
     Under MPI every rank calls it with the same module and options, for as many devices as there are ranks; rank 0
     compiles, and every rank gets a RankExecutable. Raises there, on every rank alike, AgreedError: with the ranks'
     errors (WorldSizeError says both numbers), or with the ranks whose modules or options differ.
     """
     keep_objects()
-    world = _world()
+    seconds = timeout_seconds(timeout)
+    world = _world_within(seconds, said=timeout is not None)
     node = None if world is None else world.nodes.devices_of_each
     options = options or CompileOptions(machine=machine_for(None, node, backend))
     source = ModuleSource(lambda: module)
@@ -60,6 +64,7 @@ def compile_program(
         engine = engine_for(backend)
         executable = compile_source(source, devices, options).executable
         executable.engine = engine
+        executable.timeout_seconds = seconds
         return executable
 
     def setup() -> tuple[int, dict[str, str]]:
@@ -76,10 +81,10 @@ def compile_program(
     return compile_on_first(world, lambda: compile_source(source, wanted, options), engine=engine)
 
 
-def load_executable(path: str | Path) -> Executable:
+def load_executable(path: str | Path, *, timeout: float | None = None) -> Executable:
     """The executable that ``Executable.save`` or ``spmd compile`` wrote to ``path``; SavedExecutableError for no such.
 
-    Under MPI rank 0 reads it, and every rank gets its RankExecutable of it.
+    Under MPI rank 0 reads it, and every rank gets its RankExecutable of it. timeout: as for ``spmd.compile``.
     """
 
     keep_objects()
@@ -90,9 +95,12 @@ def load_executable(path: str | Path) -> Executable:
         except OSError as error:
             raise SavedExecutableError(f"{path}: {error.strerror or error}") from error
 
-    world = _world()
+    seconds = timeout_seconds(timeout)
+    world = _world_within(seconds, said=timeout is not None)
     if world is None:
-        return read()
+        executable = read()
+        executable.timeout_seconds = seconds
+        return executable
 
     agree(world, lambda: ("alike", _alike()))
 
@@ -109,15 +117,24 @@ def _alike() -> dict[str, str]:
     return {**versions(), **settings_of_environment()}
 
 
-@functools.cache
-def _world() -> MpiCommunicator | None:
-    """All ranks of this process's job, opened at the first compilation; None where no launcher started it."""
+_worlds: list[MpiCommunicator] = []
+"""All ranks of this process's job, once it has been opened: a process is a rank of one job."""
+
+
+def _world_within(seconds: float, *, said: bool) -> MpiCommunicator | None:
+    """Return all ranks of this process's job, opened at the first compilation; None where no launcher started it.
+
+    ``said``: ``seconds`` holds from now on, also where the job has been opened with another time.
+    """
     found = world_of_environment()
     if found is None:
         return None
-    world = open_world(found[1], TIMEOUT_SECONDS)
-    sys.excepthook = functools.partial(_end_job, world)
-    return world
+    if not _worlds:
+        _worlds.append(open_world(found[1], seconds))
+        sys.excepthook = functools.partial(_end_job, _worlds[0])
+    if said:
+        _worlds[0].timeout_seconds = seconds
+    return _worlds[0]
 
 
 def _end_job(
