@@ -1,4 +1,4 @@
-"""The time for which ranks wait for one that shows no sign of life: the caller, the environment or the default says it."""
+"""The time for which ranks wait for a rank that shows no sign of life, as the caller or the environment sets it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def timeout_of(arguments: Sequence[str]) -> float | None:
 
 
 def timeout_seconds(asked: float | None, environment: Mapping[str, str] = os.environ) -> float:
-    """Return ``asked``, else what the environment says, else the default. TimeLimitError where that is not above zero."""
+    """Return ``asked``, else the environment's, else the default. TimeLimitError where that is no time above zero."""
     text = environment.get(VARIABLE, "")
     if asked is None and not text:
         return DEFAULT_SECONDS

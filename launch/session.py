@@ -21,6 +21,7 @@ from launch.machine_option import machine_for
 from launch.mpi import open_world
 from launch.object_folder import keep_objects
 from launch.options import CompileOptions
+from launch.public_function import public_function
 from launch.rank_environment import settings_of_environment, world_of_environment
 from launch.rank_timeout import timeout_seconds
 from launch.shared_compile import compile_on_first
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
 
 
+@public_function("spmd.compile")
 def compile_program(
     module: HloModule,
     devices: int | None = None,
@@ -54,6 +56,7 @@ def compile_program(
     compiles, and every rank gets a RankExecutable. Raises there, on every rank alike, AgreedError: with the ranks'
     errors (WorldSizeError says both numbers), or with the ranks whose modules or options differ.
     """
+    _require_module(module)
     keep_objects()
     seconds = timeout_seconds(timeout)
     world = _world_within(seconds, said=timeout is not None)
@@ -81,6 +84,7 @@ def compile_program(
     return compile_on_first(world, lambda: compile_source(source, wanted, options), engine=engine)
 
 
+@public_function("spmd.load_executable")
 def load_executable(path: str | Path, *, timeout: float | None = None) -> Executable:
     """The executable that ``Executable.save`` or ``spmd compile`` wrote to ``path``; SavedExecutableError for no such.
 
@@ -110,6 +114,22 @@ def load_executable(path: str | Path, *, timeout: float | None = None) -> Execut
         return Compiled(executable, "")
 
     return compile_on_first(world, for_this_world)
+
+
+def _require_module(module: object) -> None:
+    """Raise TypeError for what is no module, with the function that makes one of it."""
+    if isinstance(module, HloModule):
+        return
+    found = type(module).__name__
+    if isinstance(module, Path) or (isinstance(module, str) and "\n" not in module):
+        advice = f"spmd.compile(spmd.load({str(module)!r})) reads a file"
+    elif isinstance(module, str):
+        advice = "spmd.parse makes one of text"
+    elif callable(module):
+        advice = "spmd.from_jax makes one of a function that jax.jit returned, and its arguments"
+    else:
+        advice = "spmd.load, spmd.parse and spmd.from_jax make one"
+    raise TypeError(f"spmd.compile takes an HloModule, found {found}: {advice}")
 
 
 def _alike() -> dict[str, str]:
