@@ -1,45 +1,82 @@
-"""`python -m launch` is the `spmd` command."""
+"""`python -m launch` is the `spmd` command.
+
+Nothing is imported here before an interrupt is seen to: to import the command takes half a second.
+"""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
+import os
+import signal
 import sys
-from collections.abc import Sequence
+from functools import partial
 
-from launch.messages import report_error
-from launch.rank_environment import exit_code_of_rank, world_of_environment
-from spmd.errors import PackageError
+TYPE_CHECKING = False  # as type checkers read it: importing typing takes time too
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spmd.errors import PackageError
+
+#: As shells report a command that SIGINT has ended.
+INTERRUPTED = 130
 
 
 def main() -> int:
-    """A rank is tied to its launcher, and watched, before anything that takes time: the imports of the command."""
+    """Run the command and return its exit code.
+
+    A rank is tied to its launcher, and watched, before anything that takes time: the imports of the command.
+    """
+    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if interruptible:
+        signal.signal(signal.SIGINT, _end_at_once)
+    from launch.rank_environment import world_of_environment
+
     world = world_of_environment()
     if world is not None:
-        from launch.starting import begin_start
+        if interruptible:  # what a rank does at an interrupt while MPI starts is decided there
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return _run_as_rank(*world)
+    command = _imported_command()
+    try:
+        if interruptible:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return command()
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
-        start = begin_start(*world)
-        timeout = timeout_of(sys.argv[1:])
-        if timeout is not None:
-            start.attendant.limit(timeout)
+
+def _imported_command() -> Callable[[], int]:
+    """Import the command. If a package is too old for it, return a function that says so."""
+    from spmd.errors import PackageError
+
     try:
         from launch.cli import main as command
     except PackageError as error:
-        report_error(str(error))
-        code = error.exit_code
-    else:
-        code = command()
-    return code if world is None else exit_code_of_rank(code)
+        return partial(_refuse, error)
+    return command
 
 
-def timeout_of(arguments: Sequence[str]) -> float | None:
-    """What --timeout says; None without it, and where the command will complain of it."""
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
-    parser.add_argument("--timeout", type=float)
-    with contextlib.suppress(argparse.ArgumentError):
-        found: float | None = parser.parse_known_args(arguments)[0].timeout
-        return found
-    return None
+def _refuse(error: PackageError) -> int:
+    from launch.messages import report_error
+
+    report_error(str(error))
+    return error.exit_code
+
+
+def _end_at_once(_: int, __: object) -> None:
+    """End without a word: an exception in the middle of an import can become another one."""
+    os._exit(INTERRUPTED)
+
+
+def _run_as_rank(rank: int, ranks: int) -> int:
+    from launch.rank_environment import exit_code_of_rank
+    from launch.rank_timeout import timeout_of
+    from launch.starting import begin_start
+
+    start = begin_start(rank, ranks)
+    timeout = timeout_of(sys.argv[1:])
+    if timeout is not None:
+        start.attendant.limit(timeout)
+    return exit_code_of_rank(_imported_command()())
 
 
 if __name__ == "__main__":

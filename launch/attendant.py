@@ -4,9 +4,10 @@
 
 MPI starts and ends in calls that wait for all ranks and cannot be interrupted; a rank that is stopped meanwhile would
 hold up the others for ever. The attendant looks at the launcher's other ranks on this node: one that stays stopped
-ends the job. Lines on the pipe say how long that may be, and that the rank has started; then the attendant leaves,
-unless it is the node's first. PATHs are files of the job, removed once the rank (the pipe's end) and the launcher are
-gone. Launchers remove theirs themselves, unless they are killed. A launcher that does not end after its ranks is ended.
+ends the job, and so does one that has ended while this rank waits for it in MPI's start. Lines on the pipe say how
+long a rank may be stopped, that this rank is about to start MPI, and that it has; then the attendant leaves, unless it
+is the node's first. PATHs are files of the job, removed once the rank (the pipe's end) and the launcher are gone.
+Launchers remove theirs themselves, unless they are killed. A launcher that does not end after its ranks is ended.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ from typing import NamedTuple
 
 from collectives.communicator.processes import ProcessId, children_of
 from launch.one_report import claim_report
-from launch.rank_environment import own_launcher, whole_job_is_here, world_of_environment
+from launch.rank_environment import (
+    local_ranks_of_environment,
+    own_launcher,
+    whole_job_is_here,
+    world_of_environment,
+)
 
 _GLANCE_SECONDS = 0.25
 
@@ -40,6 +46,11 @@ _LATER_SECONDS = 5.0
 #: A launcher that is still there so long after the last of its ranks does not end by itself.
 _LAUNCHER_SECONDS = 30.0
 
+#: A rank that has ended before MPI's start is given up after this long, or after the limit where that is less. The
+#: launcher makes all ranks of a node within a moment.
+_MISSING_SECONDS = 10.0
+
+_JOINS = "joins\n"
 _STARTED = "started\n"
 _STAYS = "stays"
 
@@ -65,6 +76,10 @@ class Attendant:
         """How long a rank may be stopped. Until this is known, none is lost."""
         self._tell(f"{timeout_seconds}\n")
 
+    def joins(self) -> None:
+        """Say that this rank waits from now on for all others, in MPI's start."""
+        self._tell(_JOINS)
+
     def started(self) -> None:
         """MPI has started."""
         self._tell(_STARTED)
@@ -87,8 +102,12 @@ class _Verdict(NamedTuple):
 class _Watch:
     """The ranks of one launcher on this node, and since when each is stopped."""
 
-    def __init__(self, launcher: int) -> None:
+    def __init__(self, launcher: int, local_ranks: int | None = None) -> None:
+        """``local_ranks``: the number of ranks that the launcher starts on this node, where it says so."""
         self._launcher = launcher
+        self._local_ranks = local_ranks
+        self._missing_since: float | None = None
+        self.joins = False
         self.timeout_seconds = math.inf
         self._begin = self._last = time.monotonic()
         self._starting = 0.0
@@ -102,6 +121,7 @@ class _Watch:
         since_last = now - self._last
         if since_last > 10 * _GLANCE_SECONDS:  # this process was not running either
             self._stopped.clear()
+            self._missing_since = None
             since_last = 0.0
         self._last = now
         found = [ProcessId.of(pid) for pid in children_of(self._launcher)]
@@ -116,11 +136,28 @@ class _Watch:
             who = ", ".join(f"rank {_rank_of(one.pid)} (process {one.pid})" for one in lost)
             when = "" if self.has_started else " before MPI had started"
             return _Verdict(f"{who} is stopped (SIGSTOP) for {limit:g} s{when}", tuple(lost))
+        if (missing := self._missing(ranks, now)) is not None:
+            return missing
         self._starting += self._with_cores(ranks, since_last)
         if not self.has_started and self._starting > max(self.timeout_seconds, _START_SECONDS):
             seconds = now - self._begin
             return _Verdict(f"not all ranks have started within {seconds:.0f} s", tuple(ranks))
         return None
+
+    def _missing(self, ranks: Sequence[ProcessId], now: float) -> _Verdict | None:
+        """Return a verdict where a rank of this node has ended, for which this one waits in MPI's start."""
+        if not self.joins or self.has_started or self._local_ranks is None:
+            return None
+        alive = [one for one in ranks if not one.is_dead()]
+        if len(alive) >= self._local_ranks:
+            self._missing_since = None
+            return None
+        if self._missing_since is None:
+            self._missing_since = now
+        if now - self._missing_since <= min(self.timeout_seconds, _MISSING_SECONDS):
+            return None
+        who = _who_is_missing(alive, self._local_ranks)
+        return _Verdict(f"{who} ended before MPI had started", tuple(alive))
 
     def _with_cores(self, ranks: Sequence[ProcessId], seconds: float) -> float:
         """Of the ``seconds`` since the last look, those in which every rank that could go on had a core to do so."""
@@ -134,7 +171,7 @@ def main(launcher_pid: str, rank: str, stays: str, *paths: str) -> int:
     launcher = ProcessId.of(int(launcher_pid))
     if launcher is None:
         return 0
-    watch = _Watch(launcher.pid)
+    watch = _Watch(launcher.pid, local_ranks_of_environment())
     has_ended = False
     while True:
         readable, _, _ = select.select([0], [], [], _GLANCE_SECONDS)
@@ -142,6 +179,9 @@ def main(launcher_pid: str, rank: str, stays: str, *paths: str) -> int:
         if readable and not said:
             break
         for line in said.splitlines(keepends=True):
+            if line == _JOINS:
+                watch.joins = True
+                continue
             if line != _STARTED:
                 watch.timeout_seconds = float(line)
                 continue
@@ -209,6 +249,15 @@ def _end_launcher(launcher: ProcessId) -> None:
         if not launcher.is_dead():
             os.kill(launcher.pid, number)
             time.sleep(_LAUNCHER_SECONDS / 10)
+
+
+def _who_is_missing(alive: Sequence[ProcessId], local_ranks: int) -> str:
+    """Name the ranks of this node that are not alive; by their number where the job has other nodes as well."""
+    found = {_rank_of(one.pid) for one in alive}
+    names = [number for number in map(str, range(local_ranks)) if number not in found]
+    if not whole_job_is_here() or "?" in found:
+        return f"{local_ranks - len(alive)} of {local_ranks} ranks of this node"
+    return f"rank{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def _rank_of(pid: int) -> str:

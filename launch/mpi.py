@@ -33,6 +33,7 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
     rank = (world_of_environment() or (0, 1))[0]
     start = begin_start(rank, started_ranks)
     start.attendant.limit(timeout_seconds)
+    start.attendant.joins()
     if start.note:
         report_note(start.note)
     try:

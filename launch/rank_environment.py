@@ -77,6 +77,14 @@ def local_rank_of_environment(environment: Mapping[str, str] = os.environ) -> in
     return None
 
 
+def local_ranks_of_environment(environment: Mapping[str, str] = os.environ) -> int | None:
+    """Return the number of ranks on this node, where the launcher says it."""
+    for name in ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
+        if environment.get(name, "").isdecimal():
+            return int(environment[name])
+    return None
+
+
 def whole_job_is_here(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether Open MPI's launcher has said that all ranks of the job are on this node."""
     here = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE")

@@ -21,7 +21,9 @@ from launch.machine_option import machine_for
 from launch.mpi import open_world
 from launch.object_folder import keep_objects
 from launch.options import CompileOptions
+from launch.public_function import public_function
 from launch.rank_environment import settings_of_environment, world_of_environment
+from launch.rank_timeout import timeout_seconds
 from launch.shared_compile import compile_on_first
 from launch.source import ModuleSource
 from runtime.executable import Executable
@@ -32,27 +34,32 @@ from spmd.text.stage import device_count
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
 
-TIMEOUT_SECONDS = 300.0
 
-
+@public_function("spmd.compile")
 def compile_program(
     module: HloModule,
     devices: int | None = None,
     *,
     backend: str = "cpu",
     options: CompileOptions | None = None,
+    timeout: float | None = None,
 ) -> Executable:
     """Carry a logical (or per-device) module through all stages to an executable. ``module`` stays as it is.
 
     One that was compiled before with the same options is taken from the user's cache folder, unless SPMD_PROGRAM_CACHE
     is "off" or ``options`` ask for checks.
 
+    timeout: seconds after which a device, or a rank, that shows no sign of life is given up; without it the environment
+    variable SPMD_TIMEOUT says how many, else 300. What is said last holds for all programs of a job.
+
     Under MPI every rank calls it with the same module and options, for as many devices as there are ranks; rank 0
     compiles, and every rank gets a RankExecutable. Raises there, on every rank alike, AgreedError: with the ranks'
     errors (WorldSizeError says both numbers), or with the ranks whose modules or options differ.
     """
+    _require_module(module)
     keep_objects()
-    world = _world()
+    seconds = timeout_seconds(timeout)
+    world = _world_within(seconds, said=timeout is not None)
     node = None if world is None else world.nodes.devices_of_each
     options = options or CompileOptions(machine=machine_for(None, node, backend))
     source = ModuleSource(lambda: module)
@@ -60,6 +67,7 @@ def compile_program(
         engine = engine_for(backend)
         executable = compile_source(source, devices, options).executable
         executable.engine = engine
+        executable.timeout_seconds = seconds
         return executable
 
     def setup() -> tuple[int, dict[str, str]]:
@@ -76,10 +84,11 @@ def compile_program(
     return compile_on_first(world, lambda: compile_source(source, wanted, options), engine=engine)
 
 
-def load_executable(path: str | Path) -> Executable:
+@public_function("spmd.load_executable")
+def load_executable(path: str | Path, *, timeout: float | None = None) -> Executable:
     """The executable that ``Executable.save`` or ``spmd compile`` wrote to ``path``; SavedExecutableError for no such.
 
-    Under MPI rank 0 reads it, and every rank gets its RankExecutable of it.
+    Under MPI rank 0 reads it, and every rank gets its RankExecutable of it. timeout: as for ``spmd.compile``.
     """
 
     keep_objects()
@@ -90,9 +99,12 @@ def load_executable(path: str | Path) -> Executable:
         except OSError as error:
             raise SavedExecutableError(f"{path}: {error.strerror or error}") from error
 
-    world = _world()
+    seconds = timeout_seconds(timeout)
+    world = _world_within(seconds, said=timeout is not None)
     if world is None:
-        return read()
+        executable = read()
+        executable.timeout_seconds = seconds
+        return executable
 
     agree(world, lambda: ("alike", _alike()))
 
@@ -104,20 +116,45 @@ def load_executable(path: str | Path) -> Executable:
     return compile_on_first(world, for_this_world)
 
 
+def _require_module(module: object) -> None:
+    """Raise TypeError for what is no module, with the function that makes one of it."""
+    if isinstance(module, HloModule):
+        return
+    found = type(module).__name__
+    if isinstance(module, Path) or (isinstance(module, str) and "\n" not in module):
+        advice = f"spmd.compile(spmd.load({str(module)!r})) reads a file"
+    elif isinstance(module, str):
+        advice = "spmd.parse makes one of text"
+    elif callable(module):
+        advice = "spmd.from_jax makes one of a function that jax.jit returned, and its arguments"
+    else:
+        advice = "spmd.load, spmd.parse and spmd.from_jax make one"
+    raise TypeError(f"spmd.compile takes an HloModule, found {found}: {advice}")
+
+
 def _alike() -> dict[str, str]:
     """What every rank has alike, whatever it runs."""
     return {**versions(), **settings_of_environment()}
 
 
-@functools.cache
-def _world() -> MpiCommunicator | None:
-    """All ranks of this process's job, opened at the first compilation; None where no launcher started it."""
+_worlds: list[MpiCommunicator] = []
+"""All ranks of this process's job, once it has been opened: a process is a rank of one job."""
+
+
+def _world_within(seconds: float, *, said: bool) -> MpiCommunicator | None:
+    """Return all ranks of this process's job, opened at the first compilation; None where no launcher started it.
+
+    ``said``: ``seconds`` holds from now on, also where the job has been opened with another time.
+    """
     found = world_of_environment()
     if found is None:
         return None
-    world = open_world(found[1], TIMEOUT_SECONDS)
-    sys.excepthook = functools.partial(_end_job, world)
-    return world
+    if not _worlds:
+        _worlds.append(open_world(found[1], seconds))
+        sys.excepthook = functools.partial(_end_job, _worlds[0])
+    if said:
+        _worlds[0].timeout_seconds = seconds
+    return _worlds[0]
 
 
 def _end_job(

@@ -31,6 +31,7 @@ from spmd.errors import RunError
 from spmd.hlo import HloModule
 from spmd.literal import NDArray
 from spmd.output_file import write_file
+from spmd.shape import leaves
 
 Gather = Literal["first", "all"]
 """Which processes get global arrays: the one of device 0, or all. One process with all devices always gets them."""
@@ -232,7 +233,7 @@ class Executable:
 
     # ---- one step
     @overload
-    def run(self, state: ShardedArrays, /) -> ShardedArrays: ...
+    def run(self, *state: ShardedArrays) -> ShardedArrays: ...
     @overload
     def run(
         self, *arrays: NDArray, gather: Gather = "first", sharded: bool = False
@@ -245,13 +246,18 @@ class Executable:
     ) -> list[NDArray] | ShardedArrays:
         """One step on global arrays, giving global arrays (see ``Gather``; an empty list where there are none).
 
-        On ``ShardedArrays`` it gives such, and nothing is gathered. With ``sharded``, a process that holds one device
-        passes that device's tiles and gets its tiles. RunError when arrays do not fit, DonatedError for one that an
-        earlier step has consumed. A failing device's error is raised as it is.
+        On ``ShardedArrays``, in one piece or several, it gives such, and nothing is gathered. With ``sharded``, a
+        process that holds one device passes that device's tiles and gets its tiles. RunError when arrays do not fit,
+        DonatedError for one that an earlier step has consumed. A failing device's error is raised as it is.
         """
-        first = arrays[0] if arrays else None
-        if isinstance(first, ShardedArrays):
-            return self._outputs_of(self.step(self.fit(first).tiles))
+        state = [array for array in arrays if isinstance(array, ShardedArrays)]
+        if state:
+            if len(state) != len(arrays):
+                raise TypeError(
+                    "run takes ShardedArrays or NumPy arrays, not both: put(array, first=NUMBER) divides those of NumPy"
+                )
+            joined = sum(state[1:], state[0])
+            return self._outputs_of(self.step(self.fit(joined).tiles))
         given = [np.asarray(array) for array in arrays]
         if sharded:
             return self._run_own_tiles(given)
@@ -334,13 +340,18 @@ class Executable:
         sharding, shape = self.inputs[number].sharding, self.inputs[number].shape
         if array.shape != shape.dims or array.dtype != shape.element_type.numpy:
             raise RunError(
-                f"{self.program.name}: argument {number} is {array.dtype}{list(array.shape)}, "
+                f"{self.program.name}: argument {number}{self._named(number)} is {array.dtype}{list(array.shape)}, "
                 f"expected {shape.without_layout()}"
             )
         return [
             device.put(number, partial(copy_shard, array, sharding, shape, own))
             for device, own in zip(self._local.devices, self._partitions(), strict=True)
         ]
+
+    def _named(self, number: int) -> str:
+        """Return the name of the parameter that input ``number`` is, or is part of, as the module has it."""
+        names = [p.name for p in self.module.entry.parameters for _ in leaves(p.shape)]
+        return f" ({names[number]})" if number < len(names) else ""
 
     def _everyones(self, own: Sequence[DeviceArray], _: Gather) -> Sequence[NDArray] | None:
         """One array's tiles on all devices from those on this process's; None for a process that gets none."""

@@ -20,12 +20,12 @@ from launch.calibration.joining import network_source, with_network_of
 from launch.calibration.machine import CalibrationOptions, Family, described, measure
 from launch.calibration.network import NetworkSizes, joined, measure_network
 from launch.cli.output_path import OutputPathError, require_folder, require_writable
-from launch.cli.program import TIMEOUT_SECONDS
 from launch.ending import run_rank
 from launch.job import UsageError, versions
 from launch.mpi import open_world
 from launch.object_folder import keep_objects
 from launch.rank_environment import settings_of_environment, world_of_environment
+from launch.rank_timeout import timeout_seconds
 from launch.report.environment import describe_environment
 from spmd.machine.description import MachineDescription
 from spmd.machine.reader import MachineError, write_machine
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     world = world_of_environment()
     if world is not None and world[1] > 1:
         as_rank = partial(_between_nodes, options)
-        return run_rank(open_world(world[1], TIMEOUT_SECONDS), as_rank)
+        return run_rank(open_world(world[1], timeout_seconds(None)), as_rank)
     path = options.output or calibration_path()
     _require_place(path, options.output is None)
     measuring = CalibrationOptions()

@@ -28,6 +28,7 @@ from launch.mpi import open_world
 from launch.object_folder import keep_objects
 from launch.program_cache import HELP
 from launch.rank_environment import settings_of_environment, world_of_environment
+from launch.rank_timeout import DEFAULT_SECONDS, timeout_seconds
 from launch.shared_compile import compile_on_first
 from launch.source import ModuleSource, digest, load_saved, source_of
 from runtime.executable import Executable
@@ -36,8 +37,6 @@ from spmd.text.stage import device_count
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
-
-TIMEOUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,10 @@ def add_program_arguments(parser: argparse.ArgumentParser, *, required: bool = T
     parser.add_argument(
         "--timeout",
         type=positive_seconds,
-        default=TIMEOUT_SECONDS,
+        default=None,
         metavar="S",
-        help=f"seconds a rank waits for one that shows no sign of life (default: {TIMEOUT_SECONDS:g})",
+        help=f"seconds a rank waits for one that shows no sign of life (default: {DEFAULT_SECONDS:g}, "
+        "or what SPMD_TIMEOUT says)",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object and nothing else"
@@ -105,6 +105,7 @@ def dispatch(
     ``writes``: files that will be written, on ranks by rank 0 (program_on_ranks): OutputPathError where one cannot be.
     """
     keep_objects()
+    options.timeout = timeout_seconds(options.timeout)
     world = world_of_environment()
     if world is None:
         require_writable(*writes)

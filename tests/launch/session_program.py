@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,15 @@ def fails_on_one_rank() -> None:
     executable = spmd.compile(spmd.parse(DOUBLE))
     if RANK == 1:
         raise ValueError("the batch of rank 1 is missing")
+    executable.run(np.zeros(4, np.float32), gather="all")
+
+
+def hangs_on_one_rank() -> None:
+    """The others give rank 1 up after the second that the second program is compiled with."""
+    spmd.compile(spmd.parse(DOUBLE))
+    executable = spmd.compile(spmd.parse(DOUBLE), timeout=1)
+    if RANK == 1:
+        time.sleep(60)
     executable.run(np.zeros(4, np.float32), gather="all")
 
 

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from mpi_available import needs_mpi
 
 from collectives.communicator.processes import ProcessId
 from launch import attendant
+from launch.mpirun import MpiJob
 
 #: A launcher that does not listen, and says first that it is there; the second one still has a rank.
 WEDGED = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); print(); sys.stdout.flush(); time.sleep(20)"
@@ -100,6 +102,58 @@ def test_the_time_to_start_is_time_with_a_core(
     verdict = watch.verdict()
     assert verdict is not None
     assert "not all ranks have started within" in verdict.why
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [(3.0, 3), (300.0, 10)])
+def test_a_rank_that_ended_is_not_waited_for_in_mpis_start(
+    monkeypatch: pytest.MonkeyPatch, timeout: float, seconds: float
+) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "3")
+    monkeypatch.setattr(attendant, "_rank_of", lambda _: "1")
+    machine = Machine(monkeypatch)
+    watch = attendant._Watch(1, 3)
+    watch.timeout_seconds = timeout
+    machine.now += 60
+    assert watch.verdict() is None, "this rank may have no need of the others"
+    watch.joins = True
+    assert machine.seconds_until_given_up(watch, 1.0) == pytest.approx(seconds, abs=0.5)
+    verdict = watch.verdict()
+    assert verdict is not None
+    assert verdict.why == "ranks 0, 2 ended before MPI had started"
+    watch.has_started = True
+    assert watch.verdict() is None, "a rank that has done its work may end"
+
+
+def test_ranks_of_other_nodes_are_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "4")
+    monkeypatch.setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2")
+    machine = Machine(monkeypatch)
+    for local, given_up in ((1, 120), (2, 10)):
+        watch = attendant._Watch(1, local)
+        watch.timeout_seconds = 60.0
+        watch.joins = True
+        assert machine.seconds_until_given_up(watch, 1.0) == pytest.approx(given_up, abs=0.5)
+    verdict = watch.verdict()
+    assert verdict is not None
+    assert verdict.why == "1 of 2 ranks of this node ended before MPI had started"
+
+
+@needs_mpi
+def test_a_rank_that_ends_with_zero_before_mpi_ends_the_job() -> None:
+    module = Path(__file__).parents[1] / "cases" / "mlp_dp2" / "module.hlo"
+    one = f"exec {sys.executable} -m launch run {module} --timeout 1"
+    job = MpiJob(2, ("sh", "-c", f'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exit 0; fi; {one}'))
+    done = subprocess.run(
+        job.arguments(),
+        env=job.environment(os.environ),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert done.stderr.count("spmd: error: [rank 0] rank 1 ended before MPI had started") == 1
 
 
 def test_processes_that_share_a_core_wait_for_it() -> None:

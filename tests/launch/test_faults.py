@@ -13,13 +13,13 @@ import pytest
 from mpi_available import needs_mpi
 
 from collectives.communicator.shared_window import default_places
-from launch.__main__ import timeout_of
 from launch.mpirun import MpiJob
 from launch.rank_environment import (
     session_directory,
     settings_of_environment,
     temporary_directory,
 )
+from launch.rank_timeout import timeout_of
 from launch.starting import segments_directories
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -8,8 +8,10 @@ import pytest
 from collectives.communicator.loopback import LoopbackWorld
 from runtime.compile import build_executable
 from runtime.executable import Executable
-from runtime.sharded_arrays import ShardedArrays
+from runtime.resident import DeviceArray
+from runtime.sharded_arrays import Boundary, ShardedArrays
 from spmd.errors import RunError, UnsupportedError
+from spmd.sharding import HloSharding
 from tests.runtime.programs import ALIASING, COLLECTIVES, SUM, compiled, module_of, random_inputs
 
 #: Two partitions hold half of the rows each; the sum of all comes out replicated.
@@ -67,11 +69,48 @@ def test_arrays_stay_divided_between_steps() -> None:
     np.testing.assert_array_equal(y, np.full((6, 4), 16, np.float32))
 
 
+def test_arrays_that_stay_divided_are_numbered_and_iterated() -> None:
+    executable = compiled(SHARDED)
+    x = np.arange(24, dtype=np.float32).reshape(6, 4)
+    state = executable.put([x])
+    assert len(list(state)) == 1
+    with pytest.raises(IndexError):
+        state[1]
+    outputs = executable.run(*state)
+    assert isinstance(outputs, ShardedArrays)
+    y, s = outputs
+    np.testing.assert_array_equal(np.asarray(y), x * x)
+    np.testing.assert_array_equal(np.asarray(outputs[-1]), (x * x).sum(0))
+    assert np.asarray(y, np.float64).dtype == np.float64
+    assert outputs[1].boundaries == s.boundaries == executable.outputs[1:]
+    with pytest.raises(TypeError, match="2 arrays are no single NumPy array"):
+        np.asarray(outputs)
+    with pytest.raises(ValueError, match="without a copy"):
+        np.array(y, copy=False)
+    with pytest.raises(TypeError, match="not both"):
+        executable.run(outputs[:1], x)  # type: ignore[call-overload]
+
+
+def test_an_array_of_which_other_processes_hold_tiles_is_no_numpy_array() -> None:
+    executable = compiled(SHARDED)
+    x = np.zeros((6, 4), np.float32)
+    state = executable.put([x])
+    here = ShardedArrays(state.tiles[:1], state.boundaries)
+    with pytest.raises(RunError, match=r"1 of the tiles of f32\[6,4\] \{devices=\[2,1\]"):
+        np.asarray(here)
+    on_one = (Boundary(state.boundaries[0].shape, HloSharding.maximal(0)),)
+    np.testing.assert_array_equal(
+        np.asarray(ShardedArrays(tuple((DeviceArray(x + d),) for d in range(2)), on_one)), x
+    )
+    with pytest.raises(RunError, match="maximal"):
+        np.asarray(ShardedArrays(((DeviceArray(x),),), on_one))
+
+
 def test_refuses_arrays_that_do_not_fit() -> None:
     executable = compiled(SHARDED)
     with pytest.raises(RunError, match="takes 1 arrays, found 2"):
         executable.run(np.zeros(3), np.zeros(3))
-    with pytest.raises(RunError, match=r"argument 0 is float64\[6, 4\], expected f32\[6,4\]"):
+    with pytest.raises(RunError, match=r"argument 0 \(x\) is float64\[6, 4\], expected f32\[6,4\]"):
         executable.run(np.zeros((6, 4)))
     with pytest.raises(RunError, match=r"expected f32\[3,4\]"):
         executable.run_devices([[np.zeros((2, 4), np.float32)]] * 2)
