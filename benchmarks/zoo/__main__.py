@@ -1,6 +1,7 @@
 """Programs that were not written for this project, beside JAX: numbers, times, bytes sent and memory.
 
     python -m benchmarks.zoo [--only RE] [--devices 1,4,8] [--ranks] [--json F] [--work FOLDER] [--jax PYTHON]
+    python -m benchmarks.zoo --random 200 --seed 0 --group 20
 
 Each program is built, lowered and run by JAX in a process of its own, or with --group N in one of N programs (--jax: a
 Python that has the `zoo` extra; this one by default). Then it is compiled and run here on devices of one process, and
@@ -27,6 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing.turns import geometric_mean
+from benchmarks.zoo.page import write_page
 from benchmarks.zoo.registry import names
 from benchmarks.zoo.results import HEADER, Row, line_of, row_of
 
@@ -162,14 +164,21 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--devices", default="1,4,8")
     parser.add_argument("--ranks", action="store_true", help="run on MPI ranks as well")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
+    parser.add_argument(
+        "--page", type=Path, help="write the table of this page again (docs/zoo.md)"
+    )
     parser.add_argument("--work", type=Path, help="folder of cases (default: a temporary one)")
     parser.add_argument("--keep", action="store_true", help="use what JAX wrote there before")
     parser.add_argument("--jax", default=sys.executable, help="Python that has the zoo extra")
+    parser.add_argument("--random", type=int, metavar="N", help="N random programs instead")
+    parser.add_argument("--seed", type=int, default=0, help="number of the first random program")
     parser.add_argument("--group", type=int, default=1, help="programs for each process")
     return parser.parse_args()
 
 
 def chosen(options: argparse.Namespace) -> list[str]:
+    if options.random is not None:
+        return [f"random_{options.seed + k}" for k in range(options.random)]
     return [name for name in names() if re.search(options.only, name)]
 
 
@@ -189,6 +198,8 @@ def main() -> int:
                 report = [row.as_json() for row in rows]
                 options.json.write_text(json.dumps(report, indent=1) + "\n")
     print("\n".join(summary(rows)))
+    if options.page:
+        write_page(options.page, rows)
     return 0 if rows and all(row.passed for row in rows) else 1
 
 

@@ -4,8 +4,9 @@
 
 Run by `python -m benchmarks.zoo` in JAX's environment. For each program and number of devices it writes
 F/NAME/DEVICES/: module.hlo (before optimization), peer.hlo (XLA CPU's program), inputs.npz, jax.npz and case.json.
-jax.npz holds the outputs of three runs: `sharded`, `unsharded` (the program built for one device) and `nudged` (the
-latter on inputs that differ in their last bits, which measures how well-conditioned the outputs are). The reason why
+jax.npz holds the outputs of four runs: `sharded`, `unsharded` (the program built for one device), `nudged` (the latter
+on inputs that differ in their last bits, which measures how well-conditioned the outputs are) and `rounded` (the
+unsharded program with every rounding to a narrow type done). The reason why
 JAX cannot build or run a program is written to F/NAME/error.txt, so that the other programs have their turn.
 """
 
@@ -74,17 +75,20 @@ class Prepared:
         start = time.perf_counter()
         try:
             compiled = lowered.compile()
-        except jax.errors.JaxRuntimeError as error:
-            if "UNIMPLEMENTED" not in str(error):
-                raise
+        except jax.errors.JaxRuntimeError:
             compiled = None
         return cls(program, placed, lowered, compiled, time.perf_counter() - start)
 
-    def run(self, arrays: list[Any]) -> list[Any]:
+    def run(self, arrays: list[Any], compiled: Any = None) -> list[Any]:
         import jax
 
-        outputs = self.compiled(*self.placed.fresh(arrays))
+        outputs = (compiled or self.compiled)(*self.placed.fresh(arrays))
         return [host(x) for x in jax.tree.leaves(jax.block_until_ready(outputs))]
+
+    def run_rounded(self, arrays: list[Any]) -> list[Any]:
+        """Run with every rounding to a narrow type done, which XLA CPU leaves out where it computes in f32."""
+        options = {"xla_allow_excess_precision": False}
+        return self.run(arrays, self.lowered.compile(compiler_options=options))
 
     def step_ms(self) -> float:
         import jax
@@ -141,15 +145,21 @@ def peer_text(compiled: Any) -> str:
     return str(module.to_string(options))
 
 
-def outputs_of_runs(ours: Prepared, reference: Prepared) -> dict[str, list[Any]]:
-    """Outputs of the three runs; the unsharded ones stand for those of a program that XLA CPU cannot compile."""
+def outputs_of_runs(ours: Prepared, reference: Prepared, text: str) -> dict[str, list[Any]]:
+    """Outputs of JAX's runs of the program whose module is `text`.
+
+    The unsharded ones stand for those of a program that XLA CPU cannot compile for several devices.
+    """
     arrays = ours.placed.arrays
     unsharded = reference.run(arrays)
     runs = {
         "sharded": unsharded if ours.compiled is None else ours.run(arrays),
         "unsharded": unsharded,
         "nudged": reference.run(nudged(arrays)),
+        "rounded": unsharded,
     }
+    if any(narrow in text for narrow in ("bf16[", "f16[", "f8e", "f4e")):
+        runs["rounded"] = reference.run_rounded(arrays)
     for name, outputs in runs.items():
         if [x.shape for x in outputs] != [x.shape for x in unsharded]:
             raise ValueError(f"outputs of the {name} run have other shapes")
@@ -166,7 +176,7 @@ def write_case(folder: Path, ours: Prepared, reference: Prepared, devices: int) 
     arrays = ours.placed.arrays
     inputs = {f"arg{k}": stored(arrays[i]) for k, i in enumerate(ours.parameters())}
     np.savez(folder / "inputs.npz", **inputs)
-    runs = outputs_of_runs(ours, reference)
+    runs = outputs_of_runs(ours, reference, text)
     sharded = runs["sharded"]
     np.savez(
         folder / "jax.npz",
@@ -217,6 +227,7 @@ def main() -> int:
     options = parser.parse_args()
     counts = [int(n) for n in options.devices.split(",")]
     os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["JAX_TRACEBACK_FILTERING"] = "off"
     os.environ["KERAS_BACKEND"] = "jax"
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={max(counts)}"
     for name in options.names:

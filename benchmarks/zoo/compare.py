@@ -63,7 +63,7 @@ def _distance(one: Array, other: Array) -> Array:
 
 
 def compare_leaf(path: str, dtype: str, got: Array, runs: Sequence[Array]) -> LeafDifference:
-    """`runs`: JAX's outputs of the sharded, the unsharded and the nudged run, stored as `got` is."""
+    """`runs`: JAX's outputs of the sharded and the unsharded run, and of others that show what rounding does."""
     mine, *jax_runs = (as_numbers(x, dtype) for x in (got, *runs))
     want = jax_runs[0]
     if mine.shape != want.shape:

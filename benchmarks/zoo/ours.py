@@ -23,7 +23,7 @@ from launch.execution import time_steps
 from launch.inputs import read_inputs, write_arrays
 from launch.machine_option import machine_for
 from launch.options import CompileOptions
-from launch.report.statistics import count_executable
+from launch.pipeline import compile_module
 from spmd.analysis.cost import module_cost
 from spmd.errors import SpmdError
 
@@ -35,7 +35,7 @@ def run_case(folder: Path) -> dict[str, Any]:
     start = time.perf_counter()
     module = spmd.load(folder / "module.hlo")
     options = CompileOptions(machine=machine_for(None, None, "cpu"))
-    counted, executable = count_executable(module, case["devices"], options)
+    executable = compile_module(module, case["devices"], options)
     executable.load_devices()
     seconds = time.perf_counter() - start
     shapes = [boundary.shape for boundary in executable.inputs]
@@ -43,12 +43,12 @@ def run_case(folder: Path) -> dict[str, Any]:
     outputs = [np.asarray(x) for x in executable.run(*inputs)]
     write_arrays(folder / "outputs.npz", "out", outputs)
     times = time_steps(executable, executable.put(inputs), WARM_UP + STEPS)[WARM_UP:]
-    memory = counted.memory
+    memory = executable.stats.figures()
     return {
-        "instructions": counted.instructions["logical"],
+        "instructions": module.instruction_count,
         "compile_s": seconds,
         "step_ms": 1e3 * statistics.median(times),
-        "wire_bytes": counted.cost.wire_bytes,
+        "wire_bytes": module_cost(executable.module).wire_bytes,
         "peer_wire_bytes": peer_wire_bytes(folder / "peer.hlo"),
         "memory": memory["arguments"] + memory["outputs"] + memory["temp"] - memory["aliased"],
     }

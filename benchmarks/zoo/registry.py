@@ -122,6 +122,108 @@ FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "replay_buffer",
         ),
     ),
+    (
+        "equations",
+        (
+            "heat_stencil",
+            "navier_stokes_spectral",
+            "burgers_upwind",
+            "multigrid_poisson",
+            "conjugate_gradients",
+            "lattice_boltzmann",
+            "particles",
+        ),
+    ),
+    (
+        "gaussian_processes",
+        (
+            "gp_posterior",
+            "gp_likelihood_gradient",
+            "least_squares",
+            "principal_components",
+            "singular_values",
+            "sinkhorn",
+        ),
+    ),
+    (
+        "decoding",
+        (
+            "greedy_until_end",
+            "beam_search",
+            "nucleus_sampling",
+            "cache_step_donated",
+            "speculative_decoding",
+        ),
+    ),
+    (
+        "quantized",
+        (
+            "int8_product",
+            "fp8_training",
+            "four_bit_weights",
+            "straight_through",
+            "microscaled_blocks",
+        ),
+    ),
+    (
+        "optimizers",
+        (
+            "muon",
+            "adafactor",
+            "accumulated_lamb",
+            "scheduled_adamw",
+            "schedule_free",
+            "shampoo",
+            "line_search",
+            "sharpness_aware",
+            "private_gradients",
+        ),
+    ),
+    (
+        "differentiation",
+        (
+            "flash_attention",
+            "fixed_point",
+            "hessian_products",
+            "meta_learning",
+            "checkpointed_scan",
+            "sequence_loss",
+        ),
+    ),
+    (
+        "sharding",
+        (
+            "fsdp_tensor_sequence",
+            "explicit_mesh",
+            "uneven_sizes",
+            "several_meshes",
+            "sharded_optimizer_state",
+            "vocabulary_parallel",
+            "shuffled_pipeline",
+        ),
+    ),
+    (
+        "host_calls",
+        (
+            "debug_print",
+            "pure_callback",
+            "partitioned_by_python",
+            "random_generators",
+        ),
+    ),
+    (
+        "science",
+        (
+            "hamiltonian_chains",
+            "ising_model",
+            "k_means",
+            "option_prices",
+            "cellular_automata",
+            "mandelbrot",
+            "image_warps",
+            "contrastive_pairs",
+        ),
+    ),
 )
 
 
@@ -138,6 +240,11 @@ def family_of(name: str) -> str:
 
 
 def builder_of(name: str) -> Builder:
+    """Builder of a program, of the random one with that number for `random_NUMBER`."""
+    if name.startswith("random_") and name.removeprefix("random_").isdigit():
+        from benchmarks.zoo.random_programs import random_builder
+
+        return random_builder(int(name.removeprefix("random_")))
     module = importlib.import_module(f"benchmarks.zoo.families.{family_of(name)}")
     builder: Builder = getattr(module, name)
     return builder

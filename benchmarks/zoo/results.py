@@ -15,6 +15,9 @@ from benchmarks.zoo.compare import LeafDifference, compare_leaf
 #: A tolerance above this part of an output's largest element is marked in the table.
 LOOSE = 1e-2
 
+#: Runs of JAX, of which the first two are compared with.
+RUNS = ("sharded", "unsharded", "nudged", "rounded")
+
 HEADER = (
     f"{'program':28s} {'dev':>3s} {'instr':>6s} {'compile s':>9s} {'XLA s':>6s} {'step ms':>8s} "
     f"{'XLA ms':>8s} {'sent KB':>8s} {'XLA KB':>8s} {'mem KB':>8s} {'XLA KB':>8s}  verdict"
@@ -72,7 +75,7 @@ def compare_case(folder: Path, outputs: str) -> list[LeafDifference]:
                 leaf["path"] or "result",
                 leaf["dtype"],
                 got[f"out{k}"],
-                [jax_runs[f"{run}{k}"] for run in ("sharded", "unsharded", "nudged")],
+                [jax_runs[f"{run}{k}"] for run in RUNS],
             )
             for k, leaf in enumerate(case["outputs"])
         ]

@@ -99,7 +99,7 @@ def nnx_recurrent(devices: int) -> Program:
         return jnp.mean(model(xs) ** 2)
 
     xs = put(mesh, normal(1, 8, 12, 8), "data")
-    return training_step(loss, filled(parameters_of), (xs,), mesh, optax.adagrad(0.1))
+    return training_step(loss, filled(parameters_of), (xs,), mesh, optax.adagrad(0.1), axis=None)
 
 
 def nnx_autoencoder(devices: int) -> Program:
