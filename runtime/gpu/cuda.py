@@ -58,7 +58,7 @@ class CudaDriver:
 
     @cached_property
     def _cublas(self) -> Cublas:
-        return Cublas(self.allocate)
+        return Cublas(self.allocate, self._write)
 
     @property
     def free_bytes(self) -> int:
@@ -77,6 +77,12 @@ class CudaDriver:
             raise GpuMemoryError(
                 f"{num_bytes:,} bytes of {self.name}, of which {free:,} are free: {error}"
             ) from error
+
+    def _write(self, address: int, array: NDArray) -> None:
+        """Copy ``array`` to ``address``; it is there when this returns."""
+        with self.captures:
+            self.upload(address, array, self._gpu.clearing)
+            self._gpu.clearing.synchronize()
 
     def pinned(self, num_bytes: int) -> NDArray:
         with self.captures:

@@ -19,6 +19,7 @@ _MATRIX = (
     _INT,
     _LONG,
 )  # address, type, leading dimension, elements between matrices
+_POINTERS = (_POINTER, _INT, _INT)  # an array of addresses, type, leading dimension
 #: By C's names, with the types of arguments.
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (ctypes.POINTER(_POINTER),),
@@ -34,6 +35,16 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
         *_MATRIX,
         _POINTER,
         *_MATRIX,
+        *(_INT,) * 3,
+    ),
+    "cublasGemmBatchedEx": (
+        _POINTER,
+        *(_INT,) * 5,
+        _POINTER,
+        *_POINTERS,
+        *_POINTERS,
+        _POINTER,
+        *_POINTERS,
         *(_INT,) * 3,
     ),
 }

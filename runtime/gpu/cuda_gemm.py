@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from cupy.cuda import runtime
@@ -14,6 +14,7 @@ from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
 from runtime.gpu.gemm import GemmCall, GemmMatrix
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork
+from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
 #: What NVIDIA recommends for Hopper. Without memory of its own cuBLAS allocates in a capture.
@@ -26,6 +27,7 @@ _COMPUTE_32F, _COMPUTE_64F = 68, 70
 _COMPUTE_32F_FAST_TF32 = 77
 _DEFAULT_ALGORITHM = -1
 _BF16 = 14
+_POINTER_BYTES = 8
 
 _TYPES = {
     PrimitiveType.F32: runtime.CUDA_R_32F,
@@ -46,7 +48,11 @@ _COMPUTE = {
 class Cublas:
     """One handle, for one stream at a time."""
 
-    def __init__(self, allocate: Callable[[int], GpuBlock]) -> None:
+    def __init__(
+        self, allocate: Callable[[int], GpuBlock], write: Callable[[int, NDArray], None]
+    ) -> None:
+        """``write``: bytes of an array to an address of the device, there when it returns."""
+        self._allocate, self._write = allocate, write
         self._library = load_cublas()
         handle = ctypes.c_void_p()
         call(self._library, "cublasCreate_v2", ctypes.byref(handle))
@@ -84,7 +90,17 @@ class Cublas:
     def _call(self, work: GemmWork, gemm: GemmCall) -> Callable[[], None]:
         one, zero = (np.array(value, gemm.compute.numpy) for value in (1, 0))
         first, second = (work.rhs, work.lhs) if gemm.swapped else (work.lhs, work.rhs)
-        operand, result = _TYPES[gemm.operands], _TYPES[gemm.result]
+        views, matrices = (first, second, work.result), (gemm.a, gemm.b, gemm.c)
+        types = (_TYPES[gemm.operands], _TYPES[gemm.operands], _TYPES[gemm.result])
+        function, kept = "cublasGemmStridedBatchedEx", None
+        a, b, c = map(_matrix, views, matrices, types)
+        if gemm.places:
+            function, kept = "cublasGemmBatchedEx", self._pointers(views, gemm)
+            rows = [kept.address + n * gemm.count * _POINTER_BYTES for n in range(3)]
+            a, b, c = (
+                (row, kind, matrix.leading)
+                for row, kind, matrix in zip(rows, types, matrices, strict=True)
+            )
         arguments = (
             self._handle,
             _TRANSPOSED if gemm.a.transposed else _AS_IT_IS,
@@ -93,21 +109,29 @@ class Cublas:
             gemm.n,
             gemm.k,
             one.ctypes.data,
-            *_matrix(first, gemm.a, operand),
-            *_matrix(second, gemm.b, operand),
+            *a,
+            *b,
             zero.ctypes.data,
-            *_matrix(work.result, gemm.c, result),
+            *c,
             gemm.count,
             _COMPUTE_32F_FAST_TF32 if gemm.tf32 else _COMPUTE[gemm.compute],
             _DEFAULT_ALGORITHM,
         )
         library = self._library
 
-        def run(_: object = (one, zero)) -> None:  # whose addresses are among the arguments
-            call(library, "cublasGemmStridedBatchedEx", *arguments)
+        def run(_: object = (one, zero, kept)) -> None:  # whose addresses are among the arguments
+            call(library, function, *arguments)
 
         return run
 
+    def _pointers(self, views: Sequence[DeviceView], gemm: GemmCall) -> GpuBlock:
+        """Return the addresses of all of a, of all of b and of all of c, in the device's memory."""
+        firsts = np.array([view.first for view in views], np.uint64)
+        addresses = np.ascontiguousarray((np.array(gemm.places, np.uint64) + firsts).T)
+        block = self._allocate(addresses.nbytes)
+        self._write(block.address, addresses)
+        return block
 
-def _matrix(view: DeviceView, matrix: GemmMatrix, kind: int) -> tuple[int, int, int, int]:
+
+def _matrix(view: DeviceView, matrix: GemmMatrix, kind: int) -> tuple[int, ...]:
     return view.first + matrix.offset, kind, matrix.leading, matrix.step

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar, cast
 
-from runtime.gpu.gemm import gemm_calls
+from runtime.gpu.gemm import gemm_calls, in_one_call
 from runtime.gpu.work import CopyWork, FftWork, GemmWork, KernelArraysOnDevice, Work
 from runtime.kernel import Kernel
 from runtime.kernels.copy import CopyKernel
@@ -42,7 +42,9 @@ def library_work(name: str, kernel: Kernel, arrays: KernelArraysOnDevice) -> Wor
 def dot(name: str, kernel: DotKernel, arrays: KernelArraysOnDevice) -> Work | None:
     (lhs, rhs), (out,) = arrays.operands, arrays.results
     calls = gemm_calls(kernel, lhs.view, rhs.view, out.view)
-    return None if calls is None else GemmWork(name, calls, lhs, rhs, out)
+    if calls is None:
+        return None
+    return GemmWork(name, in_one_call(calls, lhs.first, rhs.first, out.first), lhs, rhs, out)
 
 
 @through_library(FftKernel)

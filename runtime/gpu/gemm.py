@@ -9,11 +9,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.kernels.dot import DotKernel
 from runtime.strides import StridedView
 from spmd.shape import PrimitiveType
+
+#: Bytes: cuBLAS reads matrices behind pointers in vectors of this size.
+_ALIGNED = 16
+#: Pointers of one array, at most: they are written down once for each product.
+_MOST_POINTERS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +39,8 @@ class GemmCall:
     """c = a @ b in column-major terms, ``m`` by ``n`` with depth ``k``, ``count`` of them.
 
     ``swapped``: a is the product's right operand, as for every row-major result. Sums are made in ``compute``.
-    tf32: operands are f32 and are rounded to TF32.
+    tf32: operands are f32 and are rounded to TF32. places: bytes from the first elements of a, b and c to each of the
+    ``count`` matrices, if no step leads from one to the next; offsets and steps are 0 then.
     """
 
     m: int
@@ -49,6 +55,7 @@ class GemmCall:
     result: PrimitiveType
     compute: PrimitiveType
     tf32: bool = False
+    places: tuple[tuple[int, int, int], ...] = ()
 
 
 _F32, _F64 = PrimitiveType.F32, PrimitiveType.F64
@@ -119,6 +126,33 @@ def gemm_calls(
             )
         )
     return tuple(calls)
+
+
+def in_one_call(calls: tuple[GemmCall, ...], lhs: int, rhs: int, out: int) -> tuple[GemmCall, ...]:
+    """Return calls of one product as a single call by pointers; unchanged if one is enough or cuBLAS takes no pointers.
+
+    lhs, rhs, out: addresses of the first elements. cuBLAS wants pointers that are multiples of 16 bytes.
+    """
+    count = sum(call.count for call in calls)
+    if len(calls) < 2 or count > _MOST_POINTERS:
+        return calls
+    one = calls[0]
+    firsts = (rhs, lhs, out) if one.swapped else (lhs, rhs, out)
+    sizes = (one.operands.byte_size, one.operands.byte_size, one.result.byte_size)
+    places = tuple(
+        (
+            call.a.offset + i * call.a.step * sizes[0],
+            call.b.offset + i * call.b.step * sizes[1],
+            call.c.offset + i * call.c.step * sizes[2],
+        )
+        for call in calls
+        for i in range(call.count)
+    )
+    for own in places:
+        if any((first + place) % _ALIGNED for first, place in zip(firsts, own, strict=True)):
+            return calls
+    a, b, c = (GemmMatrix(0, m.transposed, m.leading, 0) for m in (one.a, one.b, one.c))
+    return (replace(one, count=count, a=a, b=b, c=c, places=places),)
 
 
 def _matrix(dims: Sequence[int], strides: Sequence[int], item: int) -> tuple[bool, int] | None:

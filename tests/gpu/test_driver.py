@@ -14,7 +14,7 @@ from runtime.gpu.forms import library_work
 from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.staging import Staging
 from runtime.gpu.views import DeviceView
-from runtime.gpu.work import CopyWork, KernelArraysOnDevice, PtxWork, Work
+from runtime.gpu.work import CopyWork, GemmWork, KernelArraysOnDevice, PtxWork, Work
 from runtime.kernel import Kernel
 from runtime.kernels.copy import CopyKernel
 from runtime.kernels.dot import DotKernel
@@ -144,6 +144,25 @@ def test_types_of_products(
     arrays: Arrays, kind: PrimitiveType, result: PrimitiveType, tolerance: float
 ) -> None:
     _check_product(arrays, kind, result, ((0, 1, 2), (0, 2, 1), (0, 1, 2)), tolerance)
+
+
+@pytest.mark.parametrize("kind", [PrimitiveType.BF16, F32, PrimitiveType.F64])
+def test_products_by_pointers(arrays: Arrays, kind: PrimitiveType) -> None:
+    """Heads between sequence and depth, as attention has them: no step leads from matrix to matrix."""
+    sums = kind if kind is PrimitiveType.F64 else F32
+    kernel = DotKernel((2, 3), 32, 64, 16, kind, kind, kind, sums)
+    lhs, x = arrays.make((2, 3, 32, 64), kind, (0, 2, 1, 3))
+    rhs, y = arrays.make((2, 3, 64, 16), kind, (0, 2, 1, 3))
+    out, _ = arrays.make((2, 3, 32, 16), kind, (0, 1, 2, 3))
+    work = library_work("dot", kernel, KernelArraysOnDevice((lhs, rhs), (out,)))
+    assert isinstance(work, GemmWork)
+    assert [call.count for call in work.calls] == [6]
+    assert work.calls[0].places
+    arrays.run(work)
+    want = np.matmul(x.astype(np.float64), y.astype(np.float64))
+    tolerance = 2e-2 if kind is PrimitiveType.BF16 else 1e-4
+    got = arrays.read(out).astype(np.float64)
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * 8)
 
 
 def test_products_in_tf32(arrays: Arrays) -> None:

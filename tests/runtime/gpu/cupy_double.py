@@ -106,6 +106,8 @@ class CupyDouble:
             memset=self.memset,
             memsetAsync=self.memset_async,
             deviceSynchronize=self.device_synchronize,
+            memcpyAsync=lambda target, source, size, _, __: ctypes.memmove(target, source, size),
+            memcpyHostToDevice=1,
             getDeviceProperties=lambda _: {
                 "name": b"a double",
                 "major": 9,

@@ -6,13 +6,14 @@ arguments that shares nothing with the writing of them, copies by NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from runtime.gpu.errors import GpuMemoryError
+from runtime.gpu.gemm import GemmCall
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import CopyWork, FftWork, GemmWork, PtxWork, Work
 from runtime.kernel import CPU_KERNELS, KernelArrays
@@ -181,7 +182,7 @@ class HostDriver:
         np.copyto(self.array(work.target), values, casting="same_kind")
 
     def _multiply(self, work: GemmWork) -> None:
-        for call in work.calls:
+        for call in _apart(work.calls):
             kind, compute = call.operands.numpy, call.compute.numpy
             first, second = (work.rhs, work.lhs) if call.swapped else (work.lhs, work.rhs)
             a = self._column_major(first, call.a, (call.m, call.k), call.count, kind)
@@ -217,6 +218,19 @@ class HostDriver:
 
     def close_range(self) -> None:
         pass
+
+
+def _apart(calls: tuple[GemmCall, ...]) -> Iterator[GemmCall]:
+    """Calls by pointers as one call for each matrix, as cublasGemmBatchedEx reads them."""
+    for call in calls:
+        if not call.places:
+            yield call
+        for places in call.places:
+            a, b, c = (
+                replace(matrix, offset=place)
+                for matrix, place in zip((call.a, call.b, call.c), places, strict=True)
+            )
+            yield replace(call, count=1, a=a, b=b, c=c, places=())
 
 
 def bytes_of(view: DeviceView) -> Bytes:

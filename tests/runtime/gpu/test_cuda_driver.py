@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import threading
@@ -90,6 +91,40 @@ def test_products_ask_for_their_type_of_sums(
     name, *arguments = calls[-1]
     assert name == "cublasGemmStridedBatchedEx"
     assert arguments[-2] == compute
+
+
+def test_a_batch_by_pointers(cupy: CupyDouble, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = cuda_driver()
+    calls: list[tuple[Any, ...]] = []
+    gemm = importlib.import_module("runtime.gpu.cuda_gemm")
+    monkeypatch.setattr(gemm, "load_cublas", lambda: SimpleNamespace(cublasDestroy_v2=lambda _: 0))
+    monkeypatch.setattr(gemm, "call", lambda _, *arguments: calls.append(arguments))
+    # [batch 2, rows 8, heads 3, columns 4] as (2, 3) matrices of [8, 4]
+    views = StridedView(PrimitiveType.F32, (2, 3, 8, 4), (384, 16, 48, 4))
+    dense = StridedView.dense(ArrayShape(PrimitiveType.F32, (2, 3, 8, 8)))
+    turned = StridedView(PrimitiveType.F32, (2, 3, 4, 8), (384, 16, 4, 48))
+    f32 = PrimitiveType.F32
+    kernel = DotKernel((2, 3), 8, 4, 8, f32, f32, f32, f32)
+    arrays = KernelArraysOnDevice(
+        (DeviceView(4096, views), DeviceView(8192, turned)), (DeviceView(16384, dense),)
+    )
+    work = library_work("dot", kernel, arrays)
+    assert work is not None
+    enqueue = driver.load(work)
+    enqueue(driver.stream())
+    name, _, *arguments = calls[-1]
+    assert name == "cublasGemmBatchedEx"
+    assert len(arguments) + 1 == len(
+        importlib.import_module("runtime.gpu.cuda_blas_api").FUNCTIONS[name]
+    )
+    pointers = [arguments[n] for n in (6, 9, 13)]
+    starts = [
+        first + 384 * i + 16 * j for first in (8192, 4096) for i in range(2) for j in range(3)
+    ]
+    starts += [16384 + 256 * i for i in range(6)]
+    read = [list((ctypes.c_uint64 * 6).from_address(one)) for one in pointers]
+    assert read == [starts[:6], starts[6:12], starts[12:]]
+    assert arguments[16] == 6
 
 
 def test_memory_beside_a_capture_of_another_device(cupy: CupyDouble) -> None:

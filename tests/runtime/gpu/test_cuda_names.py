@@ -64,3 +64,4 @@ def test_functions_of_cublas() -> None:
     except ImportError as error:
         pytest.skip(f"cuBLAS is not installed: {error}")
     assert len(library.cublasGemmStridedBatchedEx.argtypes) == 23
+    assert len(library.cublasGemmBatchedEx.argtypes) == 20

@@ -38,11 +38,15 @@ def kernel_of(
 
 
 def placed(
-    driver: HostDriver, dims: tuple[int, ...], kind: PrimitiveType, order: tuple[int, ...]
+    driver: HostDriver,
+    dims: tuple[int, ...],
+    kind: PrimitiveType,
+    order: tuple[int, ...],
+    gap: int = 3,
 ) -> DeviceView:
-    """An array of the device, its dimensions in this order, with a gap behind every row."""
+    """An array of the device, its dimensions in this order, with a gap of elements behind every row."""
     sizes = [dims[d] for d in order]
-    sizes[-1] += 3
+    sizes[-1] += gap
     strides = [0] * len(dims)
     step = kind.byte_size
     for d, size in zip(reversed(order), reversed(sizes), strict=True):
@@ -91,6 +95,16 @@ def test_several_batch_dimensions_are_as_few_calls_as_can_be() -> None:
     assert calls is not None
     assert [call.count for call in calls] == [3, 3]
     _check(kernel, (0, 1, 2, 3), (1, 0, 2, 3), (0, 1, 2, 3))
+
+
+def test_views_whose_batch_does_not_merge_are_one_call_by_pointers() -> None:
+    """Attention's products of [batch, sequence, heads, depth]: each matrix has a gap behind its rows."""
+    kernel = kernel_of((2, 3), 8, 4, 8, F32, F32)
+    found = _check(kernel, (0, 2, 1, 3), (0, 2, 1, 3), (0, 1, 2, 3), gap=4)
+    assert [len(call.places) for call in found.calls] == [6]
+    assert found.calls[0].count == 6
+    uneven = _check(kernel, (0, 2, 1, 3), (0, 2, 1, 3), (0, 1, 2, 3), gap=3)
+    assert [call.places for call in uneven.calls] == [(), ()]  # cuBLAS wants aligned pointers
 
 
 def test_what_cublas_does_not_take() -> None:
@@ -196,12 +210,16 @@ def test_matrices_with_gaps_are_brought_together() -> None:
 
 
 def _check(
-    kernel: DotKernel, left: tuple[int, ...], right: tuple[int, ...], out: tuple[int, ...]
-) -> None:
+    kernel: DotKernel,
+    left: tuple[int, ...],
+    right: tuple[int, ...],
+    out: tuple[int, ...],
+    gap: int = 3,
+) -> GemmWork:
     driver, rng = HostDriver(), np.random.default_rng(0)
-    lhs = placed(driver, (*kernel.batch, kernel.m, kernel.k), kernel.lhs, left)
-    rhs = placed(driver, (*kernel.batch, kernel.k, kernel.n), kernel.rhs, right)
-    result = placed(driver, (*kernel.batch, kernel.m, kernel.n), kernel.result, out)
+    lhs = placed(driver, (*kernel.batch, kernel.m, kernel.k), kernel.lhs, left, gap)
+    rhs = placed(driver, (*kernel.batch, kernel.k, kernel.n), kernel.rhs, right, gap)
+    result = placed(driver, (*kernel.batch, kernel.m, kernel.n), kernel.result, out, gap)
     for view in (lhs, rhs):
         array = driver.array(view)
         array[...] = rng.standard_normal(array.shape).astype(array.dtype)
@@ -215,3 +233,4 @@ def _check(
     got = driver.array(result)
     tolerance = 1e-2 if got.dtype == ml_dtypes.bfloat16 else 1e-5
     np.testing.assert_allclose(got.astype(wide), want, rtol=tolerance, atol=tolerance)
+    return work
