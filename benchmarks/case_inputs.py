@@ -23,8 +23,9 @@ def case_inputs(
 
     Argument i of a case without stored inputs is drawn from ``default_rng([seed, i])`` as its ``init`` says.
     """
-    if about["inputs"] == "npz":
-        return read_inputs(folder / "inputs.npz", shapes)
+    stored = folder / "inputs.npz"
+    if stored.exists():
+        return read_inputs(stored, shapes)
     return [
         _drawn(np.random.default_rng([about["seed"], i]), argument)
         for i, argument in enumerate(about["args"])

@@ -1,4 +1,4 @@
-"""LAPACK and BLAS targets of JAX's CPU lowering: potrf, trsm, getrf, geqrf, orgqr, syevd, gesdd.
+"""LAPACK and BLAS targets of JAX's CPU lowering: potrf, trsm, getrf, geqrf, orgqr, syevd, gesdd; pivots too.
 
 Matrices are the last two dimensions. Flags are characters, in backend_config ``{uplo = 76 : ui8, ..}``; the info result
 is 0, or positive where the factorization failed.
@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from spmd.custom_call import register_custom_call
-from spmd.errors import UnsupportedError
+from spmd.errors import RunError, UnsupportedError
 from spmd.evaluator.linalg import cholesky, triangular_solve
 from spmd.evaluator.value import NDArray, Operands, Value, arrays_of
 from spmd.hlo.instruction import HloInstruction
@@ -123,6 +123,27 @@ def _gesdd(flags: dict[str, str], operands: list[NDArray]) -> Value:
         raise UnsupportedError(f"gesdd mode {mode} is not evaluated")
     u, s, vh = np.linalg.svd(a, full_matrices=mode == "A")
     return (a, s, u, vh, np.zeros(a.shape[:-2], np.int32))
+
+
+def _permutation(instruction: HloInstruction, operands: Operands) -> Value:
+    """Return the order of rows [.., m] that exchanging row i with row pivots[.., i], counted from 0, leads to.
+
+    Raises RunError for a pivot that is no row.
+    """
+    (pivots,) = arrays_of(operands)
+    *batch, rows = instruction.array_shape.dims
+    order = (
+        np.broadcast_to(np.arange(rows, dtype=np.int32), (*batch, rows)).reshape(-1, rows).copy()
+    )
+    for one, exchanged in zip(order, pivots.reshape(len(order), -1), strict=True):
+        for i, p in enumerate(exchanged):
+            if not 0 <= p < rows:
+                raise RunError(f"{instruction!r}: pivot {p} is none of {rows} rows")
+            one[[i, p]] = one[[p, i]]
+    return order.reshape(*batch, rows)
+
+
+register_custom_call("cu_lu_pivots_to_permutation", evaluate=_permutation)
 
 
 def _register(name: str, types: str, function: Lapack) -> None:

@@ -4,12 +4,13 @@
     settings.py      the backend_config of a call, checked
     products.py      cuBLAS and cuBLASLt: products with scales, addend, activation
     convolutions.py  cuDNN: convolutions and their gradients, with bias and activation
+    solvers.py       cuSOLVER: factorizations, as calls of LAPACK
     other_calls.py   triangular solve, sort, top-k
 
 An expansion says what a call computes in operations of HLO, so passes, partitioner, kernels and the reference evaluator
 need nothing of it. Workspaces, which are results of the calls, hold any bytes.
 """
 
-from spmd.library_calls import convolutions, other_calls, products
+from spmd.library_calls import convolutions, other_calls, products, solvers
 
-FAMILIES = (products, convolutions, other_calls)
+FAMILIES = (products, convolutions, solvers, other_calls)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spmd.builder import Builder
+from spmd.errors import UnsupportedError
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -61,8 +62,12 @@ def _by_first(
 
 @LIBRARY_CALLS.register("__gpu$TopK")
 def top_k(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
-    """Return the largest along the last dimension, and their places."""
+    """Return the largest along the last dimension, or the smallest if that is what it compares by, and their places."""
     require_operands(call, operands, 1)
     count = as_array(result_shapes(call)[0]).dims[-1]
-    result = b.create(Opcode.TOPK, operands, TopKAttrs(count))
+    compares = [computation.root.attrs for computation in call.called_computations]
+    if not all(isinstance(attrs, CompareAttrs) for attrs in compares):
+        raise UnsupportedError(f"{call!r}: a comparison of another form")
+    smallest = any(isinstance(a, CompareAttrs) and a.direction in ("LT", "LE") for a in compares)
+    result = b.create(Opcode.TOPK, operands, TopKAttrs(count, largest=not smallest))
     return tuple(b.get_tuple_element(result, i) for i in range(2))

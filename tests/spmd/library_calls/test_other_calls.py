@@ -46,17 +46,24 @@ ENTRY main {{
     np.testing.assert_array_equal(order, np.take_along_axis(values, places, 1))
 
 
-def test_top_k(run) -> None:
+@pytest.mark.parametrize("direction", ["GT", "LT"])
+def test_top_k(run, direction: str) -> None:
     x = RNG.permutation(24).astype(np.float32).reshape(2, 12)
-    text = """
-ENTRY main {
+    text = f"""
+order {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction={direction}
+}}
+
+ENTRY main {{
   x = f32[2,12] parameter(0)
-  z = (f32[2,3], s32[2,3]) custom-call(x), custom_call_target="__gpu$TopK"
+  z = (f32[2,3], s32[2,3]) custom-call(x), custom_call_target="__gpu$TopK", called_computations={{order}}
   v = f32[2,3] get-tuple-element(z), index=0
   i = s32[2,3] get-tuple-element(z), index=1
   ROOT t = (f32[2,3], s32[2,3]) tuple(v, i)
-}"""
+}}"""
     values, places = run(text, x)
-    want = np.argsort(-x, axis=1)[:, :3]
+    want = np.argsort(-x if direction == "GT" else x, axis=1)[:, :3]
     np.testing.assert_array_equal(places, want)
     np.testing.assert_array_equal(values, np.take_along_axis(x, want, 1))
