@@ -9,6 +9,7 @@ from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.ops.attrs import CallAttrs, CustomCallAttrs
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
+from spmd.passes.async_inliner import AsyncInliner
 from spmd.passes.bitcast_decomposer import BitcastDecomposer
 from spmd.passes.call_inliner import CallInliner
 from spmd.passes.common_subexpression_elimination import CommonSubexpressionElimination
@@ -32,6 +33,7 @@ def prepare(module: HloModule) -> None:
     BitcastDecomposer().run(module)
     LibraryCallExpander().run(module)
     _open_fusions(module)
+    AsyncInliner(collectives=True).run(module)
     _pin_shardings(module)
     CallInliner().run(module)
     DynamicIndexSplitter().run(module)

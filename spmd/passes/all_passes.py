@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
+from spmd.passes.async_inliner import AsyncInliner
 from spmd.passes.batch_norm_expander import BatchNormExpander
 from spmd.passes.bitcast_decomposer import BitcastDecomposer
 from spmd.passes.call_inliner import CallInliner
@@ -46,7 +47,12 @@ from spmd.passes.zero_sized_hlo_elimination import ZeroSizedHloElimination
 BY_NAME: tuple[HloPass, ...] = (UpdateForwarding(), WhileLoopUnroller())
 
 #: What opens a program that another compiler has optimized, before anything else is done to it.
-OPENING: tuple[HloPass, ...] = (BitcastDecomposer(), Defuser(), LibraryCallExpander())
+OPENING: tuple[HloPass, ...] = (
+    BitcastDecomposer(),
+    AsyncInliner(),
+    Defuser(),
+    LibraryCallExpander(),
+)
 
 #: What a per-device program says that the runtime does not run becomes what it runs.
 LEGALIZATION: tuple[HloPass, ...] = (
