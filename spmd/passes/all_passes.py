@@ -74,6 +74,7 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     ConditionalSimplifier(),
     ConditionalOperandSimplifier(),
     ConditionalResultSimplifier(),
+    ConditionalToSelect(),
     WhileLoopConstantSinking(),
     WhileLoopInvariantCodeMotion(),
     WhileLoopRepeatedElements(),
