@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from spmd.evaluator.pointwise import is_annotation
@@ -27,13 +27,28 @@ class SortKey:
         return _compute(self.expression, arrays)
 
 
-def _compute(node: HloInstruction, arrays: Sequence[NDArray]) -> NDArray:
-    if node.opcode is Opcode.PARAMETER:
-        return arrays[node.attrs_as(ParameterAttrs).number // 2]
-    if is_annotation(node) or node.opcode is Opcode.COPY:
-        return _compute(node.operand(0), arrays)
-    operands = tuple(_compute(operand, arrays) for operand in node.operands)
-    return array_of(EVALUATORS[node.opcode](node, operands))
+def _compute(expression: HloInstruction, arrays: Sequence[NDArray]) -> NDArray:
+    values: dict[HloInstruction, NDArray] = {}
+    for node in expression_nodes(expression):
+        operands = tuple(values[operand] for operand in node.operands)
+        if node.opcode is Opcode.PARAMETER:
+            values[node] = arrays[node.attrs_as(ParameterAttrs).number // 2]
+        elif is_annotation(node) or node.opcode is Opcode.COPY:
+            values[node] = operands[0]
+        else:
+            values[node] = array_of(EVALUATORS[node.opcode](node, operands))
+    return values[expression]
+
+
+def expression_nodes(expression: HloInstruction) -> list[HloInstruction]:
+    """Return `expression` and what it is made of, operands first."""
+    assert expression.parent is not None
+    order = expression.parent.post_order()
+    needed = {expression: None}
+    for node in reversed(order):
+        if node in needed:
+            needed.update(dict.fromkeys(node.operands))
+    return [node for node in order if node in needed]
 
 
 #: Elementwise and evaluated from operands alone; enough for the keys that frontends write.
@@ -102,25 +117,42 @@ def _is_equality_of(node: HloInstruction, less: HloInstruction) -> bool:
 
 def _mirrored(a: HloInstruction, b: HloInstruction, parity: int) -> bool:
     """``b`` is ``a`` with the other element's parameters; ``a`` reads parameters of ``parity`` only."""
-    if a.opcode is not b.opcode:
-        return False
-    if a.opcode is Opcode.PARAMETER:
-        number = a.attrs_as(ParameterAttrs).number
-        return number % 2 == parity and b.attrs_as(ParameterAttrs).number == number ^ 1
-    return _same_operation(a, b) and all(
-        map(_mirrored, a.operands, b.operands, [parity] * a.num_operands)
-    )
+
+    def is_other(x: HloInstruction, y: HloInstruction) -> bool:
+        number = x.attrs_as(ParameterAttrs).number
+        return number % 2 == parity and y.attrs_as(ParameterAttrs).number == number ^ 1
+
+    return _alike(a, b, is_other)
 
 
 def _same(a: HloInstruction, b: HloInstruction) -> bool:
     """The same expression of the same parameters."""
-    if a is b:
-        return True
-    if a.opcode is not b.opcode:
-        return False
-    if a.opcode is Opcode.PARAMETER:
-        return a.attrs == b.attrs
-    return _same_operation(a, b) and all(map(_same, a.operands, b.operands))
+    return _alike(a, b, lambda x, y: x.attrs == y.attrs)
+
+
+def _alike(
+    a: HloInstruction,
+    b: HloInstruction,
+    parameters: Callable[[HloInstruction, HloInstruction], bool],
+) -> bool:
+    """Return whether both are the same operations of parameters that `parameters` accepts; each pair is seen once."""
+    pairs = [(a, b)]
+    seen = dict.fromkeys(pairs)
+    while pairs:
+        x, y = pairs.pop()
+        if x.opcode is not y.opcode:
+            return False
+        if x.opcode is Opcode.PARAMETER:
+            if not parameters(x, y):
+                return False
+            continue
+        if not _same_operation(x, y):
+            return False
+        for pair in zip(x.operands, y.operands, strict=True):
+            if pair not in seen:
+                seen[pair] = None
+                pairs.append(pair)
+    return True
 
 
 def _same_operation(a: HloInstruction, b: HloInstruction) -> bool:

@@ -84,6 +84,7 @@ SIMPLIFICATION: tuple[HloPass, ...] = (
     ConditionalSimplifier(),
     ConditionalOperandSimplifier(),
     ConditionalResultSimplifier(),
+    ConditionalToSelect(),
     WhileLoopConstantSinking(),
     WhileLoopInvariantCodeMotion(),
     WhileLoopRepeatedElements(),

@@ -17,7 +17,14 @@ from spmd.ops.attrs import ConditionalAttrs
 from spmd.passes.inline import inline
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import builder_at, has_control_edges, replace_and_prune
+from spmd.passes.rewrite import (
+    builder_at,
+    has_control_edges,
+    is_annotated,
+    is_pinned,
+    replace_and_prune,
+)
+from spmd.passes.select_price import selects_pay
 from spmd.passes.tuple_simplifier import match_element
 from spmd.shape import TupleShape
 
@@ -29,8 +36,8 @@ _LEAVES = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.TUPLE, Opcode.GET
 class ConditionalToSelect(InstructionPass):
     """conditional(p, x, y), true_computation=t, false_computation=f  =>  select(p, t(x), f(y))
 
-    in the functions of maps, reducers and comparators, if the branches consist of elementwise operations and constants.
-    Native code knows elements and no branches, so that the evaluator would run a function that keeps one.
+    if the branches consist of elementwise operations and constants: in the functions of maps, reducers and comparators
+    always, since native code knows elements and no branches there; elsewhere where `selects_pay` says so.
     max_instructions: larger branches, all together, stay.
     """
 
@@ -45,11 +52,11 @@ class ConditionalToSelect(InstructionPass):
 
         def edit(x: HloInstruction) -> bool:
             branches = x.called_computations
-            if x.parent in running or has_control_edges(x):
-                return False
-            if sum(map(len, branches)) > self.max_instructions:
+            if has_control_edges(x) or sum(map(len, branches)) > self.max_instructions:
                 return False
             if not all(map(is_selectable, branches)):
+                return False
+            if x.parent in running and (is_annotated(x) or not selects_pay(x)):
                 return False
             select_branches(x, builder_at(x, scope), effects)
             return True
@@ -58,9 +65,11 @@ class ConditionalToSelect(InstructionPass):
 
 
 def is_selectable(branch: HloComputation) -> bool:
-    """Return whether `branch` consists of elementwise operations and constants, and may run when it is not chosen."""
+    """Return whether `branch` consists of elementwise operations and constants, and may run if it is not chosen."""
     return not any(map(has_control_edges, branch.instructions)) and all(
-        x.opcode in _LEAVES or (definition(x.opcode).elementwise and not x.called_computations)
+        x.opcode in _LEAVES
+        or (definition(x.opcode).elementwise and not x.called_computations)
+        or (x.opcode is Opcode.BROADCAST and not x.operand(0).dims)
         for x in branch.instructions
     )
 
@@ -84,7 +93,7 @@ def select_branches(x: HloInstruction, b: Builder, effects: SideEffects) -> None
     replace_and_prune(x, chosen, effects)
     for read in (*made, *readers):
         element = match_element(read) if read.parent is computation else None
-        if element is not None and not has_control_edges(read):
+        if element is not None and not is_pinned(read):
             replace_and_prune(read, element, effects)
 
 
@@ -93,7 +102,7 @@ def _select(
 ) -> HloInstruction:
     """Return a select of arrays, or the tuple of the elements' selects."""
     if not isinstance(x.shape, TupleShape):
-        return b.select(predicate, x, y)
+        return b.select(b.broadcast_scalar(predicate, x.dims), x, y)
     elements = range(len(x.shape.elements))
     pairs = [(b.get_tuple_element(x, i), b.get_tuple_element(y, i)) for i in elements]
     return b.tuple([_select(b, predicate, *pair) for pair in pairs])

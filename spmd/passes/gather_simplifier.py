@@ -1,4 +1,4 @@
-"""Gathers that are slices."""
+"""Gathers that are slices, or of what need not be computed whole."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import GatherAttrs
 from spmd.passes.algebraic.match import constant_array, splat
+from spmd.passes.gathered_values import gather_of_gather, gather_of_iota
 from spmd.passes.instruction_pass import Simplifier, Simplify
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at
@@ -25,11 +26,15 @@ class GatherSimplifier(Simplifier):
     gather(x, {15, 13, .., 1})  =>  reverse(slice(x)[1:16:2]), in even steps along one dimension
 
     of constant indices, clamped as the gather does. Slices and reversals are views: no data moves.
+
+    gather(gather(x, i), j)  =>  gather(x, gather(i, j))
+    gather(iota, i)  =>  i, clamped
     """
 
     name: ClassVar[str] = "gather-simplifier"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.GATHER,)
+    makes_values: ClassVar[bool] = True
 
     def simplify(self, module: HloModule) -> Simplify:
         scope = ModuleScope(module)
@@ -38,7 +43,12 @@ class GatherSimplifier(Simplifier):
             if not x.array_shape.num_elements:
                 return None
             b = builder_at(x, scope)
-            return one_slice(x, b) or even_steps(x, b)
+            return (
+                one_slice(x, b)
+                or even_steps(x, b)
+                or gather_of_iota(x, b)
+                or gather_of_gather(x, b)
+            )
 
         return slice_of
 

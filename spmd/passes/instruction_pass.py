@@ -19,7 +19,15 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.rewrite import builder_at, is_pinned, put_in_place, replace_and_prune
+from spmd.passes.rewrite import (
+    builder_at,
+    has_control_edges,
+    is_annotated,
+    is_pinned,
+    put_in_place,
+    replace_and_prune,
+    take_annotation,
+)
 
 #: Edits the program at an instruction that is still part of it; True where it changed anything.
 Edit: TypeAlias = Callable[[HloInstruction], bool]
@@ -67,9 +75,12 @@ class Simplifier(FueledPass):
 
     Where a replacement leaves a value one reader of several, that reader is looked at again: rules may ask
     whether it is the only one. What is pinned (``is_pinned``) stays. Without ``opcodes`` it looks at every instruction.
+
+    makes_values: every simpler value is a new instruction, which takes over the sharding that was stated.
     """
 
     opcodes: ClassVar[tuple[Opcode, ...]] = ()
+    makes_values: ClassVar[bool] = False
 
     @abstractmethod
     def simplify(self, module: HloModule) -> Simplify:
@@ -86,9 +97,12 @@ class Simplifier(FueledPass):
             again = _LOOKS_AGAIN * len(work)
             while work and not fuel.is_spent:
                 x = work.popleft()
-                simpler = simplify(x) if x.parent is not None and not is_pinned(x) else None
+                stays = has_control_edges(x) if self.makes_values else is_pinned(x)
+                simpler = simplify(x) if x.parent is not None and not stays else None
                 if simpler is None:
                     continue
+                if is_annotated(x):
+                    take_annotation(x, simpler)
                 less_read = replace_and_prune(x, simpler, effects)
                 readers = filter(self._is_looked_at, _only_readers(less_read))
                 for reader in itertools.islice(readers, again):

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
-from spmd.evaluator.sort_keys import SortKey, match_sort_keys
+from spmd.evaluator.sort_keys import SortKey, expression_nodes, match_sort_keys
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
@@ -155,21 +155,10 @@ def counts_along(x: HloInstruction, dimension: int) -> bool:
     return False
 
 
-def _nodes(expression: HloInstruction) -> list[HloInstruction]:
-    """Return `expression` and what it is made of, operands first."""
-    assert expression.parent is not None
-    needed = {expression: None}
-    order = expression.parent.post_order()
-    for x in reversed(order):
-        if x in needed:
-            needed.update(dict.fromkeys(x.operands))
-    return [x for x in order if x in needed]
-
-
 def _parameters(expression: HloInstruction) -> list[int]:
     return [
         x.attrs_as(ParameterAttrs).number // 2
-        for x in _nodes(expression)
+        for x in expression_nodes(expression)
         if x.opcode is Opcode.PARAMETER
     ]
 
@@ -184,7 +173,7 @@ def _is_elementwise(expression: HloInstruction) -> bool:
         through_annotations(x) is not x
         or x.opcode in (Opcode.PARAMETER, Opcode.CONSTANT, Opcode.BITCAST_CONVERT)
         or (definition(x.opcode).elementwise and not x.called_computations)
-        for x in _nodes(expression)
+        for x in expression_nodes(expression)
     )
 
 
@@ -221,7 +210,7 @@ def replace_with_topk(match: FirstElements, b: Builder, effects: SideEffects) ->
 def _key_array(key: SortKey, source: HloInstruction, b: Builder) -> HloInstruction:
     """Return the key of every element of `source`; where zeros are equal, +0 for both."""
     arrays: dict[HloInstruction, HloInstruction] = {}
-    for x in _nodes(key.expression):
+    for x in expression_nodes(key.expression):
         if x.opcode is Opcode.PARAMETER:
             arrays[x] = source
         elif through_annotations(x) is not x:

@@ -128,3 +128,14 @@ def test_topk(run, largest):
     want = [[3, 0, 2], [2, 1, 0]] if largest else [[1, 0, 2], [3, 0, 1]]
     assert places.tolist() == want
     np.testing.assert_array_equal(values, np.take_along_axis(x, np.array(want), 1))
+
+
+def test_comparators_are_read_in_linear_time(run):
+    """Every step of this key reads the one before it twice."""
+    lines = ["x0 = f32[] parameter(0)", "y0 = f32[] parameter(1)"]
+    for i in range(60):
+        lines += [f"{v}{i + 1} = f32[] add({v}{i}, {v}{i})" for v in "xy"]
+    before = f"c {{ {' '.join(lines)} ROOT r = pred[] compare(x60, y60), direction=LT }}"
+    body = "x = f32[3] parameter(0) ROOT r = f32[3] sort(x), dimensions={0}, to_apply=c"
+    x = np.array([0.5, 0.25, 0.0], np.float32)
+    assert run(body, x, before=before)[0].tolist() == [0.0, 0.25, 0.5]

@@ -1,4 +1,4 @@
-"""Conditionals, also within one another, in the functions of maps."""
+"""Conditionals, also within one another, in the functions of maps, and between what elementwise operations read."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tests.spmd.passes.triggers.registry import Rng, trigger
 @trigger("conditional-to-select")
 def modules(rng: Rng) -> HloModule:
     p = Program(rng)
+    if p.chance(0.3):
+        return _of_arrays(p)
     kind, dims = p.element_type(), p.dims()
     selector = p.parameter(ArrayShape(PrimitiveType.S32, dims))
     operands = [selector, *(p.value(kind, dims) for _ in range(p.integer(1, 3)))]
@@ -23,6 +25,27 @@ def modules(rng: Rng) -> HloModule:
     attrs = DimensionsAttrs(tuple(range(len(dims))))
     mapped = p.b.create(Opcode.MAP, operands, attrs, calls=(function,))
     return p.module(p.after(mapped), *p.some(operands))
+
+
+def _of_arrays(p: Program) -> HloModule:
+    """Between branches that read the same arrays and return one that is read once."""
+    kind, dims = p.element_type(), p.dims(empty=False)
+    values = [p.value(kind, dims) for _ in range(p.integer(1, 3))]
+    count = p.integer(2, 4)
+
+    def branch() -> HloComputation:
+        b, (parameter,) = p.computation("branch", operand.shape)
+        parts = [b.get_tuple_element(parameter, i) for i in range(len(values))]
+        result = b.unary(Opcode.NEGATE, parts[0]) if p.chance() else b.full(parts[0].array_shape, 1)
+        for x in parts:
+            result = b.binary(p.choose((Opcode.ADD, Opcode.SUBTRACT)), result, x)
+        return p.returns(result)
+
+    operand = p.b.tuple(values)
+    predicated = count == 2 and p.chance()
+    selector = p.parameter(ArrayShape(PrimitiveType.PRED if predicated else PrimitiveType.S32, ()))
+    chosen = p.b.conditional(selector, [branch() for _ in range(count)], [operand] * count)
+    return p.module(p.b.unary(Opcode.NEGATE, chosen), *p.some(values))
 
 
 def _conditional(

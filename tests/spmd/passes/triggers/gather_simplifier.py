@@ -1,4 +1,4 @@
-"""Gathers with one index vector, or with constant indices that count in even steps."""
+"""Gathers with one index vector, with constant indices that count in even steps, of rows of a gather, or of an iota."""
 
 from __future__ import annotations
 
@@ -18,7 +18,56 @@ _INDEX_TYPES = (PrimitiveType.S32, PrimitiveType.S32, PrimitiveType.S8, Primitiv
 def modules(rng: Rng) -> HloModule:
     p = Program(rng)
     x = p.value(p.element_type(), p.dims(1, empty=False))
-    return p.module(p.after(_one(p, x) if p.chance() else _even_steps(p, x)))
+    form = p.choose((_one, _even_steps, _of_gather, _of_gather, _of_iota))
+    return p.module(p.after(form(p, x)))
+
+
+def _indices(p: Program, batch: list[int], count: int) -> tuple[HloInstruction, int]:
+    """Vectors of ``count`` numbers that are not known, inside the array or not, and their dimension."""
+    dimension = p.integer(0, len(batch))
+    dims = [*batch[:dimension], count, *batch[dimension:]]
+    if count == 1 and p.chance(0.3):
+        dims, dimension = batch, len(batch)
+    return p.parameter(ArrayShape(p.choose(_INDEX_TYPES), tuple(dims))), dimension
+
+
+def _offsets(p: Program, window: int, batch: int) -> tuple[int, ...]:
+    return tuple(sorted(p.shuffled(range(window + batch))[:window]))
+
+
+def _of_gather(p: Program, x: HloInstruction) -> HloInstruction:
+    """A few of the slices that another gather takes, along one of its batch dimensions."""
+    rank = len(x.dims)
+    mapped = tuple(p.shuffled(p.some(range(rank), at_least=1)))
+    sizes = tuple(p.integer(1, n) for n in x.dims)
+    dropped = tuple(d for d, n in enumerate(sizes) if n == 1 and p.chance())
+    batch = [p.integer(17, 20), *(p.integer(1, 3) for _ in range(p.integer(0, 1)))]
+    vectors, vector_dim = _indices(p, batch, len(mapped))
+    offsets = _offsets(p, rank - len(dropped), len(batch))
+    inner = p.b.create(
+        Opcode.GATHER, (x, vectors), GatherAttrs(offsets, dropped, mapped, vector_dim, sizes)
+    )
+    d = next(e for e in range(len(inner.dims)) if e not in offsets)
+    whole = tuple(1 if e == d else n for e, n in enumerate(inner.dims))
+    # So few that their index vectors are fewer bytes than the elements, whatever their types.
+    few = [1] if len(mapped) > 1 or p.chance() else [1, 1]
+    chosen, chosen_dim = _indices(p, few, 1)
+    attrs = GatherAttrs(_offsets(p, len(whole) - 1, len(few)), (d,), (d,), chosen_dim, whole)
+    return p.b.create(Opcode.GATHER, (inner, chosen), attrs)
+
+
+def _of_iota(p: Program, x: HloInstruction) -> HloInstruction:
+    d = p.integer(0, len(x.dims) - 1)
+    kind = p.choose((PrimitiveType.F32, PrimitiveType.S32, PrimitiveType.BF16, PrimitiveType.S8))
+    iota = p.b.iota(kind, x.dims, d)
+    mapped = p.shuffled([d, *p.some([e for e in range(len(x.dims)) if e != d])])
+    sizes = tuple(1 if e == d else p.integer(1, n) for e, n in enumerate(x.dims))
+    dropped = tuple(e for e, n in enumerate(sizes) if n == 1 and p.chance())
+    batch = [p.integer(1, 4) for _ in range(p.integer(0, 2))]
+    vectors, vector_dim = _indices(p, batch, len(mapped))
+    offsets = _offsets(p, len(sizes) - len(dropped), len(batch))
+    attrs = GatherAttrs(offsets, dropped, tuple(mapped), vector_dim, sizes)
+    return p.b.create(Opcode.GATHER, (iota, vectors), attrs)
 
 
 def _one(p: Program, x: HloInstruction) -> HloInstruction:
