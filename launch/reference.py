@@ -32,18 +32,27 @@ def evaluate_per_device(
     ``places`` of inputs and outputs: how whole arrays become tiles and back.
     """
     partitions = range(module.num_partitions)
-    tiles = [
+    tiles = tiles_of(module, inputs, places)
+    results = evaluate_partitions(module, tiles, tables)
+    return [
+        gather([results[partition][k] for partition in partitions], place.sharding, place.shape)
+        for k, place in enumerate(places[1])
+    ]
+
+
+def tiles_of(
+    module: HloModule,
+    inputs: Sequence[Array],
+    places: tuple[Sequence[Boundary], Sequence[Boundary]],
+) -> list[list[Array]]:
+    """Return the inputs of every device, replica after replica."""
+    return [
         [
             shard_of(array, place.sharding, place.shape, partition)
             for array, place in zip(inputs, places[0], strict=True)
         ]
         for _ in range(module.replica_count)
-        for partition in partitions
-    ]
-    results = evaluate_partitions(module, tiles, tables)
-    return [
-        gather([results[partition][k] for partition in partitions], place.sharding, place.shape)
-        for k, place in enumerate(places[1])
+        for partition in range(module.num_partitions)
     ]
 
 
@@ -59,6 +68,11 @@ class ReferenceProgram:
         if self.places is None:
             return evaluate(self.module, *arrays, tables=tables)
         return evaluate_per_device(self.module, arrays, self.places, tables)
+
+    def tiles(self, arrays: Sequence[Array]) -> list[list[Array]]:
+        """Return the inputs of every device of one device's program."""
+        assert self.places is not None
+        return tiles_of(self.module, arrays, self.places)
 
 
 def reference_program(

@@ -229,14 +229,17 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
     module = program.module if job.check and not result.ok else None
     if module is not None:
         compiling = compile_options(options)
-        if not is_partitioned(module, compiling):
-            devices = program.executable.num_devices
-            inputs = list(job_inputs(entry.inputs, job))
+        found = search(
+            module,
+            program.executable.num_devices,
+            list(job_inputs(entry.inputs, job)),
             # What is looked at takes memory that the program does not.
-            unlimited = replace(compiling, memory_limit=None)
-            found = search(module, devices, inputs, unlimited)
-            notes = (*result.notes, found.note) if found.note else result.notes
-            result = replace(result, first_diverging_op=found.op, notes=notes)
+            replace(compiling, memory_limit=None),
+            partitioned=is_partitioned(module, compiling),
+            seconds=options.timeout,
+        )
+        notes = (*result.notes, found.note) if found.note else result.notes
+        result = replace(result, first_diverging_op=found.op, notes=notes)
     return _report(options, entry, result, where)
 
 
