@@ -68,7 +68,8 @@ def add_program_arguments(parser: argparse.ArgumentParser, *, required: bool = T
         type=positive_seconds,
         default=TIMEOUT_SECONDS,
         metavar="S",
-        help=f"seconds a rank waits for one that shows no sign of life (default: {TIMEOUT_SECONDS:g})",
+        help="seconds a rank waits for one that shows no sign of life, and that a loop of the reference evaluator "
+        f"takes (default: {TIMEOUT_SECONDS:g})",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object and nothing else"
