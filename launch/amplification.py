@@ -7,7 +7,7 @@ of its result over that of its operands, both by the largest element. Of large a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -70,7 +70,7 @@ class Gains:
 
             return seen
 
-        return OpTables(plain, in_steps)
+        return replace(tables, plain=plain, in_steps=in_steps)
 
     def _see(self, instruction: HloInstruction, operands: Operands, value: Value) -> None:
         if self._number < 0:

@@ -7,21 +7,28 @@ so that the program is partitioned as before; yet a fault that comes and goes wi
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from launch.divergence_inside import find_inside, has_inside, source_of
 from launch.expect import Expected, Tolerance, check_output, default_tolerance
 from launch.messages import one_line
 from launch.npz import Array
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
+from launch.reference import reference_program
 from partitioner.prepare import prepare
 from partitioner.propagated import propagate_module
 from partitioner.propagation_flags import TO_OUTPUT, Allowed, output_flags
+from runtime.executable import Executable
 from spmd.builder import Builder
+from spmd.errors import RunError
 from spmd.evaluator.evaluator import evaluate, evaluate_instruction
+from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.evaluator.manual_mesh import differs_by_device
 from spmd.hlo import EntryLayout, HloInstruction, HloModule, Opcode
 from spmd.hlo.clone import clone_module
@@ -47,29 +54,105 @@ class Search:
 
 
 def search(
-    module: HloModule, devices: int, inputs: Sequence[Array], options: CompileOptions
+    module: HloModule,
+    devices: int,
+    inputs: Sequence[Array],
+    options: CompileOptions,
+    *,
+    partitioned: bool,
+    seconds: float,
 ) -> Search:
-    """Look for the first instruction that goes wrong. A failure of the search itself becomes its note."""
+    """Look for the first instruction that goes wrong. A failure of the search itself becomes its note.
+
+    `partitioned`: `module` is one device's program. No part of the search begins after `seconds`.
+    """
+    limit = _Limit(time.monotonic() + seconds, seconds)
     try:
-        op = first_diverging_op(module, devices, inputs, options)
+        if partitioned:
+            op = first_diverging_op_per_device(module, devices, inputs, options, limit)
+        else:
+            op = first_diverging_op(module, devices, inputs, options, limit)
     except Exception as error:  # noqa: BLE001 - the search must never cost the report that asked for it
         return Search(note=f"the search for the first diverging op failed: {one_line(error)}")
+    if op is None:
+        return Search(
+            note="no op goes wrong by itself: from its operands each gives what it should, but for rounding"
+        )
     return Search(op)
 
 
-def first_diverging_op(
-    module: HloModule, devices: int, inputs: Sequence[Array], options: CompileOptions
-) -> str | None:
-    """The first instruction of the prepared logical ``module``'s entry whose value is wrong; None where none is.
+@dataclass(frozen=True)
+class _Limit:
+    """A time (of time.monotonic) after which no further part of the search begins."""
 
-    Wrong: it differs from the reference, and from what its operands, as they came out, give. A loop or branch counts as
-    one instruction. Values within manual regions have no global value and are left out.
+    end: float = math.inf
+    seconds: float = math.inf
+
+    def require_time(self) -> None:
+        """RunError after the end."""
+        if time.monotonic() > self.end:
+            raise RunError(f"nothing was found in {self.seconds:g} s (--timeout)")
+
+
+_NO_LIMIT = _Limit()
+
+
+def first_diverging_op(
+    module: HloModule,
+    devices: int,
+    inputs: Sequence[Array],
+    options: CompileOptions,
+    limit: _Limit = _NO_LIMIT,
+) -> str | None:
+    """The first instruction of the prepared logical ``module`` whose value is wrong; None where none is.
+
+    Wrong: it differs from the reference, and from what its operands, as they came out, give. In a loop or branch that
+    is wrong, the search goes on. Values within manual regions have no global value and are left out.
     """
     logical = clone_module(module)
     prepare(logical)
-    probes = _probes(logical, propagate_module(module, devices))
+    propagated = propagate_module(module, devices)
+    whole: list[HloInstruction] = []
+
+    def find(inner: HloModule, arrays: Sequence[Array]) -> str | None:
+        return first_diverging_op(inner, devices, arrays, options, limit)
+
+    bodies: dict[HloModule, Executable] = {}
+
+    def parts(body: HloModule, arrays: Sequence[Array], wanted: Sequence[Array]) -> bool:
+        limit.require_time()
+        if body not in bodies:
+            bodies[body] = compile_module(body, devices, options)
+        shapes = [as_array(shape) for _, shape in leaves(body.entry.root.shape)]
+        found = bodies[body].run(*arrays)
+        return not all(_agree(s, g, w, ()) for s, g, w in zip(shapes, found, wanted, strict=True))
+
+    for instruction in _wrong_values(
+        logical, _probes(logical, propagated), devices, inputs, options, limit
+    ):
+        source = source_of(instruction)
+        if not has_inside(source):
+            return instruction.name
+        if source not in whole:
+            op = find_inside(source, logical, propagated, inputs, find, parts)
+            if op is not None:
+                return op
+            whole.append(source)
+    return f"{whole[0].name}, as a whole: no part of it differs by itself" if whole else None
+
+
+def _wrong_values(
+    logical: HloModule,
+    probes: Sequence[HloInstruction],
+    devices: int,
+    inputs: Sequence[Array],
+    options: CompileOptions,
+    limit: _Limit,
+) -> Iterator[HloInstruction]:
+    """Those of `probes`, in their order, whose values are wrong."""
     known = {i.name for i in probes}
     for batch in _batches(probes):
+        limit.require_time()
         operands = [o.name for i in batch for o in i.operands if o.name in known]
         names = list(dict.fromkeys([*operands, *(i.name for i in batch)]))
         probed = _with_outputs(logical, names)
@@ -80,14 +163,49 @@ def first_diverging_op(
             found[parameter.name] = array
         for instruction in batch:
             if _is_wrong(instruction, wanted[instruction.name], found):
-                return instruction.name
+                yield instruction
+
+
+def first_diverging_op_per_device(
+    module: HloModule,
+    devices: int,
+    inputs: Sequence[Array],
+    options: CompileOptions,
+    limit: _Limit = _NO_LIMIT,
+) -> str | None:
+    """The first instruction of one device's program that is wrong on any device; None where none is.
+
+    A loop or branch counts as one instruction.
+    """
+    reference = reference_program(module, devices, partitioned=True)
+    tiles = reference.tiles(inputs)
+    program = reference.module
+    # Tiles are compared as they are; the root becomes one value among others, which carry no shardings.
+    program.entry.root.sharding = None
+    probes = _probes(program, program)
+    known = {i.name for i in probes}
+    for batch in _batches(probes):
+        limit.require_time()
+        operands = [o.name for i in batch for o in i.operands if o.name in known]
+        names = list(dict.fromkeys([*operands, *(i.name for i in batch)]))
+        probed = _with_outputs(program, names)
+        wanted = evaluate_partitions(probed, tiles)
+        executable = compile_module(probed, devices, replace(options, partitioned=True))
+        found = executable.run_devices(tiles)
+        for instruction in batch:
+            at = len(wanted[0]) - len(names) + names.index(instruction.name)
+            for device in range(len(tiles)):
+                own = dict(zip(names, found[device][-len(names) :], strict=True))
+                own |= {p.name: x for p, x in _array_parameters(program, tiles[device])}
+                if _is_wrong(instruction, wanted[device][at], own):
+                    return f"{instruction.name} on device {device}"
     return None
 
 
 def _is_wrong(instruction: HloInstruction, wanted: Array, found: Mapping[str, Array]) -> bool:
     """Whether it differs, and not only because its operands do (by roundings that a cancellation has brought up)."""
     got = found[instruction.name]
-    if _agree(instruction, got, wanted, ()):
+    if _agree(as_array(instruction.shape), got, wanted, ()):
         return False
     operands: list[Array] = []
     for operand in instruction.operands:
@@ -103,12 +221,13 @@ def _is_wrong(instruction: HloInstruction, wanted: Array, found: Mapping[str, Ar
     if not operands or differs_by_device(instruction):
         return True
     given = evaluate_instruction(instruction, operands)
-    return not isinstance(given, np.ndarray) or not _agree(instruction, got, given, operands)
+    return not isinstance(given, np.ndarray) or not _agree(
+        as_array(instruction.shape), got, given, operands
+    )
 
 
-def _agree(instruction: HloInstruction, got: Array, want: Array, operands: Sequence[Array]) -> bool:
+def _agree(shape: ArrayShape, got: Array, want: Array, operands: Sequence[Array]) -> bool:
     """Within ``SLACK`` of the tolerance of outputs, or of the largest operand's unit in the last place."""
-    shape = as_array(instruction.shape)
     limits = [default_tolerance(shape.element_type, want)]
     limits += [
         default_tolerance(shape.element_type, operand)

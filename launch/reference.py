@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from launch.npz import Array
 from runtime.compile import boundaries
 from runtime.sharded_arrays import Boundary
 from runtime.tiles import gather, shard_of
+from spmd.errors import RunError
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
-from spmd.evaluator.op_tables import REGISTERED, OpTables
-from spmd.hlo import HloModule
+from spmd.evaluator.op_tables import REGISTERED, OnTrip, OpTables
+from spmd.hlo import HloInstruction, HloModule
 from spmd.hlo.clone import clone_module
 from spmd.text.stage import device_count
 
@@ -32,14 +36,7 @@ def evaluate_per_device(
     ``places`` of inputs and outputs: how whole arrays become tiles and back.
     """
     partitions = range(module.num_partitions)
-    tiles = [
-        [
-            shard_of(array, place.sharding, place.shape, partition)
-            for array, place in zip(inputs, places[0], strict=True)
-        ]
-        for _ in range(module.replica_count)
-        for partition in partitions
-    ]
+    tiles = tiles_of(module, inputs, places)
     results = evaluate_partitions(module, tiles, tables)
     return [
         gather([results[partition][k] for partition in partitions], place.sharding, place.shape)
@@ -47,30 +44,87 @@ def evaluate_per_device(
     ]
 
 
+def tiles_of(
+    module: HloModule,
+    inputs: Sequence[Array],
+    places: tuple[Sequence[Boundary], Sequence[Boundary]],
+) -> list[list[Array]]:
+    """Return the inputs of every device, replica after replica."""
+    return [
+        [
+            shard_of(array, place.sharding, place.shape, partition)
+            for array, place in zip(inputs, places[0], strict=True)
+        ]
+        for _ in range(module.replica_count)
+        for partition in range(module.num_partitions)
+    ]
+
+
 @dataclass(frozen=True)
 class ReferenceProgram:
-    """A module and how it is evaluated: unpartitioned, or with `places` as one device's program on all devices."""
+    """A module and how it is evaluated: unpartitioned, or with `places` as one device's program on all devices.
+
+    `seconds`: an evaluation whose loops take longer is ended. `show` gets a line on how far it is.
+    """
 
     module: HloModule
     places: tuple[Sequence[Boundary], Sequence[Boundary]] | None = None
+    seconds: float = math.inf
+    show: Callable[[str], None] | None = None
 
     def evaluate(self, arrays: Sequence[Array], tables: OpTables = REGISTERED) -> list[Array]:
-        """Global outputs for global inputs. `tables`: the functions that opcodes are evaluated with."""
+        """Global outputs for global inputs. `tables`: the functions that opcodes are evaluated with.
+
+        Raises RunError after `seconds`.
+        """
+        tables = replace(tables, on_trip=_watch(self.seconds, self.show))
         if self.places is None:
             return evaluate(self.module, *arrays, tables=tables)
         return evaluate_per_device(self.module, arrays, self.places, tables)
 
+    def tiles(self, arrays: Sequence[Array]) -> list[list[Array]]:
+        """Return the inputs of every device of one device's program."""
+        assert self.places is not None
+        return tiles_of(self.module, arrays, self.places)
+
+
+#: Trips of loops between two looks at the clock.
+_TRIPS = 64
+
+
+def _watch(seconds: float, show: Callable[[str], None] | None) -> OnTrip:
+    """Return what is called for each trip of a loop; it raises RunError after `seconds`."""
+    end, calls = time.monotonic() + seconds, itertools.count()
+
+    def on_trip(loop: HloInstruction, trip: int) -> None:
+        if next(calls) % _TRIPS:
+            return
+        if time.monotonic() > end:
+            raise RunError(
+                f"the reference evaluator was stopped after {seconds:g} s (--timeout), "
+                f"after {trip:,} trips of the loop {loop.name}"
+            )
+        if show is not None:
+            show(f"the reference evaluator has done {trip:,} trips of the loop {loop.name}")
+
+    return on_trip
+
 
 def reference_program(
-    module: HloModule, devices: int | None, *, partitioned: bool
+    module: HloModule,
+    devices: int | None,
+    *,
+    partitioned: bool,
+    seconds: float = math.inf,
+    show: Callable[[str], None] | None = None,
 ) -> ReferenceProgram:
     """Return what evaluates ``module``; ``partitioned``: it is one device's program, for ``devices``."""
     if not partitioned:
-        return ReferenceProgram(module)
+        return ReferenceProgram(module, None, seconds, show)
     program = clone_module(module)
     count = devices if devices is not None else device_count(module)
     program.num_partitions = count // program.replica_count
-    return ReferenceProgram(program, boundaries(program))
+    return ReferenceProgram(program, boundaries(program), seconds, show)
 
 
 def reference_of(module: HloModule, devices: int | None, *, partitioned: bool) -> Reference:

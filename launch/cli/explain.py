@@ -35,7 +35,9 @@ def add_parser(subparsers: Any) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     form.add_argument(
-        "--op", metavar="NAME", help="print only this instruction and its collectives"
+        "--op",
+        metavar="NAME",
+        help="print only this instruction and its collectives, or this collective",
     )
     parser.add_argument(
         "--html", type=Path, metavar="F.html", help="write one page that needs no other file"

@@ -67,8 +67,8 @@ def add_program_arguments(parser: argparse.ArgumentParser, *, required: bool = T
         type=positive_seconds,
         default=None,
         metavar="S",
-        help=f"seconds a rank waits for one that shows no sign of life (default: {DEFAULT_SECONDS:g}, "
-        "or what SPMD_TIMEOUT says)",
+        help="seconds a rank waits for one that shows no sign of life, and that a loop of the reference evaluator "
+        f"takes (default: {DEFAULT_SECONDS:g}, or what SPMD_TIMEOUT says)",
     )
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object and nothing else"

@@ -38,7 +38,7 @@ from launch.memory_limit import add_memory_limit
 from launch.output_paths import output_paths
 from launch.pipeline import is_partitioned
 from launch.printable import printable
-from launch.reference import reference_of, reference_program
+from launch.reference import reference_program
 from launch.report.trace import collect_trace
 from launch.source import load_module
 from launch.terminal_line import TerminalLine
@@ -185,13 +185,23 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
 def _run_reference(options: argparse.Namespace, job: JobOptions) -> int:
     module = load_module(options.module)
     partitioned = is_partitioned(module, compile_options(options))
-    reference = reference_of(module, options.devices, partitioned=partitioned)
+    line = TerminalLine()
+    reference = reference_program(
+        module,
+        options.devices,
+        partitioned=partitioned,
+        seconds=options.timeout,
+        show=line.show,
+    ).evaluate
     entry = Entry.of_module(module)
     if partitioned:
         entry = Entry.of_boundaries(module, boundaries(module))
     inputs = job_inputs(entry.inputs, job)
-    result = evaluate_steps(reference, entry.feedback, inputs, job.steps)
-    expected = expected_outputs(entry, job, reference)
+    try:
+        result = evaluate_steps(reference, entry.feedback, inputs, job.steps)
+        expected = expected_outputs(entry, job, reference)
+    finally:
+        line.clear()
     result = conclude(result, expected, job, output_paths(module, entry.feedback))
     if not result.ok:
         result = _judged(options, module, options.devices, entry, result, expected)
@@ -230,14 +240,17 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
     module = program.module if job.check and not result.ok else None
     if module is not None:
         compiling = compile_options(options)
-        if not is_partitioned(module, compiling):
-            devices = program.executable.num_devices
-            inputs = list(job_inputs(entry.inputs, job))
+        found = search(
+            module,
+            program.executable.num_devices,
+            list(job_inputs(entry.inputs, job)),
             # What is looked at takes memory that the program does not.
-            unlimited = replace(compiling, memory_limit=None)
-            found = search(module, devices, inputs, unlimited)
-            notes = (*result.notes, found.note) if found.note else result.notes
-            result = replace(result, first_diverging_op=found.op, notes=notes)
+            replace(compiling, memory_limit=None),
+            partitioned=is_partitioned(module, compiling),
+            seconds=options.timeout,
+        )
+        notes = (*result.notes, found.note) if found.note else result.notes
+        result = replace(result, first_diverging_op=found.op, notes=notes)
     return _report(options, entry, result, where)
 
 
@@ -261,7 +274,7 @@ def _judged(
         return replace(result, notes=(*result.notes, note))
     partitioned = is_partitioned(module, compile_options(options))
     question = Question(
-        reference_program(module, devices, partitioned=partitioned),
+        reference_program(module, devices, partitioned=partitioned, seconds=options.timeout),
         list(job_inputs(entry.inputs, job)),
         entry.feedback,
         job.steps,
@@ -285,12 +298,22 @@ def _write_profile(options: argparse.Namespace, executable: Executable) -> None:
 
 def _expected(options: argparse.Namespace, program: Program) -> list[Expected]:
     reference = None
+    line = TerminalLine()
     module = program.module if _job_options(options).check else None
     if module is not None:
         partitioned = is_partitioned(module, compile_options(options))
-        reference = reference_of(module, program.executable.num_devices, partitioned=partitioned)
+        reference = reference_program(
+            module,
+            program.executable.num_devices,
+            partitioned=partitioned,
+            seconds=options.timeout,
+            show=line.show,
+        ).evaluate
     entry = Entry.of_executable(program.executable)
-    return expected_outputs(entry, _job_options(options), reference)
+    try:
+        return expected_outputs(entry, _job_options(options), reference)
+    finally:
+        line.clear()
 
 
 def _report(options: argparse.Namespace, entry: Entry, result: JobResult, where: str) -> int:

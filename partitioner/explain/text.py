@@ -29,7 +29,14 @@ def format_explanation(explanation: Explanation) -> str:
 
 
 def format_instruction(explanation: Explanation, name: str) -> str:
-    """One instruction and the collectives that serve it or move its result. SpmdError when there is none so named."""
+    """One instruction and the collectives that serve it or move its result, or the collective ``name`` and its op.
+
+    SpmdError when neither is so named.
+    """
+    if not any(instruction.name == name for instruction in explanation.instructions):
+        for collective in explanation.collectives:
+            if collective.name == name:
+                return _format_collective(explanation, collective)
     instruction = find_instruction(explanation, name)
     lines = [f"{name}  {instruction.opcode}  {instruction.array}  {instruction.sharding}"]
     lines += [f"  at {instruction.source}"] if instruction.source else []
@@ -43,11 +50,23 @@ def format_instruction(explanation: Explanation, name: str) -> str:
     return "\n".join(lines)
 
 
+def _format_collective(explanation: Explanation, collective: CollectiveExplanation) -> str:
+    """Return the collective, and what the op that it serves is and is divided by."""
+    lines = list(_collective(collective, in_hlo=True))
+    for instruction in explanation.instructions:
+        if instruction.name == collective.op:
+            lines.append(f"  {instruction.name}  {instruction.opcode}  {instruction.array}")
+            lines += [f"      {line}" for line in instruction.because]
+    return "\n".join(lines)
+
+
 def find_instruction(explanation: Explanation, name: str) -> InstructionExplanation:
     for instruction in explanation.instructions:
         if instruction.name == name:
             return instruction
-    meant = did_you_mean(name, (instruction.name for instruction in explanation.instructions))
+    names = [instruction.name for instruction in explanation.instructions]
+    names += [collective.name for collective in explanation.collectives]
+    meant = did_you_mean(name, names)
     raise SpmdError(
         f"no instruction {name!r} in {explanation.module} once it is simplified for partitioning{meant}"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from spmd.evaluator.device import Device, Steps
@@ -31,7 +33,10 @@ def evaluate_call(instruction: HloInstruction, operands: Operands, device: Devic
 @evaluates_in_steps(Opcode.WHILE)
 def evaluate_while(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
     (state,) = operands
-    while True:
+    on_trip = device.session.tables.on_trip
+    for trip in itertools.count():
+        if on_trip is not None:
+            on_trip(instruction, trip)
         if isinstance(state, PerDevice):
             # The body entered a manual region that it does not leave: the other trips run on each device.
             return (yield from run_instruction(instruction, (state,), device))
@@ -39,6 +44,7 @@ def evaluate_while(instruction: HloInstruction, operands: Operands, device: Devi
         if not array_of(more):
             return state
         state = yield from run_computation(instruction.while_body, (state,), device)
+    raise AssertionError("a loop ends when its condition fails")
 
 
 @evaluates_in_steps(Opcode.CONDITIONAL)

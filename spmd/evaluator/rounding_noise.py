@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spmd.analysis.cost import op_cost
+from spmd.custom_call import custom_call
 from spmd.evaluator.device import Device, Steps
 from spmd.evaluator.op_tables import OpTables
 from spmd.evaluator.registry import EVALUATORS, IN_STEPS, Evaluate, EvaluateInSteps
@@ -27,6 +28,7 @@ from spmd.evaluator.value import NDArray, Operands, Value
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
+from spmd.ops.attrs import CustomCallAttrs
 from spmd.shape import ArrayShape, PrimitiveType, leaves
 
 #: They add many terms, or solve: the order in which they do moves the result by as much as roundings of the operands.
@@ -37,7 +39,6 @@ _SUMS = frozenset(
         Opcode.BATCH_NORM_TRAINING,
         Opcode.CHOLESKY,
         Opcode.CONVOLUTION,
-        Opcode.CUSTOM_CALL,
         Opcode.DOT,
         Opcode.FFT,
         Opcode.RAGGED_DOT,
@@ -99,9 +100,11 @@ class RoundingNoise:
 
         def in_steps(opcode: Opcode) -> EvaluateInSteps | None:
             evaluate = IN_STEPS.get(opcode)
-            if evaluate is None or opcode not in _SUMS_OVER_DEVICES:
-                return evaluate
-            return self._around_steps(evaluate)
+            if evaluate is not None and opcode in _SUMS_OVER_DEVICES:
+                return self._around_steps(evaluate)
+            if evaluate is not None and opcode is Opcode.CUSTOM_CALL:
+                return self._around_library_call(evaluate)
+            return evaluate
 
         return OpTables(plain, in_steps)
 
@@ -123,6 +126,21 @@ class RoundingNoise:
                 self._perturbed(operand, self.ulps, placed=False) for operand in operands
             )
             return evaluate(instruction, around, device)
+
+        return noisy
+
+    def _around_library_call(self, evaluate: EvaluateInSteps) -> EvaluateInSteps:
+        """Put noise around calls that compute, of which a cost is known; the others are annotations and the like."""
+
+        def noisy(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
+            target = instruction.attrs_as(CustomCallAttrs).target
+            if custom_call(target).cost is None:
+                return (yield from evaluate(instruction, operands, device))
+            around = tuple(
+                self._perturbed(operand, self.ulps, placed=False) for operand in operands
+            )
+            value = yield from evaluate(instruction, around, device)
+            return self._perturbed(value, self.ulps, placed=False)
 
         return noisy
 

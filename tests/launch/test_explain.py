@@ -104,3 +104,17 @@ def test_nothing_is_warned_of_where_reshards_are_near_their_bounds(
 ) -> None:
     assert main(["partition", turned, "--devices", "4"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_every_collective_that_is_listed_can_be_asked_for(
+    turned: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", turned, "--json"]) == 0
+    (collective,) = json.loads(capsys.readouterr().out)["collectives"]
+    assert main(["explain", turned, "--op", collective["name"]]) == 0
+    said = capsys.readouterr().out
+    assert said.split()[0] == collective["name"]
+    assert f"for {collective['op']}" in said
+    assert f"in HLO {collective['from']}" in said
+    assert main(["explain", turned, "--op", collective["name"] + "x"]) == 2
+    assert f"did you mean {collective['name']}" in capsys.readouterr().err

@@ -1,0 +1,95 @@
+"""Noise moves what is rounded, by units in the last place, and nothing else."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from spmd.evaluator import evaluate
+from spmd.evaluator.rounding_noise import RoundingNoise, perturb
+from spmd.text.parser import parse_module
+
+PLUS = "plus { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }"
+
+
+def moved(x: np.ndarray, ulps: int = 1, seed: int = 0, *, excess: bool = True) -> np.ndarray:
+    """By how many units in the last place each element moves."""
+    after = perturb(x, RoundingNoise(seed, ulps, excess), ulps, placed=False)
+    assert (after.dtype, after.shape) == (x.dtype, x.shape)
+    kind = f"i{x.dtype.itemsize}"
+    return after.view(kind).astype(np.int64) - x.view(kind).astype(np.int64)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("ulps", [1, 3])
+def test_inexact_values_move_up_or_down(rng, kind, ulps):
+    steps = moved(rng.standard_normal(1000).astype(kind) * kind(0.7), ulps)
+    assert set(np.unique(steps)) <= {-ulps, 0, ulps}
+    assert (steps > 0).sum() > 250
+    assert (steps < 0).sum() > 250
+
+
+def test_what_looks_exact_stays(rng):
+    exact = [0.0, -0.0, 1.0, 0.5, -3.0, 65537.0, 2.0**100, np.inf, -np.inf, np.nan, 1e-45]
+    assert not moved(np.array(exact, np.float32)).any()
+    assert not moved(np.array([0.0, 1.0, 2.0**40 + 1, np.inf, np.nan])).any()
+    for x in (np.arange(5), np.array([True]), np.array([1.5], ml_dtypes.float8_e4m3fn)):
+        assert perturb(x, RoundingNoise(0, 1), 1, placed=True) is x
+
+
+def test_few_16_bit_values_cross_a_boundary(rng):
+    steps = moved(rng.standard_normal(10_000).astype(ml_dtypes.bfloat16), excess=False)
+    assert 0 < np.count_nonzero(steps) < 400
+
+
+def test_equal_values_move_equally_and_seeds_differ(rng):
+    x = rng.standard_normal((30, 30)).astype(np.float32)
+    symmetric = x + x.T
+    steps = moved(symmetric)
+    np.testing.assert_array_equal(steps, steps.T)
+    assert (steps != moved(symmetric, seed=1)).any()
+
+
+def test_complex_parts_move(rng):
+    x = (rng.standard_normal(50) + 1j * rng.standard_normal(50)).astype(np.complex64)
+    after = perturb(x, RoundingNoise(0, 1), 1, placed=True)
+    assert (after.real != x.real).any()
+    assert (after.imag != x.imag).any()
+    np.testing.assert_allclose(after, x, rtol=1e-6)
+
+
+def run(body: str, *arrays: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    module = parse_module(f"HloModule m\n{PLUS}\nENTRY e {{ {body} }}")
+    return evaluate(module, *arrays), evaluate(
+        module, *arrays, tables=RoundingNoise(0, 1, excess=False).tables()
+    )
+
+
+def test_moving_data_adds_no_noise_and_integers_stay(rng):
+    body = """x = f32[6,4] parameter(0) i = s32[6,4] parameter(1) t = f32[4,6] transpose(x), dimensions={1,0}
+      n = f32[4,6] negate(t) m = s32[6,4] multiply(i, i) ROOT r = (f32[4,6], s32[6,4]) tuple(n, m)"""
+    x = rng.standard_normal((6, 4)).astype(np.float32)
+    exact, noisy = run(body, x, rng.integers(0, 99, (6, 4)).astype(np.int32))
+    for one, other in zip(exact, noisy, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_sum_that_cancels_is_off_by_roundings_of_its_terms(rng):
+    body = """x = f32[8,64] parameter(0) z = f32[] constant(0)
+      ROOT r = f32[8] reduce(x, z), dimensions={1}, to_apply=plus"""
+    half = rng.standard_normal((8, 32)).astype(np.float32)
+    (exact,), (noisy,) = run(body, np.concatenate([half, -half], axis=1))
+    assert np.abs(exact).max() < 1e-6
+    assert np.abs(noisy - exact).min() > 0
+    assert np.abs(noisy - exact).max() < 1e-5
+
+
+def test_a_badly_conditioned_factorization_moves_by_its_condition(rng):
+    body = """a = f64[8,8] parameter(0)
+      ROOT c = (f64[8,8], s32[]) custom-call(a), custom_call_target="lapack_dpotrf_ffi", backend_config={uplo = 76 : ui8}"""
+    q, _ = np.linalg.qr(rng.standard_normal((8, 8)))
+    a = (q * 10.0 ** -np.arange(8)) @ q.T
+    (exact, _), (noisy, _) = run(body, (a + a.T) / 2)
+    difference = np.abs(noisy - exact).max() / np.abs(exact).max()
+    assert 1e-14 < difference < 1e-7
