@@ -39,6 +39,9 @@ MAX_INFLATED: Final = 1 << 28
 #: Replicas or partitions a header may state.
 MAX_COUNT: Final = 2**31 - 1
 
+#: Instructions of a program in which each call, loop and branch has its own: calls of calls double them in a few bytes.
+MAX_UNSHARED: Final = 1 << 18
+
 #: Errors reported for one text and violations for one module; reading stops after so many.
 MAX_ERRORS: Final = 20
 

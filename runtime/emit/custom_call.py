@@ -59,7 +59,7 @@ def _factorization(routine: Routine, flag: str = "") -> KernelOf:
         if not shape.num_elements or lapack_function(routine.name_for(kind), kind) is None:
             return None
         wanted = flags_of(call).get(flag, "S") if flag else ""
-        if routine is Routine.GESDD and wanted not in ("A", "S"):
+        if routine is Routine.GESDD and wanted not in ("A", "S", "N"):
             return None
         return FactorizationKernel(routine, wanted)
 

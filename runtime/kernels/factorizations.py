@@ -47,7 +47,7 @@ class FactorizationKernel(Kernel):
 
     getrf (lu, pivots, info), geqrf (r and vectors, tau), orgqr q, syevd (vectors, values, info), gesdd (a, values,
     u, vh, info). Nothing is empty. flag: of syevd the triangle that is read, L or U; of gesdd A for all vectors, S for
-    those of values.
+    those of values, N for none: u and vh are zeros.
     """
 
     routine: Routine
@@ -65,7 +65,8 @@ class FactorizationKernel(Kernel):
         index = PrimitiveType.S64 if function.index_bits == 64 else PrimitiveType.S32
         sizes = [m * n]
         if self.routine is Routine.GESDD:
-            sizes += [m * m, n * n] if self.flag == "A" else [m * least, least * n]
+            vectors = {"A": [m * m, n * n], "S": [m * least, least * n], "N": [1, 1]}
+            sizes += vectors[self.flag]
         columns = [ArrayShape(kind, (count, size)) for size in sizes]
         if self.routine is Routine.GETRF:
             columns.append(ArrayShape(index, (count, least)))
@@ -260,10 +261,17 @@ def _gesdd(kernel: FactorizationKernel, arrays: KernelArrays, call: _Call) -> li
         call.work(reals)
     call.work(integers)
     call.each(infos)
+    if kernel.flag == "N":
+        zero = np.zeros((), a.dtype)
+        vectors = [copying(np.broadcast_to(zero, x.shape), x) for x in (u, vh)]
+    else:
+        vectors = [
+            copying(_by_columns(left, u.shape), u),
+            copying(_by_columns(right, vh.shape), vh),
+        ]
     return [
         copying(arrays.operands[0], a),
-        copying(_by_columns(left, u.shape), u),
-        copying(_by_columns(right, vh.shape), vh),
+        *vectors,
         converting(infos.reshape(info.shape), info),
     ]
 

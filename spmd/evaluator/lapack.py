@@ -116,9 +116,16 @@ def _syevd(flags: dict[str, str], operands: list[NDArray]) -> Value:
 
 
 def _gesdd(flags: dict[str, str], operands: list[NDArray]) -> Value:
-    """(a overwritten, singular values descending, U, V^H, info); mode A full, S reduced, N values only."""
+    """(a overwritten, singular values descending, U, V^H, info); mode A full, S reduced, N values alone.
+
+    Mode N leaves U and V^H, which have the shapes of mode A, unspecified: zeros here.
+    """
     (a,) = operands
     mode = flags.get("mode", "S")
+    if mode == "N":
+        *batch, m, n = a.shape
+        u, vh = np.zeros((*batch, m, m), a.dtype), np.zeros((*batch, n, n), a.dtype)
+        return (a, np.linalg.svd(a, compute_uv=False), u, vh, np.zeros(batch, np.int32))
     if mode not in ("A", "S"):
         raise UnsupportedError(f"gesdd mode {mode} is not evaluated")
     u, s, vh = np.linalg.svd(a, full_matrices=mode == "A")

@@ -13,13 +13,14 @@ from spmd.errors import VerificationError
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import Annotations, HloInstruction
 from spmd.hlo.module import HloModule, Stage
+from spmd.hlo.opcode import Opcode
 from spmd.ops.checks import same_type
 from spmd.ops.inference import describe
 from spmd.passes.algebraic import FAMILIES
 from spmd.passes.algebraic.rules import IDENTITIES
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.rewrite import is_pinned, replace_and_prune
+from spmd.passes.rewrite import has_control_edges, is_annotated, is_pinned, replace_and_prune
 
 assert FAMILIES  # imported for what they register
 
@@ -93,7 +94,7 @@ class _Simplification:
         while self._work and rewrites < budget and not self._fuel.is_spent:
             x = self._work.popleft()
             self._waiting.discard(id(x))
-            if x.parent is None or is_pinned(x):
+            if x.parent is None or (is_pinned(x) and not is_plain_result(x)):
                 continue
             rewrites += self._rewrite(x)
         return rewrites > 0
@@ -108,8 +109,32 @@ class _Simplification:
                 raise VerificationError(
                     f"{identity.__name__} made {simpler.shape} of: {describe(x)}"
                 )
+            if is_annotated(x):
+                simpler = self._as_result(simpler, x)
             self._fuel.burn()
             touched = replace_and_prune(x, simpler, self._effects)
             self._push((*self._builder.take_made(), simpler, *simpler.users, *touched))
             return True
         return False
+
+    def _as_result(self, simpler: HloInstruction, old: HloInstruction) -> HloInstruction:
+        """Return `simpler` with the sharding of the program's result `old`, or a copy if it has one of its own."""
+        if is_annotated(simpler) or simpler.opcode is Opcode.PARAMETER:
+            if simpler.sharding == old.sharding:
+                return simpler
+            simpler = self._builder.copy(simpler)
+        simpler.sharding = old.sharding
+        return simpler
+
+
+def is_plain_result(x: HloInstruction) -> bool:
+    """Return whether `x` is the result of a partitioned program, whose sharding another value can state as well."""
+    module = x.parent.module if x.parent is not None else None
+    return (
+        module is not None
+        and module.stage >= Stage.PARTITIONED
+        and x is module.entry.root
+        and x.opcode is not Opcode.COPY
+        and x.annotations.frontend("xla.sdy.sharding") is None
+        and not has_control_edges(x)
+    )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spmd.analysis.call_sites import call_sites
+from spmd.analysis.call_sites import call_sites, require_bounded
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
@@ -23,7 +23,8 @@ from spmd.passes.rewrite import move_control_edges
 class CallInliner(FueledPass):
     """Inline every ``call``, callees first. The instructions stand where the call stood, in the callee's order.
 
-    A callee with one call site keeps its instructions' names. keep_uninlineable: leave calls alone that say
+    A callee with one call site keeps its instructions' names. UnsupportedError if the program would have more than
+    MAX_UNSHARED instructions: the runtime keeps no calls. keep_uninlineable: leave calls alone that say
     ``inlineable="false"`` (JAX says so of shard_map bodies).
     """
 
@@ -41,8 +42,12 @@ class CallInliner(FueledPass):
 def inline_calls(
     module: HloModule, opcode: Opcode, wanted: Callable[[HloInstruction], bool], fuel: Fuel
 ) -> bool:
-    """Inline the calls (or fusions) that are ``wanted``, callees first; True where there was one."""
+    """Inline the calls (or fusions) that are ``wanted``, callees first; True where there was one.
+
+    UnsupportedError if the program would become too large.
+    """
     sites = call_sites(module)
+    require_bounded(module, lambda x: x.opcode is opcode and wanted(x), "inlined")
     changed = False
     for computation in module.computations_post_order():
         calls = list(fuel.enough_for(filter(wanted, computation.with_opcode(opcode))))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spmd.analysis.call_sites import require_bounded
 from spmd.hlo.clone import clone_computation
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
@@ -22,12 +23,14 @@ class FlattenCallGraph(FueledPass):
 
     A function with a loop in it that was inlined twice leaves two loops with one body. Passes that change what a loop
     carries, or shard its values, want one caller for each computation. Reducers and the like may be shared.
+    UnsupportedError if the program would have more than MAX_UNSHARED instructions: loops in loops may double it.
     """
 
     name: ClassVar[str] = "flatten-call-graph"
     accepts: ClassVar[tuple[Stage, ...]] = tuple(Stage)
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
+        require_bounded(module, lambda x: x.opcode in CALLERS, "its own")
         taken: set[HloComputation] = set()
         changed = False
         work = [module.entry]

@@ -16,6 +16,7 @@ from spmd.passes.algebraic import (
     reshape,
     select,
     slice,  # noqa: A004 - named after its operation
+    slice_of_pad,
     transpose,
 )
 
@@ -30,6 +31,7 @@ FAMILIES = (
     reshape,
     transpose,
     slice,
+    slice_of_pad,
     cut_first,
     pad,
     concatenate,

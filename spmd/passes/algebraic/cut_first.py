@@ -2,21 +2,31 @@
 
     s = f32[4] slice(f32[8] add(a, b)), slice={[0:4]}   =>   add(slice(a), slice(b))
 
-Only for what nobody else reads, or it would be computed twice; and only after partitioning: before it, a slice of a
-sharded dimension moves elements between devices, and two operands are more than one result.
+Only for what nobody else reads, or of which a few elements are read in all: or it would be computed twice. And only
+after partitioning: before it, a slice of a sharded dimension moves elements between devices, and two operands are more
+than one result.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
-from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
+from spmd.ops.attrs import DimensionsAttrs, IotaAttrs, SliceAttrs
 from spmd.passes.algebraic.match import non_unit, used_once
 from spmd.passes.algebraic.rules import simplifies
 from spmd.passes.rewrite import is_pinned
+from spmd.shape import PrimitiveType
+
+#: Slices of a value with other users are computed by themselves if the value has so many times their elements.
+FEW = 4
+
+#: Elements from which on an iota is not stored as a constant where a few of its numbers are read.
+LARGE_IOTA = 1 << 16
 
 
 def _is_partitioned(b: Builder) -> bool:
@@ -27,6 +37,18 @@ def _is_partitioned(b: Builder) -> bool:
 def _is_free(x: HloInstruction) -> bool:
     """May be replaced together with its only user."""
     return used_once(x) and not is_pinned(x)
+
+
+def _is_read_in_part(x: HloInstruction) -> bool:
+    """Return whether `x` may be computed slice by slice: it has one user, or its slices are few elements together."""
+    if is_pinned(x) or x.is_root:
+        return False
+    if x.num_users == 1:
+        return True
+    if any(user.opcode is not Opcode.SLICE for user in x.users):
+        return False
+    taken = sum(user.array_shape.num_elements for user in x.users)
+    return FEW * taken <= x.array_shape.num_elements
 
 
 def _is_pointwise(x: HloInstruction) -> bool:
@@ -48,7 +70,9 @@ def _again(
 def slice_of_elementwise(x: HloInstruction, b: Builder) -> HloInstruction | None:
     """slice(f(a, c)) => f(slice(a), slice(c))"""
     inner = x.operand(0)
-    if not _is_partitioned(b) or not _is_free(inner) or not _is_pointwise(inner) or not inner.dims:
+    if not _is_partitioned(b) or not _is_pointwise(inner) or not inner.dims:
+        return None
+    if not _is_read_in_part(inner):
         return None
     cut = x.attrs_as(SliceAttrs)
     operands = [
@@ -56,6 +80,44 @@ def slice_of_elementwise(x: HloInstruction, b: Builder) -> HloInstruction | None
         for operand in inner.operands
     ]
     return _again(inner, operands, x.dims, b)
+
+
+@simplifies(Opcode.SLICE)
+def slice_of_large_iota(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """slice(iota) => iota * stride + start, where the whole iota is large and the numbers are exact"""
+    inner = x.operand(0)
+    if not _is_partitioned(b) or inner.opcode is not Opcode.IOTA:
+        return None
+    cut, dimension = x.attrs_as(SliceAttrs), inner.attrs_as(IotaAttrs).dimension
+    size, element_type = inner.dims[dimension], x.array_shape.element_type
+    if size < LARGE_IOTA or FEW * x.dims[dimension] > size:
+        return None
+    start, stride = cut.starts[dimension], cut.strides[dimension]
+    if not _counts_exactly(element_type, size):
+        return None
+    counted = b.iota(element_type, x.dims, dimension)
+    if stride > 1 and x.dims[dimension] > 1:
+        counted = b.multiply(counted, b.full(x.array_shape, _wrapped(stride, element_type)))
+    return (
+        b.add(counted, b.full(x.array_shape, _wrapped(start, element_type))) if start else counted
+    )
+
+
+def _counts_exactly(element_type: PrimitiveType, size: int) -> bool:
+    """Return whether sums and products of numbers below `size` have no rounding in `element_type`.
+
+    Integers wrap around as the conversion of a larger number does.
+    """
+    if element_type.is_integer:
+        return element_type.bits >= 8
+    if element_type in (PrimitiveType.F32, PrimitiveType.F64):
+        return size <= 1 << (24 if element_type is PrimitiveType.F32 else 53)
+    return False
+
+
+def _wrapped(number: int, element_type: PrimitiveType) -> object:
+    """Return `number` modulo the range of an integer type, and as it is in a float type."""
+    return np.asarray(number).astype(element_type.numpy)
 
 
 @simplifies(Opcode.DYNAMIC_SLICE)

@@ -95,6 +95,22 @@ def test_syevd(kind: str, letter: str, uplo: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "letter"), LETTERS)
+def test_singular_values_without_vectors(kind: str, letter: str) -> None:
+    """U and V^H have the shapes of mode A, as JAX writes them, and nothing in them."""
+    for m, n in ((5, 5), (3, 8), (40, 7)):
+        shape, values = f"{kind}[2,{m},{n}]", f"{PART[kind]}[2,{min(m, n)}]"
+        result = f"({shape}, {values}, {kind}[2,{m},{m}], {kind}[2,{n},{n}], s32[2])"
+        x = matrices(kind, 2, m, n)
+        target, config = f"{letter}gesdd", f"mode = {ord('N')} : ui8"
+        _, found, u, vh, info = run(result, shape, x, target, config)
+        wanted = np.linalg.svd(x, compute_uv=False)
+        np.testing.assert_allclose(found, wanted, atol=20 * TYPES[kind])
+        assert not u.any()
+        assert not vh.any()
+        assert not info.any()
+
+
+@pytest.mark.parametrize(("kind", "letter"), LETTERS)
 @pytest.mark.parametrize("mode", "AS")
 def test_gesdd(kind: str, letter: str, mode: str) -> None:
     tolerance = 20 * TYPES[kind]

@@ -172,6 +172,9 @@ def test_eigenvectors_and_singular_values(run, rng):
     results = ["f32[2,5,3]", "f32[2,3]", "f32[2,5,3]", "f32[2,3,3]", "s32[2]"]
     _, s, u, vh, _ = lapack(run, "f32", "lapack_sgesdd_ffi", [b], results, {"mode": "S"})
     np.testing.assert_allclose((u * s[:, None]) @ vh, b, atol=1e-5)
+    results = ["f32[2,5,3]", "f32[2,3]", "f32[2,5,5]", "f32[2,3,3]", "s32[2]"]
+    _, values, *_ = lapack(run, "f32", "lapack_sgesdd_ffi", [b], results, {"mode": "N"})
+    np.testing.assert_allclose(values, s, rtol=1e-5)
 
 
 def test_batch_norm(run, rng):

@@ -43,6 +43,24 @@ def dynamic_slice_of_elementwise(p: Program) -> HloInstruction:
 
 
 @form
+def slice_of_large_iota(p: Program) -> HloInstruction:
+    p.result.stage = Stage.PARTITIONED
+    count = p.b.iota(S32, (1 << 16,), 0)
+    start, stride = p.integer(0, 40_000), p.integer(1, 3)
+    return p.b.slice(count, (start,), (start + 4 * stride,), (stride,))
+
+
+@form
+def slice_of_padded(p: Program) -> HloInstruction:
+    p.result.stage = Stage.PARTITIONED
+    x = _wide(p)
+    gaps = [p.integer(1, 3) for _ in x.dims]
+    low = [p.integer(0, 2) for _ in x.dims]
+    padded = p.b.pad(x, p.value(x.array_shape.element_type, ()), low, low, gaps)
+    return _part(p, padded)
+
+
+@form
 def slice_across_parts(p: Program) -> HloInstruction:
     p.result.stage = Stage.PARTITIONED
     x = _wide(p)
