@@ -180,7 +180,6 @@ def test_one_device_file_may_take_several_outputs(capsys: pytest.CaptureFixture[
     ("arguments", "message"),
     [
         ((), "required: COMMAND"),
-        (("walk",), "spmd has no command 'walk'"),
         (("run",), "required: MODULE"),
         (("run", MODULE, "--steps", "0"), "--steps: 0 is not at least 1"),
         (("run", MODULE, "--devices", "two"), "--devices: 'two' is no whole number"),
