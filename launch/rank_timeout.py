@@ -21,7 +21,7 @@ class TimeLimitError(SpmdError):
 
 def timeout_of(arguments: Sequence[str]) -> float | None:
     """Return what --timeout says; None without it, and where the command will complain of it."""
-    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
     parser.add_argument("--timeout", type=float)
     with contextlib.suppress(argparse.ArgumentError):
         found: float | None = parser.parse_known_args(arguments)[0].timeout

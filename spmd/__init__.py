@@ -36,6 +36,8 @@ __all__ = sorted(_PUBLIC)  # noqa: PLE0605 - SPEC 1: names come from the table
 def __getattr__(name: str) -> object:
     if name == "testing":
         return importlib.import_module("spmd.testing")
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("spmd-executor")
     place = _PUBLIC.get(name)
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -45,4 +47,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted({*globals(), *_PUBLIC, "__version__"})

@@ -14,6 +14,8 @@ from spmd.text.parser import parse_module as parse
 from spmd.text.stablehlo import from_jax as from_jax
 from spmd.verifier.verifier import verify as verify
 
+__version__: str
+
 __all__ = [
     "CompileOptions",
     "Executable",

@@ -126,9 +126,14 @@ class HloSharding:
         return max(counts) if counts else None
 
     def leaf_shardings(self, shape: Shape) -> tuple[HloSharding, ...]:
-        """One sharding per leaf of ``shape``; a single sharding on a tuple holds for every leaf."""
+        """Return one sharding per leaf of ``shape``; a single sharding on a tuple holds for every leaf.
+
+        JAX and XLA give the empty tuple one element (the device of a callback), which belongs to no leaf.
+        """
         count = sum(1 for _ in leaves(shape))
         if self.kind is ShardingKind.TUPLE:
+            if count == 0 and len(self.elements) == 1:
+                return ()
             if len(self.elements) != count:
                 raise ShardingError(
                     f"tuple sharding has {len(self.elements)} elements, the shape {shape} has {count} leaves"

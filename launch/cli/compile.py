@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from launch.cli.module_argument import add_module_arguments, compile_options
+from launch.cli.module_argument import add_module_arguments, compile_options, read_module
 from launch.cli.output_path import require_writable
 from launch.compiled import compile_warning
 from launch.machine_option import add_machine
 from launch.memory_limit import add_memory_limit
 from launch.printable import printable
-from launch.source import load_module
 from runtime.saved import save_bytes
 from spmd.output_file import write_file
 
@@ -35,7 +34,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     require_writable(options.output)
-    module = load_module(options.module)
+    module = read_module(options)
     executable, warning = compile_warning(module, options.devices, compile_options(options))
     sys.stderr.write(warning)
     write_file(options.output, save_bytes(executable))

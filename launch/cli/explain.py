@@ -10,12 +10,12 @@ from typing import Any
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
+    read_module,
     write_text,
 )
 from launch.cli.output_path import require_writable
 from launch.pipeline import is_partitioned
 from launch.printable import printable
-from launch.source import load_module
 from partitioner.explain.explain import DEFAULT_TRIES, explain_module
 from partitioner.explain.html import explanation_page
 from partitioner.explain.report import Explanation
@@ -61,7 +61,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     require_writable(options.html)
-    module = load_module(options.module)
+    module = read_module(options)
     if is_partitioned(module, compile_options(options)):
         raise UnsupportedError(
             f"{module.name} is one device's program already: explain reads the module before partitioning"

@@ -7,13 +7,17 @@ import contextlib
 import sys
 from pathlib import Path
 
+from launch.callbacks import leave_out_callbacks
 from launch.collective_groups import COLLECTIVE_GROUPS
 from launch.machine_option import machine_for
 from launch.measured_durations import measured_durations
+from launch.messages import report_note
 from launch.options import CompileOptions
+from launch.source import ModuleSource, load_module, source_of
 from spmd.hlo import HloModule
 from spmd.output_file import write_file
 from spmd.proto import serialize, serialize_hlo_proto, serialize_with_config
+from spmd.verifier.verifier import verify
 
 STAGES = ("logical", "partitioned")
 
@@ -59,6 +63,32 @@ def add_module_arguments(
         default=[],
         help="leave out a group of passes on collectives; may be repeated",
     )
+    parser.add_argument(
+        "--without-callbacks",
+        action="store_true",
+        help="leave out calls of Python functions that return nothing, as those of jax.debug.print: no file holds them",
+    )
+
+
+def read_module(options: argparse.Namespace) -> HloModule:
+    """Return the module that MODULE names, verified; SpmdError where it cannot be read."""
+    module = load_module(options.module)
+    return _without_callbacks(module) if options.without_callbacks else module
+
+
+def source_named(options: argparse.Namespace) -> ModuleSource:
+    """Return what MODULE names, to be read where it is needed; SpmdError where there is no such file."""
+    source = source_of(options.module)
+    if not options.without_callbacks:
+        return source
+    return ModuleSource(lambda: _without_callbacks(source.read()))
+
+
+def _without_callbacks(module: HloModule) -> HloModule:
+    count = leave_out_callbacks(module)
+    verify(module)
+    report_note(f"{count} call{'' if count == 1 else 's'} of functions that no file holds left out")
+    return module
 
 
 def positive(text: str) -> int:

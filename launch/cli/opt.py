@@ -13,6 +13,7 @@ import collectives.passes.all_passes  # noqa: F401 - passes of no pipeline are k
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
+    read_module,
     write_module,
     write_text,
 )
@@ -23,7 +24,6 @@ from launch.equivalence import verify_equivalent
 from launch.machine_option import add_machine
 from launch.memory_limit import add_memory_limit
 from launch.pipeline import Compilation, is_partitioned, optimization, stages
-from launch.source import load_module
 from partitioner.propagated import propagate_module
 from partitioner.spmd_partitioner import require_devices
 from runtime.compile import build_executable
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
     passes = parse_passes(options.passes)
     require_writable(options.output)
     require_folder(options.dump_to)
-    module = load_module(options.module)
+    module = read_module(options)
     if options.bisect:
         return _bisect(options, module, passes)
     hooks = _Hooks(_dumps(options, module), PassTimes() if options.pass_timing else None)

@@ -10,12 +10,12 @@ from typing import Any
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
+    read_module,
     write_text,
 )
 from launch.cli.output_path import require_writable
 from launch.costly_warning import costly_warning
 from launch.pipeline import stages
-from launch.source import load_module
 
 
 def add_parser(subparsers: Any) -> None:
@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     require_writable(options.output)
-    module = load_module(options.module)
+    module = read_module(options)
     for stage, compilation in stages(module, options.devices, compile_options(options)):
         if stage == "partitioned":
             if compilation.partitioner is not None:

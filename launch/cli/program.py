@@ -16,6 +16,7 @@ from launch.cli.module_argument import (
     compile_options,
     positive_seconds,
     seed,
+    source_named,
 )
 from launch.cli.output_path import require_writable
 from launch.compiled import Compiled, compile_source
@@ -30,7 +31,7 @@ from launch.program_cache import HELP
 from launch.rank_environment import settings_of_environment, world_of_environment
 from launch.rank_timeout import DEFAULT_SECONDS, timeout_seconds
 from launch.shared_compile import compile_on_first
-from launch.source import ModuleSource, digest, load_saved, source_of
+from launch.source import ModuleSource, digest, load_saved
 from runtime.executable import Executable
 from spmd.hlo import HloModule
 from spmd.text.stage import device_count
@@ -200,7 +201,7 @@ def _compiled(
     wanted_devices: int | None = options.devices
     if ranks is not None and wanted_devices is not None:
         require_world(wanted_devices, ranks)
-    source = source_of(options.module)
+    source = source_named(options)
     compiled = compile_source(source, wanted_devices, compile_options(options), devices_for)
     if ranks is not None:
         require_world(compiled.executable.num_devices, ranks)
@@ -210,7 +211,8 @@ def _compiled(
 
 def _note_what_changes_nothing(options: argparse.Namespace) -> None:
     """A saved executable is what it was compiled to."""
-    given = [f"--{name}" for name in ("stage", "machine", "without") if getattr(options, name)]
+    names = ("stage", "machine", "without", "without_callbacks")
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]
     if given:
         change = "changes" if len(given) == 1 else "change"
         report_note(f"{options.module} is compiled already: {' and '.join(given)} {change} nothing")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launch.agreement import agree, agree_on_code
-from launch.cli.module_argument import compile_options, positive, tolerance
+from launch.cli.module_argument import compile_options, positive, read_module, tolerance
 from launch.cli.program import (
     Program,
     add_program_arguments,
@@ -40,7 +40,6 @@ from launch.pipeline import is_partitioned
 from launch.printable import printable
 from launch.reference import reference_program
 from launch.report.trace import collect_trace
-from launch.source import load_module
 from launch.terminal_line import TerminalLine
 from launch.tile_files import is_per_device, read_tiles, write_tiles
 from launch.verdicts import Question, explain_by_rounding
@@ -183,7 +182,7 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
 
 
 def _run_reference(options: argparse.Namespace, job: JobOptions) -> int:
-    module = load_module(options.module)
+    module = read_module(options)
     partitioned = is_partitioned(module, compile_options(options))
     line = TerminalLine()
     reference = reference_program(

@@ -16,7 +16,7 @@ from collectives.cost.roofline import RooflineEstimator
 from collectives.simulate.least_step import LeastStep, least_step
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
-from launch.cli.module_argument import add_module_arguments, compile_options, positive
+from launch.cli.module_argument import add_module_arguments, compile_options, positive, read_module
 from launch.cli.output_path import require_writable
 from launch.collective_groups import OVERLAPPING
 from launch.input_file import read_at_most
@@ -26,7 +26,6 @@ from launch.pipeline import Compilation, stages
 from launch.report.simulation import as_json, format_simulation
 from launch.report.simulation_durations import read_timed, simulate_timed
 from launch.report.simulation_trace import simulation_trace
-from launch.source import load_module
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
@@ -93,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     require_writable(options.trace)
     machine = described(options.topology)
     costs = {target: _cost(file) for target, file in options.cost}
-    module = load_module(options.module)
+    module = read_module(options)
     wanted = replace(compile_options(options), machine=machine, costs=tuple(costs.items()))
     compilation = compiled_for(module, options.devices, wanted)
     estimator = RooflineEstimator.of(compilation.module, machine, costs)

@@ -7,13 +7,12 @@ import json
 from typing import Any
 
 from launch.cli.memory_plot import add_memory_plot, write_memory_plot
-from launch.cli.module_argument import add_module_arguments, compile_options
+from launch.cli.module_argument import add_module_arguments, compile_options, read_module
 from launch.cli.output_path import require_writable
 from launch.machine_option import add_machine
 from launch.memory_limit import add_memory_limit
 from launch.printable import printable
 from launch.report.statistics import count_executable, format_statistics
-from launch.source import load_module
 
 
 def add_parser(subparsers: Any) -> None:
@@ -34,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     require_writable(options.memory_plot)
-    module = load_module(options.module)
+    module = read_module(options)
     statistics, executable = count_executable(module, options.devices, compile_options(options))
     if options.memory_plot is not None:
         write_memory_plot(executable, options.memory_plot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from spmd.custom_call import custom_call, register_custom_call
+from spmd.custom_call_advice import advice_for
 from spmd.errors import UnsupportedError
 from spmd.evaluator.device import Device, Steps
 from spmd.evaluator.manual import MANUAL_TARGETS, evaluate_manual
@@ -35,8 +36,8 @@ def evaluate_custom_call(instruction: HloInstruction, operands: Operands, device
     evaluate = custom_call(target).evaluate
     if evaluate is None:
         raise UnsupportedError(
-            f'{instruction!r}: nobody said how to evaluate custom-call target "{target}";'
-            " register_custom_call(target, evaluate=...) does"
+            f'{instruction!r}: nobody said how to evaluate custom-call target "{target}"; '
+            f"{advice_for(target)}"
         )
     value: Value = evaluate(instruction, operands)
     return value

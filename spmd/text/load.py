@@ -17,18 +17,21 @@ from spmd.ops.attrs import ConstantAttrs
 from spmd.proto.reader import parse_proto
 from spmd.text.dump_directory import DumpedModule, dumped_module, split_choice
 from spmd.text.parser import parse_module
-from spmd.text.stablehlo import parse_stablehlo
+from spmd.text.stablehlo import parse_stablehlo, stablehlo_of
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 _MLIR = re.compile(r"\s*(?:(?:#|//)[^\n]*\n\s*)*module\b[^\n]*\{\s*\n")
+#: The first field of HloModuleProto, HloProto and HloModuleProtoWithConfig, with its length after it.
+_PROTO = b"\x0a"
 _GZIP = b"\x1f\x8b"
 
 
 def load(path: str | Path) -> HloModule:
     """The module in the file ``path``, or in the dump directory ``path`` (``DIR:NAME`` where it holds several).
 
-    Text, HloModuleProto and HloProto are told apart by content, packed by gzip or not; StableHLO text is converted
-    where the jax extra is installed (UnsupportedError where not). Raises HloParseError for what is none of them.
+    Text, HloModuleProto and HloProto are told apart by content, packed by gzip or not; StableHLO text or bytecode, and
+    what ``jax.export`` serializes, is converted where the jax extra is installed (UnsupportedError where not). Raises
+    HloParseError for what is none of them.
     """
     path, choice = split_choice(Path(path))
     try:
@@ -51,10 +54,26 @@ def parse_bytes(data: bytes, file: str = "<bytes>") -> HloModule:
     if not text or _CONTROL.search(text):
         if not data.strip():
             raise HloParseError(f"{file}: the file is empty")
-        return parse_proto(data, file)
+        return _parse_binary(data, file)
     if _MLIR.match(text) and "func.func" in text:
         return parse_stablehlo(text, file)
     return parse_module(text, file)
+
+
+def _parse_binary(data: bytes, file: str) -> HloModule:
+    """Return the module in a proto, in StableHLO bytecode, or in what ``jax.export`` serializes."""
+    found = stablehlo_of(data)
+    if found is not None:
+        return parse_stablehlo(found[0], file, found[1])
+    try:
+        return parse_proto(data, file)
+    except HloParseError as error:
+        if data.startswith(_PROTO):
+            raise
+        why = str(error).removeprefix(f"{file}: ")
+        raise HloParseError(
+            f"{file}: not an HLO module: neither text, HloProto nor StableHLO ({why})"
+        ) from error
 
 
 def _load_dumped(dumped: DumpedModule) -> HloModule:

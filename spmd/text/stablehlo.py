@@ -16,16 +16,41 @@ class Lowerable(Protocol):
     def lower(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
-def parse_stablehlo(text: str, file: str = "<text>") -> HloModule:
-    """The HLO of StableHLO text (Shardy annotations included), converted by jaxlib.
+#: MLIR bytecode begins so.
+_BYTECODE = b"ML\xefR"
 
-    UnsupportedError without jaxlib; HloParseError with jaxlib's message for text that it refuses.
+
+def stablehlo_of(data: bytes) -> tuple[bytes, str] | None:
+    """Return the StableHLO bytecode in ``data`` and the name of ``data``'s format; None where it is another format.
+
+    Bytecode stands by itself, or in what ``jax.export`` serializes: a FlatBuffer, in which the bytes of an array follow
+    their number.
+    """
+    if data.startswith(_BYTECODE):
+        return data, "StableHLO bytecode"
+    root = int.from_bytes(data[:4], "little")
+    begin = data.find(_BYTECODE)
+    if begin < 8 or root % 4 or not 4 <= root < min(len(data), 1 << 16):
+        return None
+    size = int.from_bytes(data[begin - 4 : begin], "little")
+    if begin + size > len(data):
+        return None
+    return data[begin : begin + size], "a jax.export artifact"
+
+
+def parse_stablehlo(
+    text: str | bytes, file: str = "<text>", what: str = "StableHLO text"
+) -> HloModule:
+    """Return the HLO of StableHLO text or bytecode (Shardy annotations included), converted by jaxlib.
+
+    ``what``: the format, for messages. UnsupportedError without jaxlib; HloParseError with jaxlib's message for what it
+    refuses.
     """
     try:
         jaxlib = importlib.import_module("jaxlib._jax")
     except ImportError as error:
         raise UnsupportedError(
-            f"{file}: this is StableHLO text, which is converted through the jax extra "
+            f"{file}: this is {what}, which is converted through the jax extra "
             '(pip install "spmd-executor[jax]"); or write HLO text with jax.jit(f).lower(*args).as_text("hlo")'
         ) from error
     try:
