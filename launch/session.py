@@ -67,7 +67,7 @@ def compile_program(
         if backend == "gpu":
             gpu_of_rank(world)
         wanted = devices if devices is not None else device_count(module)
-        require_world(wanted, world.size, "devices=")
+        require_world(wanted, world.size, "devices=" if wanted == 1 else "")
         text = digest_of(str(module).encode())
         return wanted, {"module": text, "options": str(options), **_alike()}
 
