@@ -137,12 +137,16 @@ def versions() -> dict[str, str]:
     }
 
 
-def require_world(devices: int, ranks: int, option: str = "--devices ") -> None:
-    """WorldSizeError unless each rank is one of the module's devices; ``option``: how to ask for another number."""
+def require_world(devices: int, ranks: int, option: str = "") -> None:
+    """Raise WorldSizeError unless each rank is one of the program's devices.
+
+    ``option``: how to ask for another number of devices, empty if the module itself fixes it.
+    """
     if devices != ranks:
+        advice = f", or say {option}{ranks}" if option else ""
+        what = "device" if devices == 1 else "devices"
         raise WorldSizeError(
-            f"the module is for {devices} devices, but the job has {ranks} ranks: "
-            f"start {devices}, or say {option}{ranks}"
+            f"the module is for {devices} {what}, but the job has {ranks} ranks: start {devices}{advice}"
         )
 
 

@@ -22,6 +22,7 @@ from runtime.compile import build_executable, schedule_module
 from runtime.executable import Executable
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.layout.layout_assignment import LAYOUT
+from spmd.analysis.group_members import require_every_device
 from spmd.analysis.static_shapes import require_values
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
@@ -159,6 +160,7 @@ def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
     if is_partitioned(module, options):
         copy = clone_module(module)
         copy.num_partitions = compilation.devices // copy.replica_count
+        require_every_device(copy)
         copy.stage = max(copy.stage, Stage.PARTITIONED)
         OPEN.run(copy, compilation.after_pass)
         return copy

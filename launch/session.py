@@ -74,8 +74,9 @@ def compile_program(
         require_backend(backend)
         if backend == "gpu":
             gpu_of_rank(world)
-        wanted = devices if devices is not None else device_count(module)
-        require_world(wanted, world.size, "devices=")
+        named = device_count(module)
+        wanted = devices if devices is not None else named
+        require_world(wanted, world.size, "devices=" if named in (1, world.size) else "")
         text = digest_of(str(module).encode())
         return wanted, {"module": text, "options": str(options), **_alike()}
 

@@ -195,7 +195,7 @@ def _compiled(
         if ranks is None or options.devices is not None:
             return wanted_devices
         count = device_count(module)
-        require_world(count, ranks)
+        require_world(count, ranks, "--devices " if count == 1 else "")
         return count
 
     wanted_devices: int | None = options.devices

@@ -26,6 +26,7 @@ from launch.pipeline import Compilation, stages
 from launch.report.simulation import as_json, format_simulation
 from launch.report.simulation_durations import read_timed, simulate_timed
 from launch.report.simulation_trace import simulation_trace
+from spmd.analysis.group_members import require_every_device
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
@@ -114,6 +115,7 @@ def compiled_for(module: HloModule, devices: int | None, options: CompileOptions
         count = devices if devices is not None else device_count(module)
         program = clone_module(module)
         program.num_partitions = max(count // program.replica_count, 1)
+        require_every_device(program)
         return Compilation(program, count, options.machine)
     *_, (_, compilation) = stages(module, devices, options)
     return compilation

@@ -149,9 +149,11 @@ def test_whole_outputs_are_gathered_only_where_somebody_looks() -> None:
 def test_a_wrong_world_says_both_numbers() -> None:
     require_world(4, 4)
     with pytest.raises(
-        WorldSizeError, match="the module is for 4 devices, but the job has 3 ranks"
+        WorldSizeError, match=r"the module is for 4 devices, but the job has 3 ranks: start 4$"
     ):
         require_world(4, 3)
+    with pytest.raises(WorldSizeError, match=r"for 1 device, .* start 1, or say --devices 3"):
+        require_world(1, 3, "--devices ")
 
 
 def test_step_times_in_milliseconds() -> None:

@@ -1,0 +1,47 @@
+"""Replica groups that leave out devices are refused before anything runs or is simulated."""
+
+from __future__ import annotations
+
+import pytest
+
+from launch.cli import main
+from spmd.analysis.group_members import require_every_device
+from spmd.errors import ShapeError
+from spmd.text.parser import parse_module
+
+PROGRAM = """HloModule per_device, num_partitions=2
+
+sum {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b)
+}
+
+ENTRY e {
+  p = f32[1024] parameter(0)
+  ROOT r = f32[1024] all-reduce(p), replica_groups=%s, channel_id=1, use_global_device_ids=true, to_apply=sum
+}
+"""
+
+
+@pytest.mark.parametrize("groups", ["{{0,1}}", "[1,2]<=[2]"])
+def test_devices_in_no_group_are_refused(groups: str) -> None:
+    module = parse_module(PROGRAM % groups)
+    require_every_device(module)
+    module.num_partitions = 8
+    with pytest.raises(ShapeError, match="name 2 of 8 ids, so the program does not run on 8"):
+        require_every_device(module)
+
+
+def test_one_group_of_all_suits_any_number() -> None:
+    module = parse_module(PROGRAM % "{}")
+    module.num_partitions = 8
+    require_every_device(module)
+
+
+@pytest.mark.parametrize("command", [["run"], ["simulate", "--topology", "dgx-h100"]])
+def test_commands_refuse_them_as_bad_input(command: list[str], tmp_path, capsys) -> None:
+    path = tmp_path / "per_device.hlo"
+    path.write_text(PROGRAM % "{{0,1}}")
+    assert main([command[0], str(path), "--devices", "8", *command[1:]]) == 2
+    assert "does not run on 8 devices" in capsys.readouterr().err
