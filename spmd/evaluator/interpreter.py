@@ -20,7 +20,7 @@ from spmd.hlo.instruction import HloInstruction
 def run_computation(computation: HloComputation, arguments: Operands, device: Device) -> Steps:
     """The value of ``computation`` on ``device``."""
     plan = device.session.plan(computation)
-    frame: list[Value] = [()] * plan.slots
+    frame = list(plan.frame)
     for step in plan.steps:
         operands = tuple([frame[slot] for slot in step.operands])
         if step.parameter >= 0:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,9 +19,17 @@ from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ParameterAttrs
 from spmd.ops.groups import device_groups, device_pairs
+from spmd.shape import ArrayShape
 
 #: Run even when nothing uses the result: another device waits for them.
 _EFFECTS = frozenset({Opcode.SEND, Opcode.SEND_DONE, Opcode.RECV, Opcode.RECV_DONE, Opcode.OUTFEED})
+
+
+#: What constants are made into before they are used, and elements up to which such values are kept.
+_OF_CONSTANTS = frozenset(
+    {Opcode.CONSTANT, Opcode.IOTA, Opcode.BROADCAST, Opcode.RESHAPE, Opcode.CONVERT}
+)
+_SMALL = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +49,14 @@ class PlannedInstruction:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to run a computation: needed instructions, operands first, with the point where each value dies."""
+    """How to run a computation: needed instructions, operands first, with the point where each value dies.
+
+    ``frame``: the values before the first step. Small ones that depend on constants alone are in it and have no step,
+    so that a loop does not make them in every trip.
+    """
 
     steps: tuple[PlannedInstruction, ...]
-    slots: int
+    frame: tuple[Value, ...]
     root: int
 
 
@@ -115,9 +129,12 @@ def make_plan(computation: HloComputation, find: FindPlain) -> Plan:
             last_use[slot[operand]] = n
     root = slot[computation.root]
     last_use[root] = len(order)
+    frame = _constants(order, slot, find)
+    fixed = {n for n, value in enumerate(frame) if value is not None}
     dying: dict[int, list[int]] = {}
     for value, step in last_use.items():
-        dying.setdefault(step, []).append(value)
+        if value not in fixed:
+            dying.setdefault(step, []).append(value)
     steps = tuple(
         PlannedInstruction(
             i,
@@ -128,8 +145,25 @@ def make_plan(computation: HloComputation, find: FindPlain) -> Plan:
             tuple(dying.get(n, ())),
         )
         for n, i in enumerate(order)
+        if n not in fixed
     )
-    return Plan(steps, len(order), root)
+    return Plan(steps, tuple(() if value is None else value for value in frame), root)
+
+
+def _constants(
+    order: Sequence[HloInstruction], slot: dict[HloInstruction, int], find: FindPlain
+) -> list[Value | None]:
+    """Return the values of small arrays that depend on constants alone; None for all other values."""
+    values: list[Value | None] = [None] * len(order)
+    for n, instruction in enumerate(order):
+        evaluate = find(instruction.opcode) if instruction.opcode in _OF_CONSTANTS else None
+        shape = instruction.shape
+        if evaluate is None or not isinstance(shape, ArrayShape):
+            continue
+        operands = tuple(values[slot[o]] for o in instruction.operands)
+        if math.prod(shape.dims) <= _SMALL and all(value is not None for value in operands):
+            values[n] = evaluate(instruction, tuple(v for v in operands if v is not None))
+    return values
 
 
 def _needed(computation: HloComputation) -> set[HloInstruction]:
