@@ -28,6 +28,9 @@ _AMOUNT = (0.0, 1e30)
 _NO_KERNEL = PARTITIONER_CALLS | {"LayoutConstraint", "annotate_device_placement", ALLOCATE_BUFFER}
 _TOP_K = "TopK"
 
+#: A value goes to the host's memory, or comes from it: the cost of the bytes is the machine's.
+HOST_MOVES = frozenset({"MoveToHost", "MoveToDevice"})
+
 
 @dataclass(frozen=True, slots=True)
 class CallCost:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 
-from collectives.cost.custom_calls import CallCost, call_cost
+from collectives.cost.custom_calls import HOST_MOVES, CallCost, call_cost
 from spmd.analysis.structure import StructuralKeys, instruction_form
 from spmd.analysis.wire import KIND
 from spmd.hlo.computation import HloComputation
@@ -21,7 +21,7 @@ from spmd.hlo.opcode_roles import CALLERS, DONES, WEIGHTLESS
 from spmd.machine.description import MachineDescription, Rates
 from spmd.machine.products import class_for
 from spmd.ops import definition
-from spmd.ops.attrs import DotAttrs
+from spmd.ops.attrs import CustomCallAttrs, DotAttrs
 from spmd.ops.checks import plain
 from spmd.ops.dot import free_dims
 from spmd.ops.product_precision import allows_tf32
@@ -89,6 +89,9 @@ class DeviceTime:
         return self.begin + max(self._arithmetic(x), self._moving(moved))
 
     def _custom_call(self, call: HloInstruction) -> float:
+        target = call.attrs_as(CustomCallAttrs).target
+        if target in HOST_MOVES and target not in self._given:
+            return self._host_move(call)
         cost = call_cost(call, self._given)
         if cost.seconds is not None:
             return cost.seconds
@@ -99,6 +102,11 @@ class DeviceTime:
         else:
             busy = work.flops / rates.matrix + work.transcendentals / rates.transcendental
         return self.begin + max(busy, self._moving(work.bytes_accessed))
+
+    def _host_move(self, call: HloInstruction) -> float:
+        """Return the seconds that an array takes over the host's link: 0 where host and device share one memory."""
+        bandwidth = self._machine.host_bandwidth
+        return self._machine.thunk_seconds + call.shape.byte_size / bandwidth if bandwidth else 0.0
 
     def _moving(self, size: float) -> float:
         return size / self._machine.level_for(size).bandwidth

@@ -90,7 +90,8 @@ class MachineDescription:
     kernel_seconds: to begin and end a kernel's loops. row_seconds: to begin a row, the innermost loop.
     thunk_seconds: to dispatch one thunk. exchanges: the narrowest circle of devices first. products: by size and type,
     those that need most first; convolutions: by form and type. ``rates`` stand for those that none of them is for.
-    program_bytes: of the memory, what programs may fill; 0 for all of it.
+    program_bytes: of the memory, what programs may fill; 0 for all of it. host_bandwidth: bytes per second each way
+    between a device's memory and its host's; 0 where they are one memory.
     """
 
     name: str
@@ -107,6 +108,7 @@ class MachineDescription:
     convolutions: tuple[ConvolutionClass, ...] = ()
     attained: Attained = Attained()
     program_bytes: int = 0
+    host_bandwidth: float = 0.0
 
     @property
     def memory_limit(self) -> int:
@@ -284,6 +286,7 @@ def _content(machine: MachineDescription) -> str:
             machine.convolutions,
             machine.attained,
             machine.program_bytes,
+            machine.host_bandwidth,
         )
     )
 

@@ -117,6 +117,8 @@ def write_machine(machine: MachineDescription) -> str:
         "attained": {name: getattr(machine.attained, name) for name in _ATTAINED},
         "program_bytes": machine.program_bytes,
     }
+    if machine.host_bandwidth:
+        fields["host_bandwidth"] = machine.host_bandwidth
     if machine.products:
         fields["products"] = [_product_fields(one) for one in machine.products]
     if machine.convolutions:
@@ -174,6 +176,9 @@ def _machine(fields: JsonFields) -> MachineDescription:
             else Attained()
         ),
         program_bytes=fields.whole("program_bytes", (0, SIZE[1]), 0),
+        host_bandwidth=(
+            fields.number("host_bandwidth", RATE) if fields.has("host_bandwidth") else 0.0
+        ),
     )
     fields.done()
     if machine.program_bytes > machine.levels[-1].size:

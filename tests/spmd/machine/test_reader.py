@@ -48,6 +48,8 @@ def test_every_constant_of_the_gpus_has_its_source() -> None:
             assert said in source
         for said in ("InfiniBand attained", "latencies", "busy", "Set here", "program_bytes"):
             assert said in source
+        assert "PCIe 128 GB/s both ways" in source
+        assert machine_named(name).host_bandwidth == 128e9 / 2
 
 
 def test_files_without_later_fields_are_read() -> None:
