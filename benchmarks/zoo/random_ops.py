@@ -47,7 +47,8 @@ def axis_of(dice: Random, x: Any) -> int:
 def unary(dice: Random, pool: list[Any]) -> Any:
     x = pick_float(dice, pool)
     functions = (
-        jnp.tanh, jnp.sin, jnp.abs, jnp.negative, jnp.floor, jnp.sign, lax.erf, jax.nn.sigmoid, jnp.cbrt, jnp.arctan,
+        jnp.tanh, jnp.sin, jnp.abs, jnp.negative, lambda x: jnp.floor(1.7 * x + 0.3),
+        jnp.sign, lax.erf, jax.nn.sigmoid, jnp.cbrt, jnp.arctan,
         lambda x: jnp.sqrt(jnp.abs(x)), lambda x: jnp.log1p(jnp.abs(x)), lambda x: jnp.exp(-jnp.abs(x)),
         lambda x: lax.rsqrt(1 + x * x), jax.nn.gelu, jax.nn.softplus, lambda x: lax.reduce_precision(x, 8, 7),
         lambda x: jnp.where(jnp.isfinite(x), x, 0), lambda x: lax.optimization_barrier(x),
