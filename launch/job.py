@@ -221,11 +221,15 @@ def conclude(
 def format_result(
     result: JobResult, name: str, num_outputs: int, where: str, *, verbose: bool = False
 ) -> str:
-    """For a reader: the outputs that differ, the worst first, and a verdict. `verbose`: all outputs."""
+    """Return the report for a reader: the outputs that differ, the worst first, and a verdict.
+
+    If all agree, the one nearest to its tolerance is shown. `verbose`: all outputs are.
+    """
     time_text = f"{step_milliseconds(result.seconds)['median']:.1f} ms a step"
     if not result.checks:
         return f"{name}: {num_outputs} outputs on {where}, {time_text}"
     shown = [check for check in result.checks if verbose or check.verdict is not Verdict.AGREES]
+    shown = shown or [max(result.checks, key=lambda check: check.of_tolerance)]
     shown.sort(key=lambda check: (_SEVERITY.index(check.verdict), -check.of_tolerance))
     width = max((len(_title(check)) for check in shown), default=0)
     lines = [

@@ -6,6 +6,8 @@ import os
 import traceback
 from collections.abc import Mapping
 
+from spmd.memory import as_out_of_memory
+
 #: "1": a defect is reported with its traceback.
 TRACEBACK_VARIABLE = "SPMD_TRACEBACK"
 
@@ -26,7 +28,7 @@ def describe_unexpected(error: Exception, environment: Mapping[str, str] = os.en
 def describe_system_failure(error: BaseException) -> str | None:
     """Return one line for an error that the system reports (a full disk, no memory); None for any other."""
     if isinstance(error, MemoryError):
-        return f"out of memory{': ' if str(error) else ''}{error}"
+        return str(as_out_of_memory(error))
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename is not None else ""
         return f"{where}{error.strerror or error}"

@@ -49,4 +49,5 @@ def as_out_of_memory(error: MemoryError) -> OutOfMemoryError:
     if isinstance(shape, tuple) and isinstance(dtype, np.dtype):
         dims = ",".join(map(str, shape))
         return out_of_memory(f"an array {dtype}[{dims}]", math.prod(shape) * dtype.itemsize)
-    return OutOfMemoryError(f"out of memory: {available_bytes():,} bytes are available")
+    said = f" ({error})" if str(error) else ""
+    return OutOfMemoryError(f"out of memory{said}: {available_bytes():,} bytes are available")

@@ -30,7 +30,6 @@ from launch.job import UsageError
 from launch.messages import report_error
 from launch.unexpected import describe_unexpected
 from spmd.errors import RunError, SpmdError
-from spmd.memory import as_out_of_memory
 from spmd.near_names import did_you_mean
 
 SUBCOMMANDS = (
@@ -94,10 +93,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SpmdError as error:
         _report(str(error))
         return error.exit_code
-    except MemoryError as error:
-        missing = as_out_of_memory(error)
-        _report(str(missing))
-        return missing.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

@@ -38,7 +38,7 @@ def fails_with(error: Exception, monkeypatch: pytest.MonkeyPatch) -> int:
             ValueError("one\ntwo"),
             "spmd: error: internal error: ValueError: one (SPMD_TRACEBACK=1 prints where)\n",
         ),
-        (MemoryError("4 TiB"), "spmd: error: out of memory: 4 TiB\n"),
+        (MemoryError("4 TiB"), "spmd: error: out of memory (4 TiB): 5 bytes are available\n"),
         (OSError(28, "No space left", "o.npz"), "spmd: error: o.npz: No space left\n"),
     ],
 )
@@ -49,6 +49,7 @@ def test_what_nothing_foresaw_is_one_line_and_exit_code_three(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("launch.cli._discard_output", lambda: None)
+    monkeypatch.setattr("spmd.memory.available_bytes", lambda: 5)
     assert fails_with(error, monkeypatch) == 3
     assert capfd.readouterr().err == line
 
