@@ -326,9 +326,9 @@ def test_control_edges_are_added_in_linear_time() -> None:
     instructions = list(computation.instructions)
     for x in instructions[first:]:
         x.control_predecessor_ids = tuple(range(first)) * 2
-    start = time.perf_counter()
+    start = time.process_time()
     read = parse_proto(replaced(module, computation, instructions))
-    assert time.perf_counter() - start < LIMIT
+    assert time.process_time() - start < LIMIT
     assert len(read.entry.root.control_predecessors) == first
 
 
@@ -411,9 +411,9 @@ def test_mutations_end_soon_in_a_module_or_an_error() -> None:
     """More of them: python -m tests.spmd.proto.mutate --count 100000"""
     modules = 0
     for number, data in enumerate(mutations(600, 1, originals())):
-        start = time.perf_counter()
+        start = time.process_time()
         modules += carry(data)
-        assert time.perf_counter() - start < LIMIT, number
+        assert time.process_time() - start < LIMIT, number
     # Mutations that no reader notices would test nothing, and so would ones that it always refuses at once.
     assert 20 < modules < 400
 

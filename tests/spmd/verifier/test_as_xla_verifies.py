@@ -150,7 +150,7 @@ def test_ids_that_no_device_has_are_refused_when_it_runs(operation: str) -> None
 
 def test_a_bitcast_into_padding_is_not_evaluated() -> None:
     module = parse_module(TAKEN["a bitcast into the padding of a tile"])
-    with pytest.raises(UnsupportedError, match="padding of tiles"):
+    with pytest.raises(UnsupportedError, match="do not fill the memory of its tiles"):
         evaluate(module, np.zeros(6, np.int32))
 
 
