@@ -20,7 +20,7 @@ from spmd.device import IotaTile, ReplicaGroups
 from spmd.errors import ShardingError
 from spmd.iota import recognise_iota, strides_of
 from spmd.mesh import AxisRef, Mesh
-from spmd.sharding import HloSharding, SubgroupType, TileAssignment
+from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignment
 
 Axes = tuple[int, ...]  # axis numbers, major to minor
 DimAxes = tuple[Axes, ...]  # one entry per dimension
@@ -87,10 +87,7 @@ class DeviceAxes:
         return _compact((self.count(rest), self.count(axes)), self.sizes, (*rest, *axes))
 
     def sharding(self, dims: DimAxes, manual: Axes = (), partial: Axes = ()) -> HloSharding:
-        """The HloSharding of a value whose dimension i is split by ``dims[i]``; the other axes replicate.
-
-        Partial sums are always written with their devices, which whoever adds them up has to count.
-        """
+        """The HloSharding of a value whose dimension i is split by ``dims[i]``; the other axes replicate."""
         used = tuple(a for axes in dims for a in axes)
         if not used and not manual and not partial:
             return HloSharding.replicated()
@@ -107,7 +104,7 @@ class DeviceAxes:
                 tile.append(self.count(axes))
                 order.extend(axes)
                 kinds.append(kind)
-        if len(kinds) == 1 and not used and not partial:
+        if len(kinds) == 1 and not used:
             return _WHOLE[kinds[0]]
         return HloSharding.tiled(
             TileAssignment(_compact(tuple(tile), self.sizes, tuple(order))), tuple(kinds)
@@ -191,6 +188,7 @@ class DeviceAxes:
 _WHOLE = {
     SubgroupType.REPLICATED: HloSharding.replicated(),
     SubgroupType.MANUAL: HloSharding.manual(),
+    SubgroupType.UNREDUCED: HloSharding(ShardingKind.UNREDUCED),
 }
 
 
