@@ -50,8 +50,8 @@ class Constraint:
     priorities: tuple[int, ...] = ()
     #: Axes over which copies are demanded, so that no open dimension takes them.
     excluded: Axes = ()
-    #: The value is written as partial sums over some axes.
-    unreduced: bool = False
+    #: Axes over which the value is written as partial sums. It binds parameters and outputs of the program alone.
+    partial: Axes = ()
 
     @staticmethod
     def replicated(rank: int) -> Constraint:
@@ -129,17 +129,20 @@ class AnnotationReader:
         try:
             dims = _dims_over(self.axes, mesh, sharding)
             excluded = _axes_over(self.axes, mesh, sharding.replicated_axes)
+            partial = _axes_over(self.axes, mesh, sharding.unreduced_axes)
         except ShardingError:
-            refs = [ref for d in sharding.dims for ref in d.axes]
+            refs = [ref for d in sharding.dims for ref in d.axes] + list(sharding.unreduced_axes)
             own = common_axes(self.axes.num_devices, [], [(mesh, refs)])
-            return _foreign(own.sharding(_dims_over(own, mesh, sharding)), shape.rank)
+            partial = _axes_over(own, mesh, sharding.unreduced_axes)
+            tiled = own.sharding(_dims_over(own, mesh, sharding), partial=partial)
+            return _foreign(tiled, shape.rank)
         priorities = tuple(d.priority or 0 for d in sharding.dims)
         return Constraint(
             dims,
             tuple(not d.is_closed for d in sharding.dims),
             priorities=priorities if any(priorities) else (),
             excluded=excluded,
-            unreduced=bool(sharding.unreduced_axes),
+            partial=partial,
         )
 
     def of_gspmd(
@@ -153,7 +156,8 @@ class AnnotationReader:
             return Constraint(((),) * shape.rank, is_open, self.axes.all)
         if sharding.kind is not ShardingKind.TILED:
             whole = Constraint(((),) * shape.rank, is_open)
-            return replace(whole, unreduced=sharding.kind is ShardingKind.UNREDUCED)
+            is_partial = sharding.kind is ShardingKind.UNREDUCED
+            return replace(whole, partial=self.axes.all if is_partial else ())
         if sharding.num_devices != self.axes.num_devices:
             raise ShardingError(
                 f"sharding {sharding} names {sharding.num_devices} devices, the module runs on {self.axes.num_devices}"
@@ -165,7 +169,8 @@ class AnnotationReader:
                 raise
             return _foreign(sharding, shape.rank)
         manual = groups.get(SubgroupType.MANUAL, ())
-        return Constraint(dims, is_open, manual, unreduced=SubgroupType.UNREDUCED in groups)
+        partial = groups.get(SubgroupType.UNREDUCED, ())
+        return Constraint(dims, is_open, manual, partial=partial)
 
     # ---- meshes
     def mesh(self, sharding: TensorSharding) -> Mesh:
@@ -251,5 +256,5 @@ def _axis_refs(module: HloModule, meshes: dict[str, Mesh]) -> Iterator[tuple[Mes
                 )
                 if mesh is not None:
                     refs = [ref for dim in sharding.dims for ref in dim.axes]
-                    refs += sharding.replicated_axes
+                    refs += [*sharding.replicated_axes, *sharding.unreduced_axes]
                     yield from ((mesh, ref) for ref in refs if ref.sub is not None)

@@ -9,20 +9,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from partitioner.annotations import SDY_SHARDING, Constraint
+from partitioner.axes import Axes
 from partitioner.propagation import Slot
 from partitioner.propagation_flags import Allowed, output_flags, parameter_flags
 from partitioner.slots import SlotGraph, Slots
-from spmd.errors import UnsupportedError
+from spmd.errors import ShardingError, UnsupportedError
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.shape import leaves
-from spmd.sharding import HloSharding
+from spmd.sharding import HloSharding, SubgroupType
 
 
 class EntryBinding:
     """Binds the slots at the edge of one module.
 
     ``outputs``: the slot that each leaf of the root must leave in. ``foreign_*``: shardings that the module's axes
-    cannot express (foreign.py).
+    cannot express (foreign.py). ``partial_*``: axes over which a parameter's slot, or the output of that number, is
+    partial sums at the edge (partial_sums.py).
     """
 
     def __init__(self, module: HloModule, graph: SlotGraph) -> None:
@@ -31,6 +33,8 @@ class EntryBinding:
         self.outputs: Slots = ()
         self.foreign_inputs: dict[HloInstruction, HloSharding] = {}
         self.foreign_outputs: list[HloSharding | None] = []
+        self.partial_inputs: dict[Slot, Axes] = {}
+        self.partial_outputs: list[Axes] = []
         #: Slots that propagation may shard, but only evenly.
         self._even: list[Slot] = []
 
@@ -59,7 +63,9 @@ class EntryBinding:
 
     def _bind_parameter(self, slot: Slot, constraint: Constraint | None, allowed: Allowed) -> None:
         title = f"parameter {slot.name}"
-        _refuse_unreduced(constraint, title)
+        constraint = _checked(constraint, title)
+        if constraint is not None and constraint.partial:
+            self.partial_inputs[slot] = constraint.partial
         if allowed is Allowed.YES:
             if constraint is not None:
                 self.graph.constrain((slot,), (constraint,), title)
@@ -84,8 +90,11 @@ class EntryBinding:
             own = self.graph.reader.of_instruction(producer)[0]
             is_result = producer.annotations.frontend(SDY_SHARDING) is not None
             binding = own if is_result or constraint is None else constraint
+            binding = _checked(binding, f"output {root.name}")
             self.foreign_outputs.append(_foreign_of(binding))
-            _refuse_unreduced(own if is_result else constraint, f"output {root.name}")
+            self.partial_outputs.append(binding.partial if binding is not None else ())
+            if not is_result:
+                constraint = binding
             outputs.append(
                 None
                 if slot is None
@@ -122,6 +131,22 @@ def _foreign_of(constraint: Constraint | None) -> HloSharding | None:
     return constraint.foreign if constraint is not None else None
 
 
-def _refuse_unreduced(constraint: Constraint | None, what: str) -> None:
-    if constraint is not None and constraint.unreduced:
-        raise UnsupportedError(f"{what}: partial sums (unreduced) cannot enter or leave a program")
+def _checked(constraint: Constraint | None, what: str) -> Constraint | None:
+    """Return the constraint with its dimensions kept off the axes of its partial sums.
+
+    Raises ShardingError where one axis does both, UnsupportedError for partial sums along axes of their own.
+    """
+    if constraint is None:
+        return None
+    if (
+        constraint.foreign is not None
+        and SubgroupType.UNREDUCED in constraint.foreign.subgroup_types
+    ):
+        raise UnsupportedError(
+            f"{what}: partial sums (unreduced) along axes that do not fit the device axes"
+        )
+    if not constraint.partial:
+        return constraint
+    if any(axis in constraint.partial for axes in constraint.dims for axis in axes):
+        raise ShardingError(f"{what}: an axis both splits a dimension and is unreduced")
+    return replace(constraint, excluded=(*constraint.excluded, *constraint.partial))

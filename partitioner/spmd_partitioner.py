@@ -19,6 +19,7 @@ from partitioner.foreign import cut_foreign, gather_foreign
 from partitioner.generic import partition_generic, reshard_to
 from partitioner.manual import manual_boundary
 from partitioner.ops.tuple import local_shape, pack, unpack
+from partitioner.partial_sums import as_partial_sums, is_annotation, leaves_unreduced, with_partial
 from partitioner.prepare import prepare
 from partitioner.propagation import propagate
 from partitioner.registry import REMAKERS, partitioner_of
@@ -161,14 +162,16 @@ class SpmdPartitioner:
             self._add_parameter(
                 context,
                 parameter,
-                self._slot_states(self.graph.slots(parameter)),
+                self._parameter_states(parameter),
                 keep_sharding=True,
             )
         values = self._partition_body(context)
         context.serving, context.purpose = entry.root, Purpose.OUTPUT
         outputs = [
-            context.reshard(value, state)
-            for value, state in zip(values, context.root_states, strict=True)
+            as_partial_sums(context, value, state, axes)
+            for value, state, axes in zip(
+                values, context.root_states, self.entry.partial_outputs, strict=True
+            )
         ]
         states = tuple(
             foreign or value.state.sharding(self.axes)
@@ -230,7 +233,38 @@ class SpmdPartitioner:
             whole = parameter.array_shape.without_layout()
             context.set_values(parameter, (gather_foreign(context, clone, foreign, whole),))
             return
-        context.set_values(parameter, unpack(context, clone, states, parameter.shape))
+        values = unpack(context, clone, states, parameter.shape)
+        context.set_values(parameter, self._reduced(context, parameter, values))
+
+    def _parameter_states(self, parameter: HloInstruction) -> list[ShardState]:
+        partial = self.entry.partial_inputs
+        return [
+            ShardState(())
+            if slot is None
+            else with_partial(ShardState(slot.state_dims), partial.get(slot, ()))
+            for slot in self.graph.slots(parameter)
+        ]
+
+    def _leaves_unreduced(
+        self, context: PartitionContext, instruction: HloInstruction, leaf: int, value: ShardedValue
+    ) -> bool:
+        outputs = self.entry.partial_outputs
+        is_entry = context.source is self.module.entry
+        return is_entry and leaves_unreduced(context, instruction, leaf, value, outputs)
+
+    def _reduced(
+        self,
+        context: PartitionContext,
+        instruction: HloInstruction,
+        values: tuple[ShardedValue, ...],
+    ) -> tuple[ShardedValue, ...]:
+        """Return the values of ``instruction`` without partial ones, but for those that leave the program so."""
+        return tuple(
+            value
+            if self._leaves_unreduced(context, instruction, i, value)
+            else reshard_to(context, value, context.wanted(instruction, i))
+            for i, value in enumerate(values)
+        )
 
     def _slot_states(self, slots: Slots) -> list[ShardState]:
         return [
@@ -254,9 +288,7 @@ class SpmdPartitioner:
         context.purpose = Purpose.RESULT
         if instruction.opcode in REMAKERS:
             values = tuple(replace(value, origin=instruction) for value in values)
-        return tuple(
-            reshard_to(context, v, context.wanted(instruction, i)) for i, v in enumerate(values)
-        )
+        return self._reduced(context, instruction, values)
 
     def _compute(
         self, context: PartitionContext, instruction: HloInstruction
@@ -265,6 +297,10 @@ class SpmdPartitioner:
         device = effect_device(self.reader, instruction)
         if device is not None:
             return partition_on_device(context, instruction, device)
+        if is_annotation(instruction):
+            given = context.values(instruction.operand(0))
+            if len(given) == 1 and self._leaves_unreduced(context, instruction, 0, given[0]):
+                return given
         special = partitioner_of(instruction)
         values = special(context, instruction) if special is not None else None
         if values is not None:

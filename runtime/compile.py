@@ -22,7 +22,7 @@ from runtime.schedule.memory_scheduler import schedule_for_memory
 from runtime.sharded_arrays import Boundary
 from runtime.strides import StridedView
 from runtime.thunks.sequence import ThunkSequence
-from runtime.tiles import global_shape
+from runtime.tiles import global_shape, with_devices
 from spmd.hlo import HloInstruction, HloModule, Stage
 from spmd.shape import ArrayShape, Shape, leaves
 from spmd.sharding import HloSharding
@@ -69,8 +69,8 @@ def boundaries(
     global_inputs = [p.shape for p in logical.entry.parameters] if logical else None
     global_outputs = [logical.entry.root.shape] if logical else None
     return (
-        _boundaries(module.entry.parameters, global_inputs),
-        _boundaries((module.entry.root,), global_outputs),
+        _boundaries(module.entry.parameters, global_inputs, module.num_partitions),
+        _boundaries((module.entry.root,), global_outputs, module.num_partitions),
     )
 
 
@@ -130,10 +130,13 @@ def _leaf_shardings(instructions: Iterable[HloInstruction]) -> Iterator[HloShard
 
 
 def _boundaries(
-    instructions: tuple[HloInstruction, ...], logical: Iterable[Shape] | None
+    instructions: tuple[HloInstruction, ...], logical: Iterable[Shape] | None, partitions: int
 ) -> tuple[Boundary, ...]:
     shards = _array_shapes(i.shape for i in instructions)
-    shardings = tuple(_leaf_shardings(instructions))
+    shardings = tuple(
+        sharding and with_devices(sharding, shape.rank, partitions)
+        for shape, sharding in zip(shards, _leaf_shardings(instructions), strict=True)
+    )
     if logical is None:
         shapes = tuple(map(global_shape, shards, shardings))
     else:

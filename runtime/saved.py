@@ -224,6 +224,8 @@ def _tile_dims(boundary: Boundary, partitions: int) -> tuple[int, ...] | None:
         return shape.dims
     if sharding.kind is ShardingKind.MAXIMAL and not 0 <= sharding.device < partitions:
         return None
+    if sharding.kind is ShardingKind.UNREDUCED:
+        return None
     if sharding.kind is not ShardingKind.TILED:
         return shape.dims
     if sharding.num_devices != partitions or len(sharding.tile_dims) != shape.rank:

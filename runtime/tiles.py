@@ -4,6 +4,8 @@
 
 Tiles have one size on all devices: what reaches beyond the array is padding, zero on the way in, dropped on the way
 out. Shardings divide among partitions; every replica holds the same.
+
+Along unreduced axes the devices hold terms, whose sum the array is. It enters as the first term; the others are zeros.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from spmd.device import IotaTile
 from spmd.errors import ShardingError
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, as_array
-from spmd.sharding import HloSharding, ShardingKind
+from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignment
 
 
 def global_shape(shard: ArrayShape, sharding: HloSharding | None) -> ArrayShape:
@@ -44,6 +47,34 @@ def tile_region(
     return tuple(region)
 
 
+def with_devices(sharding: HloSharding, rank: int, partitions: int) -> HloSharding:
+    """Return ``{unreduced}`` as tiles, one term of the sum for each partition; any other sharding as it is."""
+    if sharding.kind is not ShardingKind.UNREDUCED:
+        return sharding
+    tiles = TileAssignment(IotaTile.of((1,) * rank + (partitions,)))
+    return HloSharding.tiled(tiles, (SubgroupType.UNREDUCED,))
+
+
+def term_of(sharding: HloSharding | None, partition: int) -> int:
+    """Return which term of the sums ``partition`` holds; 0 where the sharding has no partial sums."""
+    if (
+        sharding is None
+        or sharding.tiles is None
+        or SubgroupType.UNREDUCED not in sharding.subgroup_types
+    ):
+        return 0
+    where = np.argwhere(sharding.tiles.device_ids() == partition)
+    if not len(where):
+        raise ShardingError(f"partition {partition} has no tile in {sharding}")
+    term, rank = 0, len(sharding.tile_dims)
+    for kind, index, count in zip(
+        sharding.subgroup_types, where[0][rank:], sharding.tiles.dims[rank:], strict=True
+    ):
+        if kind is SubgroupType.UNREDUCED:
+            term = term * count + int(index)
+    return term
+
+
 def shard_of(
     array: NDArray, sharding: HloSharding | None, shape: ArrayShape, partition: int
 ) -> NDArray:
@@ -61,7 +92,13 @@ def copy_shard(
     partition: int,
     tile: NDArray,
 ) -> None:
-    """Write ``partition``'s tile of ``array`` (of ``shape``) to ``tile``: no other part of ``array`` is read."""
+    """Write ``partition``'s tile of ``array`` (of ``shape``) to ``tile``: no other part of ``array`` is read.
+
+    Of partial sums, devices other than the first of each unreduced group get zeros.
+    """
+    if term_of(sharding, partition):
+        tile.fill(0)
+        return
     part = array.reshape(shape.dims)[tile_region(sharding, shape, partition)]
     if part.shape == tile.shape:
         np.copyto(tile, part)
@@ -71,13 +108,31 @@ def copy_shard(
 
 
 def gather(tiles: Sequence[NDArray], sharding: HloSharding | None, shape: ArrayShape) -> NDArray:
-    """The global array from the tiles of partitions 0, 1, ...; where several hold the same, the first one's."""
+    """The global array from the tiles of partitions 0, 1, ...; where several hold the same, the first one's.
+
+    Of partial sums it is the sum of the terms, in order of partitions.
+    """
     if sharding is None or sharding.kind is not ShardingKind.TILED:
         source = sharding.device if sharding and sharding.kind is ShardingKind.MAXIMAL else 0
         return np.array(tiles[source], copy=True).reshape(shape.dims)
+    if SubgroupType.UNREDUCED in sharding.subgroup_types:
+        return _sum_of_terms(tiles, sharding, shape)
     whole = np.empty(shape.dims, tiles[0].dtype)
     for partition in reversed(range(len(tiles))):
         region = tile_region(sharding, shape, partition)
         inside = tuple(slice(0, part.stop - part.start) for part in region)
         whole[region] = tiles[partition][inside]
+    return whole
+
+
+def _sum_of_terms(tiles: Sequence[NDArray], sharding: HloSharding, shape: ArrayShape) -> NDArray:
+    """Add up the partial sums that the partitions hold, each term of each tile once."""
+    whole = np.zeros(shape.dims, tiles[0].dtype)
+    added: set[tuple[int, tuple[int, ...]]] = set()
+    for partition, tile in enumerate(tiles):
+        region = tile_region(sharding, shape, partition)
+        term = (term_of(sharding, partition), tuple(part.start for part in region))
+        if term not in added:
+            added.add(term)
+            whole[region] += tile[tuple(slice(0, part.stop - part.start) for part in region)]
     return whole

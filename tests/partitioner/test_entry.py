@@ -7,7 +7,7 @@ import pytest
 
 import spmd
 from partitioner.propagated import propagate_module
-from spmd.errors import ShardingError, UnsupportedError
+from spmd.errors import ShardingError
 from tests.differential.equivalence import check_equivalence
 
 ROWS = "{devices=[2,1]<=[2]}"
@@ -117,9 +117,3 @@ ENTRY main {{
 def test_a_wrong_number_of_flags_is_refused(header: str, message: str) -> None:
     with pytest.raises(ShardingError, match=message):
         spmd.partition(spmd.parse(add(header)), 2)
-
-
-def test_partial_sums_stay_inside() -> None:
-    text = add("").replace("parameter(0)", "parameter(0), sharding={unreduced}")
-    with pytest.raises(UnsupportedError, match="parameter x: partial sums"):
-        spmd.partition(spmd.parse(text), 2)
