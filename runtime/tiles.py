@@ -74,7 +74,8 @@ def gather(tiles: Sequence[NDArray], sharding: HloSharding | None, shape: ArrayS
     """The global array from the tiles of partitions 0, 1, ...; where several hold the same, the first one's."""
     if sharding is None or sharding.kind is not ShardingKind.TILED:
         source = sharding.device if sharding and sharding.kind is ShardingKind.MAXIMAL else 0
-        return np.array(tiles[source], copy=True).reshape(shape.dims)
+        whole = np.array(tiles[source], copy=True)
+        return whole if any(shape.dynamic) else whole.reshape(shape.dims)
     whole = np.empty(shape.dims, tiles[0].dtype)
     for partition in reversed(range(len(tiles))):
         region = tile_region(sharding, shape, partition)
