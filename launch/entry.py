@@ -29,7 +29,8 @@ class Entry:
         """Of an unpartitioned module, or of one device's program, whose arrays are then tiles."""
         inputs = [as_array(s) for p in module.entry.parameters for _, s in leaves(p.shape)]
         outputs = [as_array(s) for _, s in leaves(module.entry.root.shape)]
-        return Entry(module.name, tuple(inputs), tuple(outputs), aliased_outputs(module))
+        feedback = _static(aliased_outputs(module), outputs)
+        return Entry(module.name, tuple(inputs), tuple(outputs), feedback)
 
     @staticmethod
     def of_boundaries(
@@ -37,11 +38,20 @@ class Entry:
     ) -> Entry:
         """Of one device's program whose tiles are shared out as ``places`` say."""
         inputs, outputs = (tuple(one.shape for one in side) for side in places)
-        return Entry(module.name, inputs, outputs, aliased_outputs(module))
+        return Entry(module.name, inputs, outputs, _static(aliased_outputs(module), outputs))
 
     @staticmethod
     def of_executable(executable: Executable) -> Entry:
-        return Entry.of_boundaries(executable.module, (executable.inputs, executable.outputs))
+        return Entry.of_boundaries(executable.module, (executable.inputs, executable.results))
+
+
+def _static(feedback: dict[int, int], outputs: Sequence[ArrayShape]) -> dict[int, int]:
+    """Return ``feedback`` without what takes a donor's place but never an input's: bounded outputs, and sizes."""
+    return {
+        output: argument
+        for output, argument in feedback.items()
+        if output < len(outputs) and not any(outputs[output].dynamic)
+    }
 
 
 def aliased_outputs(module: HloModule) -> dict[int, int]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from collectives.schedule.latency_report import LatencyReport
 from collectives.schedule.scheduled_overlap import ScheduledOverlap, scheduled_overlap
 from launch import collective_pipelines
+from launch.bounded_results import with_sizes
 from launch.collective_pipelines import HidingNotes
 from launch.options import CompileOptions
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned, require_devices
@@ -95,6 +96,7 @@ def stages(
 ) -> Iterator[tuple[str, Compilation]]:
     """The module after each HLO stage; each step is taken when the next item is asked for."""
     require_values(module)
+    module = with_sizes(module, partitioned=is_partitioned(module, options))
     count = devices if devices is not None else device_count(module)
     compilation = Compilation(module, count, options.machine)
     yield "logical", compilation
@@ -123,17 +125,21 @@ def compile_module(
     ``on_partitioned`` is given the partitioner once it is done (not where the module came partitioned).
     """
     options = options or CompileOptions()
+    given = module
     for name, compilation in stages(module, devices, options):
+        if name == "logical":
+            given = compilation.module
         partitioner = compilation.partitioner
         if name == "partitioned" and on_partitioned is not None and partitioner is not None:
             on_partitioned(partitioner)  # now: later stages replace the instructions that it knows
     start = time.perf_counter()
-    logical = None if is_partitioned(module, options) else module
+    logical = None if is_partitioned(module, options) else given
     executable = build_executable(
         compilation.module,
         check=options.check,
         logical=logical,
         memory_limit=options.memory_limit,
+        result=given.entry.root.shape,
     )
     compilation.seconds["thunks"] = time.perf_counter() - start
     executable.compile_seconds = dict(compilation.seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from collectives.schedule.checker import check_schedule
 from runtime import emit as _emit  # noqa: F401 - fills the table of lowerings
@@ -47,6 +48,7 @@ def build_executable(
     check: bool = True,
     logical: HloModule | None = None,
     memory_limit: int | None = None,
+    result: Shape | None = None,
 ) -> Executable:
     """The executable of a per-device module (which is scheduled first if it is not yet).
 
@@ -54,10 +56,16 @@ def build_executable(
     logical: the unpartitioned module, whose entry has the global shapes. Without it, sharded dimensions are taken to
     have no padding.
     memory_limit: bytes of a device that it may take; MemoryLimitError where it takes more.
+    result: the shape of the module's result with its bounded dimensions, which ``module`` has as arrays at their bounds
+    and with sizes beside them (bounded_arrays.py).
     """
     if module.stage < Stage.SCHEDULED:
         schedule_module(module, memory_limit)
-    executable = lower(module, *boundaries(module, logical), check=check)
+    inputs, outputs = boundaries(module, logical)
+    marks = [()] * len(outputs) if result is None else [s.dynamic for s in _array_shapes([result])]
+    inputs = tuple(_with_bounds(one, ()) for one in inputs)
+    outputs = tuple(map(_with_bounds, outputs, marks))
+    executable = lower(module, inputs, outputs, check=check)
     require_memory(executable.program, memory_limit)
     return executable
 
@@ -72,6 +80,10 @@ def boundaries(
         _boundaries(module.entry.parameters, global_inputs, module.num_partitions),
         _boundaries((module.entry.root,), global_outputs, module.num_partitions),
     )
+
+
+def _with_bounds(one: Boundary, dynamic: tuple[bool, ...]) -> Boundary:
+    return replace(one, shape=replace(one.shape, dynamic=dynamic))
 
 
 def lower(

@@ -13,6 +13,7 @@ import numpy as np
 from collectives.communicator.interface import Communicator
 from collectives.schedule.scheduled_overlap import ScheduledOverlap
 from runtime.blas import set_blas_threads
+from runtime.bounded_arrays import bounded_dimensions, cut_to_sizes, num_results
 from runtime.buffers.dump import dump_assignment
 from runtime.buffers.types import AllocationKind, MemoryStats
 from runtime.device_program import DeviceProgram
@@ -31,7 +32,7 @@ from spmd.errors import RunError
 from spmd.hlo import HloModule
 from spmd.literal import NDArray
 from spmd.output_file import write_file
-from spmd.shape import leaves
+from spmd.shape import ArrayShape, leaves
 
 Gather = Literal["first", "all"]
 """Which processes get global arrays: the one of device 0, or all. One process with all devices always gets them."""
@@ -114,8 +115,9 @@ class KernelForms(Protocol):
 class Executable:
     """A program for ``num_devices`` devices. ``module`` is the scheduled module it was made of.
 
-    ``inputs`` and ``outputs`` say how global arrays become tiles and back. ``timeout_seconds``: how long a device waits
-    for the others. ``record``: devices that are loaded from now on take down when their thunks begin and end.
+    ``inputs`` and ``outputs`` (the module's ``results``, then sizes) say how global arrays become tiles and back.
+    ``timeout_seconds``: how long a device waits for the others.
+    ``record``: devices that are loaded from now on take down when their thunks begin and end.
     ``reference_every``: n has them wait in every n-th step for each collective at its start; 0: never.
     ``overlap``: what the scheduler expects of the collectives, where it ran that hides them.
     ``engine``: what runs it; None: the processor's cores.
@@ -137,6 +139,11 @@ class Executable:
     @property
     def num_devices(self) -> int:
         return self.program.num_devices
+
+    @property
+    def results(self) -> tuple[Boundary, ...]:
+        """The outputs that are the module's results; after them come the sizes of bounded dynamic ones."""
+        return self.outputs[: num_results([one.shape for one in self.outputs])]
 
     @property
     def stats(self) -> MemoryStats:
@@ -326,14 +333,29 @@ class Executable:
         return fitted
 
     def get(self, state: ShardedArrays, gather: Gather = "first") -> list[NDArray]:
-        """Global arrays of a run's outputs, or of any of them; with replicas, those of replica 0."""
+        """Return global arrays of a run's outputs, or of any of them; with replicas, those of replica 0.
+
+        Bounded dynamic arrays, which a run gives at their bounds, are cut to their sizes, its last outputs, which are
+        left out. RunError where such arrays come without the rest of the run's outputs, or a size leaves its bound.
+        """
+        shapes = self._shapes_of(state)
         arrays = []
         for i, boundary in enumerate(state.boundaries):
             everyone = self._everyones([own[i] for own in state.tiles], gather)
             if everyone is not None:
                 partitions = everyone[: self.program.num_partitions]
                 arrays.append(gather_tiles(partitions, boundary.sharding, boundary.shape))
-        return arrays
+        return cut_to_sizes(arrays, shapes) if arrays else arrays
+
+    def _shapes_of(self, state: ShardedArrays) -> list[ArrayShape]:
+        """Return the arrays' shapes. RunError for some of a run's outputs with bounded ones among them."""
+        shapes = [one.shape for one in state.boundaries]
+        if bounded_dimensions(shapes) and state.boundaries != self.outputs:
+            raise RunError(
+                f"{self.program.name} gives bounded dynamic arrays, whose sizes are its last outputs: "
+                "get takes all outputs of the run together"
+            )
+        return shapes
 
     def _divided(self, number: int, array: NDArray) -> list[DeviceArray]:
         """Input ``number`` on each of this process's devices."""

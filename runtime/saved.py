@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Sequence
 from typing import Any
 
+from runtime.bounded_arrays import have_sizes
 from runtime.buffers.recorded_heaps import RecordedHeap, RecordedHeaps
 from runtime.buffers.types import Color
 from runtime.compile import lower
@@ -33,7 +34,7 @@ from spmd.text.sharding_text import parse_sharding
 from spmd.verifier.verifier import verify
 
 FORMAT = "spmd-executable"
-VERSION = 4
+VERSION = 5
 MAGIC = b"PK\x03\x04"
 
 _HEADER = "executable.json"
@@ -92,6 +93,7 @@ def load_bytes(data: bytes, where: str = "<bytes>", *, check: bool = False) -> E
     parameters = [parameter.shape for parameter in module.entry.parameters]
     inputs = _boundaries(header, "inputs", parameters, module, where)
     outputs = _boundaries(header, "outputs", [module.entry.root.shape], module, where)
+    _require_sizes(outputs, where)
     recorded = _recorded_heaps(header.get("memory"), where)
     overlap = read_overlap(header.get("overlap"), module, f"{where}: overlap", SavedExecutableError)
     executable = lower(module, inputs, outputs, check=check, recorded=recorded)
@@ -203,6 +205,14 @@ def _boundaries(
             )
         found.append(boundary)
     return tuple(found)
+
+
+def _require_sizes(outputs: Sequence[Boundary], where: str) -> None:
+    """SavedExecutableError unless the last outputs can be the sizes of the bounded ones."""
+    if not have_sizes([output.shape for output in outputs]):
+        raise SavedExecutableError(
+            f"{where}: the last outputs must be s32[] sizes, one for each bounded dimension"
+        )
 
 
 def _boundary(entry: Any, where: str) -> Boundary:

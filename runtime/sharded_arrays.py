@@ -57,6 +57,10 @@ class ShardedArrays:
         if copy is False:
             raise ValueError("a divided array cannot be handed out without a copy")
         (boundary,) = self.boundaries
+        if any(boundary.shape.dynamic):
+            raise RunError(
+                f"the size of {boundary.shape} is another output: use executable.get(state)"
+            )
         tiles = [own[0].view() for own in self.tiles]
         sharding = boundary.sharding
         wanted = 1 if sharding is None else sharding.num_devices or 1

@@ -114,7 +114,8 @@ def gather(tiles: Sequence[NDArray], sharding: HloSharding | None, shape: ArrayS
     """
     if sharding is None or sharding.kind is not ShardingKind.TILED:
         source = sharding.device if sharding and sharding.kind is ShardingKind.MAXIMAL else 0
-        return np.array(tiles[source], copy=True).reshape(shape.dims)
+        whole = np.array(tiles[source], copy=True)
+        return whole if any(shape.dynamic) else whole.reshape(shape.dims)
     if SubgroupType.UNREDUCED in sharding.subgroup_types:
         return _sum_of_terms(tiles, sharding, shape)
     whole = np.empty(shape.dims, tiles[0].dtype)

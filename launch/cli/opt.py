@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import collectives.passes.all_passes  # noqa: F401 - passes of no pipeline are known by name, too
+from launch.bounded_results import with_sizes
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
@@ -128,7 +129,8 @@ def run(options: argparse.Namespace) -> int:
     if hooks.times is not None:
         sys.stderr.write(f"{hooks.times}\n")
     if options.verify_equivalent:
-        logical = None if is_partitioned(module, compile_options(options)) else module
+        partitioned = is_partitioned(module, compile_options(options))
+        logical = None if partitioned else with_sizes(module, partitioned=False)
         verify_equivalent(logical or before, compilation.module, logical)
     dump = EXECUTABLE_STAGES.get(options.until)
     if dump is None:

@@ -13,13 +13,17 @@ from typing import TypeAlias
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops import OPS
-from spmd.ops.attrs import DimensionsAttrs, DotAttrs, PadAttrs, SliceAttrs
+from spmd.ops.attrs import CustomCallAttrs, DimensionsAttrs, DotAttrs, PadAttrs, SliceAttrs
 from spmd.ops.reduction import identity_value, reduction_kind
 from spmd.registry import Registry
 from spmd.shape import ArrayShape
 
 Place: TypeAlias = tuple[int, int]
 """(operand, its dimension)"""
+
+
+#: Targets of custom calls whose result is their operand.
+_SHARDING_CALLS = ("Sharding", "xla.sdy.FuncResultSharding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,13 @@ def _each_to_itself(x: HloInstruction) -> Flow:
     rank = x.array_shape.rank
     operands = [i for i, y in enumerate(x.operands) if y.array_shape.rank == rank]
     return Flow({(i, d): d for i in operands for d in range(rank)})
+
+
+def _custom_call(x: HloInstruction) -> Flow:
+    """Return the flow of a call that says a sharding alone; nothing is known of others."""
+    if x.attrs_as(CustomCallAttrs).target in _SHARDING_CALLS:
+        return _each_to_itself(x)
+    return Flow({})
 
 
 def _transpose(x: HloInstruction) -> Flow:
@@ -114,6 +125,7 @@ def _dot(x: HloInstruction) -> Flow:
 for _opcode in Opcode:
     if OPS[_opcode].elementwise and _opcode is not Opcode.MAP:
         FLOWS.add(_opcode, _each_to_itself)
+FLOWS.add(Opcode.CUSTOM_CALL, _custom_call)
 FLOWS.add(Opcode.TRANSPOSE, _transpose)
 FLOWS.add(Opcode.CONCATENATE, _but_those_of)
 FLOWS.add(Opcode.REVERSE, _but_those_of)

@@ -12,12 +12,12 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.passes.algebraic.match import splat
-from spmd.passes.dynamic_dimensions import flow_of
+from spmd.passes.dynamic_dimensions import Place, flow_of
 from spmd.passes.dynamic_packing import repacked
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import has_control_edges
-from spmd.shape import ArrayShape, PrimitiveType, leaves
+from spmd.shape import ArrayShape, PrimitiveType, TupleShape, leaves
 
 _S32 = PrimitiveType.S32
 _SIZES = (Opcode.SET_DIMENSION_SIZE, Opcode.GET_DIMENSION_SIZE, Opcode.DYNAMIC_RESHAPE)
@@ -35,7 +35,10 @@ class DynamicPadder(FueledPass):
 
     What stands beyond a size is arbitrary: where an operation sums up a dimension with a size, a mask puts the neutral
     element there first. get-dimension-size becomes the size, dynamic-reshape a gather. A computation is left as it is,
-    whole, where sizes reach an operation that this does not know (dynamic_dimensions.py), a callee, or the result.
+    whole, where sizes reach an operation that this does not know (dynamic_dimensions.py), a callee, or the result; but
+    the entry's result may have arrays with sizes, at their bounds, if it has those sizes, too:
+
+    r = tuple(d, get-dimension-size(d))     =>     r = tuple(x, n)
     """
 
     name: ClassVar[str] = "dynamic-padder"
@@ -47,15 +50,19 @@ class DynamicPadder(FueledPass):
         for computation in module.computations_post_order():
             if fuel.is_spent:
                 break
-            if any(computation.with_opcode(*_SIZES)) and can_pad(computation):
+            if any(computation.with_opcode(*_SIZES)) and can_pad(
+                computation, is_entry=computation is module.entry
+            ):
                 fuel.burn()
                 _Padding(Builder(computation, scope)).run()
                 changed = True
         return changed
 
 
-def can_pad(computation: HloComputation) -> bool:
-    """Every operand dimension with a run-time size is passed on or summed up by an operation that is known."""
+def can_pad(computation: HloComputation, *, is_entry: bool) -> bool:
+    """Say whether each operand dimension with a run-time size is passed on or summed up by an operation that is known,
+    or, in the entry, returned together with its size.
+    """
     sized: dict[HloInstruction, set[int]] = {}
     for x in computation.post_order():
         found: set[int] = set()
@@ -67,13 +74,23 @@ def can_pad(computation: HloComputation) -> bool:
         elif x.opcode in (Opcode.PARAMETER, Opcode.IOTA):
             if _is_marked(x):
                 return False
-        else:
+        elif not (is_entry and x.is_root and _gives_sizes(x, taken)):
             flow = flow_of(x)
             if not all(map(flow.knows, taken)):
                 return False
             found = {flow.result[place] for place in taken if place in flow.result}
         sized[x] = found
     return not sized[computation.root]
+
+
+def _gives_sizes(x: HloInstruction, taken: list[Place]) -> bool:
+    """Say whether ``x`` is a tuple with the size of each of ``taken``, its operands' dimensions that have one."""
+    if x.opcode is not Opcode.TUPLE:
+        return False
+    given = {
+        (y.operand(0), _dimension(y)) for y in x.operands if y.opcode is Opcode.GET_DIMENSION_SIZE
+    }
+    return all((x.operand(i), d) in given for i, d in taken)
 
 
 def _sized_by(x: HloInstruction, operand: set[int]) -> set[int]:
@@ -115,6 +132,9 @@ class _Padding:
                 self._get_size(x)
             elif x.opcode is Opcode.DYNAMIC_RESHAPE:
                 self._reshape(x)
+            elif x.opcode is Opcode.TUPLE:
+                if _is_marked(x):
+                    x.shape = TupleShape(tuple(y.shape for y in x.operands))
             else:
                 self._pass_on(x)
 

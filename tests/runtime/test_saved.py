@@ -169,7 +169,7 @@ ONE = {"shape": "f32[5,4]", "sharding": "{devices=[2,1]<=[2]}"}
     ("changes", "message"),
     [
         ({"format": "other"}, "says nothing of it"),
-        ({"version": 99}, "saved as version 99, this is version 4: compile it again"),
+        ({"version": 99}, "saved as version 99, this is version 5: compile it again"),
         ({"inputs": []}, "inputs must be a list of 1 arrays"),
         ({"inputs": [[]]}, r"inputs\[0\] must name a shape and a sharding"),
         ({"inputs": [ONE | {"shape": "f32[9,4]"}]}, r"a device's tile is f32\[3,4\]"),
