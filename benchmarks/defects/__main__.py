@@ -76,6 +76,9 @@ def run_command(expected: Expectation, folder: Path) -> Row:
     """Run one command in bash and compare its exit code and output with `expected`."""
     own = Path(tempfile.mkdtemp())
     environment = {
+        # Open MPI's own mpirun, which some commands call, refuses to run as root without these.
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
