@@ -65,9 +65,11 @@ def _bytes_of(array: ArrayShape) -> int:
     return math.prod(sized) * array.element_type.byte_size
 
 
-SHAPE_RULES = (
+ARRAY_RULES = (
     Rule("size", "an array has at most 2^63 - 1 bytes", arrays_have_a_size),
     Rule("layout", "a layout is a permutation of the dimensions", layouts_are_permutations),
+)
+SHAPE_RULES = (
     Rule(
         "I4",
         "shape equals the shape inferred from opcode, operands and attributes (up to layout)",

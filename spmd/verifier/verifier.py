@@ -13,12 +13,13 @@ from spmd.verifier.graph import GRAPH_RULES
 from spmd.verifier.header import HEADER_RULES
 from spmd.verifier.rule import Rule
 from spmd.verifier.schedule import SCHEDULE_RULES
-from spmd.verifier.shapes import SHAPE_RULES
+from spmd.verifier.shapes import ARRAY_RULES, SHAPE_RULES
 from spmd.verifier.stages import STAGE_RULES
 
-#: In this order: later groups rely on earlier ones (shapes are inferred only in a sound graph).
+#: In this order: later groups rely on earlier ones (shapes are inferred only in a sound graph, of sound layouts).
 RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
     GRAPH_RULES,
+    ARRAY_RULES,
     SHAPE_RULES,
     (*COLLECTIVE_RULES, *STAGE_RULES, *SCHEDULE_RULES, *HEADER_RULES),
 )
