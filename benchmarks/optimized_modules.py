@@ -1,4 +1,4 @@
-"""Whether programs that XLA has optimized compute here what they compute there.
+"""Run programs that XLA has optimized and compare what they compute with the expected outputs.
 
     python -m benchmarks.optimized_modules CORPUS [--modules FOLDER] [--only REGEX]
 

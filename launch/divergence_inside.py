@@ -27,7 +27,7 @@ Find = Callable[[HloModule, Sequence[Array]], str | None]
 """The first operation of a module that goes wrong on inputs; None if there is none."""
 
 Parts = Callable[[HloModule, Sequence[Array], Sequence[Array]], bool]
-"""Whether what a module gives, compiled, on inputs differs from wanted outputs."""
+"""Return whether the compiled module gives other outputs on the inputs than those that are wanted."""
 
 
 def source_of(instruction: HloInstruction) -> HloInstruction:
@@ -38,7 +38,7 @@ def source_of(instruction: HloInstruction) -> HloInstruction:
 
 
 def has_inside(instruction: HloInstruction) -> bool:
-    """Whether `instruction` is a loop or a branch."""
+    """Return whether `instruction` is a loop or a branch."""
     return instruction.opcode in (Opcode.WHILE, Opcode.CONDITIONAL)
 
 

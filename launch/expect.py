@@ -55,7 +55,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """How far one output is from what was expected.
+    """Distance of one output from what was expected.
 
     ``of_tolerance``: the largest difference over its tolerance; <= 1 agrees. ``amplified_at``: the op that amplifies
     rounding most, if the verdict is ROUNDING. ``path``: where the output stands in the user's program, if known.

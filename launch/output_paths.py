@@ -1,4 +1,4 @@
-"""Where an output stands in the user's program, as far as the module says it."""
+"""Paths of outputs in the user's program, as far as the module states them."""
 
 from __future__ import annotations
 

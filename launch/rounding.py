@@ -78,14 +78,14 @@ class Doubt:
         return int(np.count_nonzero(~(reached | self._within())))
 
     def _reached(self, values: Array) -> Array:
-        """Whether each of `values` is one that the reference gave, with noise or without."""
+        """Return whether each of `values` is one that the reference gave, with noise or without."""
         found = np.zeros(values.shape, np.bool_)
         for one in (self.base, *self.seen):
             found |= distance(values, one) <= self.limit
         return found
 
     def _within(self) -> Array:
-        """Whether each difference is at most `FACTOR` times what noise does; integers are between what noise makes."""
+        """Return whether each difference is at most `FACTOR` times what noise does; integers lie between its values."""
         if self.base.dtype.kind not in "iu":
             near = distance(self.have, self.want) <= self.limit + FACTOR * self.furthest
             return np.asarray(near)

@@ -49,7 +49,7 @@ class GpuProgram(Protocol):
 
     @property
     def uses_graphs(self) -> bool:
-        """Whether graphs of the plan are captured and launched; otherwise their steps are done one by one."""
+        """Say whether graphs of the plan are captured and launched; otherwise their steps are done one by one."""
         ...
 
     def view(self, place: ArrayView) -> DeviceView: ...
