@@ -1,4 +1,4 @@
-"""Whether MPI jobs can be started here, and if not why."""
+"""Find out whether MPI jobs can be started here, and if not why."""
 
 from __future__ import annotations
 

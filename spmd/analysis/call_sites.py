@@ -1,4 +1,4 @@
-"""How many instructions call each computation, and how large a program is in which each call has its own callee."""
+"""Count the callers of each computation, and the size of a program in which each call has its own callee."""
 
 from __future__ import annotations
 

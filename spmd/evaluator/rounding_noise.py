@@ -200,7 +200,7 @@ def _hashes(raw: NDArray, seed: int) -> NDArray:
 
 
 def _is_rounded(instruction: HloInstruction) -> bool:
-    """Whether the instruction rounds its results: of conversions, those to 16 bits."""
+    """Return whether the instruction rounds its results; conversions do if they are to 16 bits."""
     if instruction.opcode is not Opcode.CONVERT:
         return True
     shape = instruction.shape

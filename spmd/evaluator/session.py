@@ -49,7 +49,7 @@ class PlannedInstruction:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to run a computation: needed instructions, operands first, with the point where each value dies.
+    """Order of evaluation of a computation: needed instructions, operands first, with the point where each value dies.
 
     ``frame``: the values before the first step. Small ones that depend on constants alone are in it and have no step,
     so that a loop does not make them in every trip.

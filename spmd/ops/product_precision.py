@@ -1,4 +1,4 @@
-"""Whether the f32 operands of a product may be rounded to TF32, as XLA decides it on a GPU."""
+"""Decide whether the f32 operands of a product may be rounded to TF32, as XLA does on a GPU."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class AsyncInliner(FueledPass):
 
 
 def _is_collective(computation: HloComputation) -> bool:
-    """Whether a computation is one collective of its parameters."""
+    """Return whether a computation is one collective of its parameters."""
     root = computation.root
     return (
         isinstance(root.attrs, (CollectiveAttrs, CollectivePermuteAttrs))

