@@ -119,7 +119,12 @@ def test_a_rank_that_is_killed_ends_the_job_and_leaves_no_shared_memory() -> Non
     outcome = run_job(3, "is_killed")
     assert outcome.code != 0
     assert outcome.seconds < 20
-    assert list(Path("/dev/shm").glob("spmd-memory-*")) == []
+    left = set(Path("/dev/shm").glob("spmd-memory-*"))
+    # Other jobs of this machine have files there, each for as long as its ranks take to open it.
+    deadline = time.monotonic() + 20
+    while any(path.exists() for path in left):
+        assert time.monotonic() < deadline, "files outlived their job"
+        time.sleep(0.05)
 
 
 def test_ranks_with_node_identities_of_their_own_share_no_memory() -> None:
