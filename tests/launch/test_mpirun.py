@@ -198,7 +198,7 @@ def test_ranks_of_one_node_probe_no_network_whoever_starts_them(
         env={**{k: v for k, v in environment.items() if k not in ONE_NODE}, **own},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr
