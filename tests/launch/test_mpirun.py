@@ -224,6 +224,7 @@ def test_where_all_numbers_are_taken_it_is_said(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(mpirun, "end_with_parent", MakeSession(tmp_path, most=1000))
+    monkeypatch.setattr(mpirun, "_MOST_NUMBERS", 4)
     with pytest.raises(LaunchError, match="remove those of jobs that are gone"):
         MpiJob(1, ("true",)).run(60)
 
