@@ -1,8 +1,8 @@
 """Order each computation so that few bytes are live at one time: several orders, the best by simulation.
 
-As in XLA's memory scheduler, several heuristics make an order each (orders.py), and each one's peak is simulated; the
-least wins. Then work is computed again where that lowers the peak. Every heuristic is linear or n log n. All devices run
-one program in one order, so collectives meet whatever the order is.
+As in XLA's memory scheduler, several heuristics make an order each (orders.py), and each one's peak is simulated; one
+of the least wins. Then work is computed again where that lowers the peak. Every heuristic is linear or n log n. All
+devices run one program in one order, so collectives meet whatever the order is.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from spmd.hlo import HloComputation, HloModule, Stage
 
 #: Peaks of so many times the least count as equal to it.
 NEARLY = 1.03
-#: Where a computation runs while this part of the most bytes is held, and needs that part of them itself, it is worth to
-#: repeat work.
+#: Where a computation runs while this part of the most bytes is held, and needs that part of them itself, work may be
+#: repeated.
 HOT, OWN_SHARE = 0.5, 1 / 16
 #: A round frees about this part of a peak at once; rounds end when the peak no longer falls.
 ROUND_SHARE = 1 / 30
