@@ -23,6 +23,8 @@ from runtime.codegen.llvm_vector_lines import VectorLines
 
 #: Bytes of a register.
 _REGISTER = 64
+#: Bytes of the largest element that masked instructions know.
+_LARGEST = 8
 #: The most registers that one value takes.
 _SIDE_BY_SIDE = 4
 #: Lines of a body that are few: such loops have two registers for a value, and lines of their own for whole vectors.
@@ -112,6 +114,8 @@ class _Module:
         """The lines from the label of its head to the branch to its end."""
         needs = self.functions.about(loop.body)
         size, weight = self.size(loop.body, needs), needs.weight
+        if size > _LARGEST:
+            raise NoVectorsError(loop.head)
         lanes = _REGISTER // size
         head = f"{loop.head}:"
         most = loop.most or 0

@@ -90,5 +90,9 @@ def test_other_loops_are_left_to_llvm(step: Step) -> None:
     assert vectorized(loop_ir(loop(Opcode.ADD, P.F32, 2, (Step.PACKED, step)))) is None
 
 
+def test_elements_too_large_for_masks_are_left_to_llvm() -> None:
+    assert vectorized(loop_ir(loop(Opcode.ADD, P.C128, 2))) is None
+
+
 def test_without_loops() -> None:
     assert vectorized("define void @f() {\n  ret void\n}") is None
