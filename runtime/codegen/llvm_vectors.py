@@ -27,8 +27,10 @@ _REGISTER = 64
 _LARGEST = 8
 #: The most registers that one value takes.
 _SIDE_BY_SIDE = 4
-#: Lines of a body that are few: such loops have two registers for a value, and lines of their own for whole vectors.
-_FEW = 8
+#: Lines of a body for which a value takes as many registers, so that the loop's own lines weigh less.
+_FOUR, _TWO = 3, 10
+#: Lines of a body that is written twice, for whole vectors without a mask: masked stores take longer.
+_TWICE = 32
 #: Lines, times registers for a value, that are written without a loop where its length is known.
 _STRAIGHT = 64
 _PHI = re.compile(r"  (%\w+) = phi i64 \[ 0, %(\w+) \], \[ %next_k\d+, %(\w+) \]")
@@ -90,7 +92,6 @@ class _Module:
             else:
                 written.append(line)
             at += 1
-        self.functions.declare("declare i64 @llvm.umin.i64(i64, i64)")
         return "\n".join([*self.functions.called_by(written), *written])
 
     def parsed(self, at: int) -> tuple[int, _Loop]:
@@ -113,7 +114,7 @@ class _Module:
     def written(self, loop: _Loop) -> list[str]:
         """The lines from the label of its head to the branch to its end."""
         needs = self.functions.about(loop.body)
-        size, weight = self.size(loop.body, needs), needs.weight
+        size = self.size(loop.body, needs)
         if size > _LARGEST:
             raise NoVectorsError(loop.head)
         lanes = _REGISTER // size
@@ -128,10 +129,9 @@ class _Module:
             ]
         if loop.is_constant and int(loop.count) % lanes == 0:
             return self.whole(loop, loop.count, lanes, loop.end)
-        wide = lanes * max(2 if weight <= _FEW else 1, loop.together)
-        if not needs.takes(wide):
-            wide = lanes
-        if weight <= _FEW:
+        wide = lanes * max(_side_by_side(needs.weight), loop.together)
+        wide = wide if needs.takes(wide) else lanes
+        if needs.weight <= _TWICE:
             return self.whole_and_rest(loop, wide, size)
         return self.masked(loop, wide, size)
 
@@ -168,18 +168,29 @@ class _Module:
         ]
 
     def masked(self, loop: _Loop, lanes: int, size: int) -> list[str]:
-        """The loop in rounds of ``lanes`` elements, each under a mask."""
-        k = loop.index
+        """The loop in rounds of ``lanes`` elements: all have a mask, which is computed for the last one alone."""
+        k, head, v, every = loop.index, loop.head, f"<{lanes} x i1>", "splat (i1 true)"
         mask, lines = _mask(f"{k}.left", lanes, size, k)
         return [
-            f"{loop.head}:",
-            f"  {k} = phi i64 [ 0, %{loop.before} ], [ {k}.next, %{loop.head} ]",
-            f"  {k}.left = sub i64 {loop.count}, {k}",
+            f"{head}:",
+            f"  {k}.enough = icmp uge i64 {loop.count}, {lanes}",
+            f"  br i1 {k}.enough, label %{head}.round, label %{head}.last",
+            f"{head}.last:",
+            f"  {k}.at = phi i64 [ 0, %{head} ], [ {k}.next, %{head}.over ]",
+            f"  {k}.left = sub i64 {loop.count}, {k}.at",
             *lines,
-            *self.widened(loop, lanes, mask),
+            f"  br label %{head}.round",
+            f"{head}.round:",
+            f"  {k} = phi i64 [ 0, %{head} ], [ {k}.at, %{head}.last ], [ {k}.next, %{head}.round ]",
+            f"  {k}.those = phi {v} [ {every}, %{head} ], [ {mask}, %{head}.last ], [ {every}, %{head}.round ]",
+            *self.widened(loop, lanes, f"{k}.those"),
             f"  {k}.next = add nuw nsw i64 {k}, {lanes}",
+            f"  {k}.after = add nuw nsw i64 {k}, {2 * lanes}",
+            f"  {k}.whole = icmp ule i64 {k}.after, {loop.count}",
+            f"  br i1 {k}.whole, label %{head}.round, label %{head}.over",
+            f"{head}.over:",
             f"  {k}.more = icmp ult i64 {k}.next, {loop.count}",
-            f"  br i1 {k}.more, label %{loop.head}, label %{loop.end}",
+            f"  br i1 {k}.more, label %{head}.last, label %{loop.end}",
         ]
 
     def whole_and_rest(self, loop: _Loop, lanes: int, size: int) -> list[str]:
@@ -215,6 +226,11 @@ class _Module:
         ]
 
 
+def _side_by_side(weight: int) -> int:
+    """How many registers a value takes in a loop over whole ones."""
+    return _SIDE_BY_SIDE if weight <= _FOUR else 2 if weight <= _TWO else 1
+
+
 def is_short(needs: Needs, count: int, lanes: int) -> bool:
     """Whether a loop of at most ``count`` rounds is written as one round for all."""
     if count & (count - 1) or not needs.takes(count):
@@ -225,14 +241,13 @@ def is_short(needs: Needs, count: int, lanes: int) -> bool:
 
 
 def _mask(count: str, lanes: int, size: int, name: str) -> tuple[str, list[str]]:
-    """Name ones for the first ``count`` elements of a vector, and write the lines that make them."""
+    """Name ones for the first ``count`` elements of a vector, not all, and write the lines that make them."""
     t = f"i{8 * size}"
     numbers = ", ".join(f"{t} {i}" for i in range(lanes))
-    lines = [f"  {name}.few = call i64 @llvm.umin.i64(i64 {count}, i64 {lanes})"]
-    few = f"{name}.few"
-    if size < 8:
-        lines.append(f"  {name}.short = trunc i64 {few} to {t}")
-        few = f"{name}.short"
+    lines, few = [], count
+    if size < _LARGEST:
+        few = f"{name}.few"
+        lines = [f"  {few} = trunc i64 {count} to {t}"]
     v = f"<{lanes} x {t}>"
     return f"{name}.mask", [
         *lines,

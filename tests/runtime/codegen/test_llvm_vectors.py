@@ -72,17 +72,17 @@ def test_any_count(opcode: Opcode, kind: PrimitiveType, arity: int) -> None:
 
 def test_one_body() -> None:
     """What computes much is there once: whole vectors and what is left over are done by the same lines."""
-    written = vectorized(loop_ir(loop(Opcode.TANH, P.F32, 1)))
+    written = vectorized(loop_ir(loop(Opcode.TANH, P.F64, 1)))
     assert written is not None
-    assert written.count("= call { <16 x float> } @body") == 1
-    assert "define internal { float } @body" not in written
+    assert written.count("= call { <8 x double> } @body") == 1
+    assert "define internal { double } @body" not in written
 
 
 def test_a_number_for_all_stays_one() -> None:
     form = loop(Opcode.ADD, P.F32, 2, (Step.PACKED, Step.REPEATED))
     written = vectorized(loop_ir(form))
     assert written is not None
-    assert "@body.32vs(<32 x float>" in written
+    assert "@body.64vs(<64 x float>" in written
 
 
 @pytest.mark.parametrize("step", [Step.STRIDED, Step.PAIRED])
