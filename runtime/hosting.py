@@ -1,7 +1,7 @@
 """The devices of a node's ranks, run by one of them where ranks have to share cores.
 
 The host (collectives/communicator/household.py) binds the program once more for each rank, to that rank's memory, which
-it maps; from there on devices are to it what they are in loopback: coroutines on as many threads as there are cores.
+it maps; from there on devices are to it what they are in loopback: coroutines on at most a thread for each core.
 Their collectives meet within the process. What each rank keeps to itself is its arrays: what goes in and what comes out
 lies in its own memory.
 
@@ -23,7 +23,7 @@ from runtime.crew import Crew
 from runtime.device_memory import DeviceMemory
 from runtime.executor import LoadedDevice
 from runtime.kernel import KernelLibrary
-from runtime.loopback import abort_lane, lanes_of
+from runtime.loopback import crew_of, is_small
 from runtime.shared_memory_engine import native_step_engine
 from runtime.sharing.pieces import Cutting
 from runtime.table import Table
@@ -68,8 +68,9 @@ class _Host:
             )
             for rank in household.ranks
         ]
-        lanes = lanes_of(self._world, [one.table for one in devices])
-        self._crew = Crew(lanes, partial(abort_lane, self._world), idle_looks=0)
+        tables = [one.table for one in devices]
+        make = partial(Crew, idle_looks=0)
+        self._crew = crew_of(self._world, tables, make, small=is_small(device))
 
     def run(self) -> None:
         """CollectiveTimeoutError where guests do not come; RunError where a device fails, with its rank."""
