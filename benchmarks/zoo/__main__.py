@@ -1,13 +1,13 @@
 """Programs that were not written for this project, beside JAX: numbers, times, bytes sent and memory.
 
     python -m benchmarks.zoo [--only RE] [--devices 1,4,8] [--ranks] [--json F] [--work FOLDER] [--jax PYTHON]
+    python -m benchmarks.zoo --jax PYTHON --group 8 --ranks --work FOLDER --keep --page docs/zoo.md
     python -m benchmarks.zoo --random 200 --seed 0 --group 20
 
 Each program is built, lowered and run by JAX in a process of its own, or with --group N in one of N programs (--jax: a
 Python that has the `zoo` extra; this one by default). Then it is compiled and run here on devices of one process, and
-with --ranks also on MPI ranks, which must give the same bits. An output agrees if it differs from JAX's by no more than
-a tolerance made from its type and from what JAX's own runs differ by: sharded, unsharded, and on inputs moved in their
-last bits (docs/zoo.md).
+with --ranks also on MPI ranks, which must give the same bits. Outputs are judged beside those of JAX's own runs: they
+agree, differ by rounding that the program amplifies, at a named op, or differ (docs/zoo.md).
 
 The exit code is 1 if a program does not agree.
 """
@@ -20,11 +20,12 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.zoo.jobs import build, last_line, run_here, run_on_ranks
 from benchmarks.zoo.page import write_page
-from benchmarks.zoo.registry import names
+from benchmarks.zoo.registry import TENSORFLOW, names
 from benchmarks.zoo.results import HEADER, Row, line_of, row_of, summary
 
 
@@ -34,7 +35,7 @@ def rows_of(group: list[str], counts: list[int], options: argparse.Namespace) ->
         if not options.keep:
             shutil.rmtree(options.work / name, ignore_errors=True)
         (options.work / name / "error.json").unlink(missing_ok=True)
-    build(options.jax, group, counts, options.work)
+    build(builder(group, options), group, counts, options.work)
     folders = {(n, c): options.work / n / str(c) for n in group for c in counts}
     cases = {key: path for key, path in folders.items() if (path / "case.json").exists()}
     for path in cases.values():
@@ -50,6 +51,12 @@ def rows_of(group: list[str], counts: list[int], options: argparse.Namespace) ->
         else Row(*key, "JAX", last_line(error_of(options.work / key[0])), {})
         for key in folders
     ]
+
+
+def builder(group: list[str], options: argparse.Namespace) -> list[str]:
+    if group[0] in TENSORFLOW:
+        return [options.tensorflow, "-m", "benchmarks.zoo.build_tensorflow"]
+    return [options.jax, "-m", "benchmarks.zoo.build"]
 
 
 def error_of(folder: Path) -> str:
@@ -71,28 +78,35 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, help="folder of cases (default: a temporary one)")
     parser.add_argument("--keep", action="store_true", help="use what JAX wrote there before")
     parser.add_argument("--jax", default=sys.executable, help="Python that has the zoo extra")
+    parser.add_argument("--tensorflow", help="Python that has TensorFlow: its programs run, too")
     parser.add_argument("--random", type=int, metavar="N", help="N random programs instead")
     parser.add_argument("--seed", type=int, default=0, help="number of the first random program")
     parser.add_argument("--group", type=int, default=1, help="programs for each process")
     return parser.parse_args()
 
 
-def chosen(options: argparse.Namespace) -> list[str]:
+def groups_of(options: argparse.Namespace) -> Iterator[tuple[list[str], list[int]]]:
+    """Programs that go through one process, with their numbers of devices."""
+    counts = [int(n) for n in options.devices.split(",")]
     if options.random is not None:
-        return [f"random_{options.seed + k}" for k in range(options.random)]
-    return [name for name in names() if re.search(options.only, name)]
+        chosen = [f"random_{options.seed + k}" for k in range(options.random)]
+    else:
+        chosen = [name for name in names() if re.search(options.only, name)]
+    for start in range(0, len(chosen), options.group):
+        yield chosen[start : start + options.group], counts
+    of_tensorflow = [name for name in TENSORFLOW if re.search(options.only, name)]
+    if options.tensorflow and options.random is None and of_tensorflow:
+        yield of_tensorflow, [1]
 
 
 def main() -> int:
     options = parsed()
-    counts = [int(n) for n in options.devices.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         options.work = (options.work or Path(temporary)).absolute()
         print(HEADER)
         rows: list[Row] = []
-        programs = chosen(options)
-        for start in range(0, len(programs), options.group):
-            for row in rows_of(programs[start : start + options.group], counts, options):
+        for group, counts in groups_of(options):
+            for row in rows_of(group, counts, options):
                 rows.append(row)
                 print(line_of(row), flush=True)
             if options.json:
