@@ -1,0 +1,49 @@
+"""Reasons, read from a module, why no two compilers need to agree on what it computes."""
+
+from __future__ import annotations
+
+from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.ops.attrs import ConstantAttrs, DimensionsAttrs, ReshapeAttrs, SortAttrs
+from spmd.ops.reduction import identity_value, reduction_kind
+from spmd.passes.algebraic.match import splat
+
+
+def unsound(module: HloModule) -> str:
+    """Return why ``module`` has no defined result; empty if it has one."""
+    for x in module.all_instructions():
+        if x.opcode is Opcode.CONSTANT and x.attrs_as(ConstantAttrs).literal is None:
+            return "a constant whose value the text leaves out"
+        if x.opcode is Opcode.SET_DIMENSION_SIZE and not any(x.array_shape.dynamic):
+            if not _is_bound(x):
+                return (
+                    "a size is set that the type does not mark: StableHLO, which XLA gets, has none"
+                )
+        if x.opcode is Opcode.RESHAPE and x.attrs_as(ReshapeAttrs).inferred_dimension >= 0:
+            if any(x.array_shape.dynamic):
+                return "a reshape infers a run-time size: StableHLO, which XLA gets, does not say which"
+    return ""
+
+
+def _is_bound(x: HloInstruction) -> bool:
+    (dimension,) = x.attrs_as(DimensionsAttrs).dimensions
+    size = splat(x.operand(1))
+    return size is not None and int(size) == x.dims[dimension]
+
+
+def free_choice(module: HloModule) -> str:
+    """Return the reason why two right compilers may give different results; empty if there is none."""
+    for x in module.all_instructions():
+        if x.opcode is Opcode.RNG:
+            return "random numbers of the implementation's own"
+        if x.opcode is Opcode.SORT and not x.attrs_as(SortAttrs).is_stable:
+            return "equal keys of an unstable sort"
+        if x.opcode is Opcode.REDUCE_WINDOW and not _starts_neutral(x):
+            return "a reduction over windows that does not start from the neutral element"
+    return ""
+
+
+def _starts_neutral(x: HloInstruction) -> bool:
+    kind, start = reduction_kind(x.to_apply), splat(x.operands[-1])
+    if kind is None or start is None:
+        return kind is not None and x.operands[-1].opcode is Opcode.PARAMETER
+    return bool(start == identity_value(kind, x.operands[-1].array_shape.element_type))
