@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from spmd.hlo import HloInstruction, HloModule, Opcode
-from spmd.ops.attrs import ConstantAttrs, DimensionsAttrs, ReshapeAttrs, SortAttrs
+from spmd.evaluator.device import Device
+from spmd.evaluator.interpreter import run_computation
+from spmd.evaluator.rendezvous import run_in_lockstep
+from spmd.evaluator.session import Session
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.ops.attrs import (
+    ConstantAttrs,
+    DimensionsAttrs,
+    ReshapeAttrs,
+    SortAttrs,
+    TupleIndexAttrs,
+)
 from spmd.ops.reduction import identity_value, reduction_kind
 from spmd.passes.algebraic.match import splat
 
@@ -21,7 +31,41 @@ def unsound(module: HloModule) -> str:
         if x.opcode is Opcode.RESHAPE and x.attrs_as(ReshapeAttrs).inferred_dimension >= 0:
             if any(x.array_shape.dynamic):
                 return "a reshape infers a run-time size: StableHLO, which XLA gets, does not say which"
+        if x.opcode is Opcode.WHILE and _is_endless(x):
+            return "a loop that does not end"
     return ""
+
+
+def _is_endless(loop: HloInstruction) -> bool:
+    """Return whether the condition reads nothing but state that the body passes on, and holds at the start.
+
+    XLA drops such a loop where nobody reads what it changes.
+    """
+    if (
+        loop.operand(0).opcode is not Opcode.TUPLE
+        or loop.while_body.root.opcode is not Opcode.TUPLE
+    ):
+        return False
+    condition, read = loop.while_condition, set()
+    for user in condition.parameters[0].users:
+        if user.opcode is not Opcode.GET_TUPLE_ELEMENT:
+            return False
+        read.add(user.attrs_as(TupleIndexAttrs).index)
+    body, start = loop.while_body, loop.operand(0)
+    if not all(_is_passed_on(body, k) and start.operand(k).opcode is Opcode.CONSTANT for k in read):
+        return False
+    literals = [
+        x.attrs.literal if isinstance(x.attrs, ConstantAttrs) else None for x in start.operands
+    ]
+    state = tuple(() if one is None else one.value() for one in literals)
+    steps = run_computation(condition, (state,), Device(0, 1, 1, Session(None)))
+    return bool(run_in_lockstep({0: steps})[0])
+
+
+def _is_passed_on(body: HloComputation, k: int) -> bool:
+    x = body.root.operand(k)
+    is_state = x.opcode is Opcode.GET_TUPLE_ELEMENT and x.operand(0) in body.parameters
+    return is_state and x.attrs_as(TupleIndexAttrs).index == k
 
 
 def _is_bound(x: HloInstruction) -> bool:
