@@ -124,7 +124,7 @@ def joined(own: Sequence[Any], sharding: Any, shape: Sequence[int]) -> Any:
     whole = np.zeros([s * t for s, t in zip(sizes, tiles[0], strict=True)], own[0].dtype)
     for index, tile in zip(tiles[1:], own, strict=False):
         whole[tuple(slice(i * s, (i + 1) * s) for i, s in zip(index, sizes, strict=True))] = tile
-    return np.ascontiguousarray(whole[tuple(slice(0, n) for n in shape)])
+    return np.array(whole[tuple(slice(0, n) for n in shape)], order="C")
 
 
 def parameters(module: Any) -> list[Any]:
