@@ -66,7 +66,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="regular expression on module names and sources")
     parser.add_argument("--names", type=Path, help="a file of module names, one a line")
     parser.add_argument("--sample", type=int, help="so many modules, drawn with a fixed seed")
-    parser.add_argument("--seconds", type=float, default=60, help="limit of one module")
+    parser.add_argument("--seconds", type=float, default=180, help="limit of one module")
     parser.add_argument(
         "--elements", type=int, default=1 << 24, help="leave out modules with larger arrays"
     )

@@ -39,7 +39,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 #: Modules for more devices are left out by both sides.
 MAX_DEVICES = 8
 #: No evaluation that tells rounding from errors begins after so many seconds.
-JUDGE_SECONDS = 10
+JUDGE_SECONDS = 60
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from spmd.evaluator.session import Session
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.ops.attrs import (
     ConstantAttrs,
+    CustomCallAttrs,
     DimensionsAttrs,
     ReshapeAttrs,
     SortAttrs,
@@ -31,6 +32,10 @@ def unsound(module: HloModule) -> str:
         if x.opcode is Opcode.RESHAPE and x.attrs_as(ReshapeAttrs).inferred_dimension >= 0:
             if any(x.array_shape.dynamic):
                 return "a reshape infers a run-time size: StableHLO, which XLA gets, does not say which"
+        if x.opcode is Opcode.RNG and x.num_operands != 2:
+            return "rng of other than two operands, which XLA's verifier refuses, too"
+        if isinstance(x.attrs, CustomCallAttrs) and x.attrs.target == "GetRngSeed":
+            return "the random seed of XLA's configuration"
         if x.opcode is Opcode.WHILE and _is_endless(x):
             return "a loop that does not end"
     return ""
@@ -77,7 +82,7 @@ def _is_bound(x: HloInstruction) -> bool:
 def free_choice(module: HloModule) -> str:
     """Return the reason why two right compilers may give different results; empty if there is none."""
     for x in module.all_instructions():
-        if x.opcode is Opcode.RNG:
+        if x.opcode in (Opcode.RNG, Opcode.RNG_GET_AND_UPDATE_STATE):
             return "random numbers of the implementation's own"
         if x.opcode is Opcode.SORT and not x.attrs_as(SortAttrs).is_stable:
             return "equal keys of an unstable sort"

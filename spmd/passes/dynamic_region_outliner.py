@@ -68,10 +68,14 @@ def _region(computation: HloComputation, sized: set[HloComputation]) -> set[HloI
     """Return the region of ``computation``, empty if it has no run-time sizes; ``sized``: callees that return some."""
     order = computation.post_order()
     region: set[HloInstruction] = set()
+    static: set[HloInstruction] = set()
     for x in order:
-        takes_sizes = any(y in region and not _is_scalar(y.shape) for y in x.operands)
-        if takes_sizes or says_size(x) or not sized.isdisjoint(x.called_computations):
+        takes_sizes = any(y in region and y not in static for y in x.operands)
+        gives_sizes = says_size(x) or not sized.isdisjoint(x.called_computations)
+        if takes_sizes or gives_sizes or x.opcode is Opcode.SET_DIMENSION_SIZE:
             region.add(x)
+            if _is_scalar(x.shape) or not (takes_sizes or gives_sizes):
+                static.add(x)
     # A value computed outside of sizes that come from inside would make a circle.
     after: set[HloInstruction] = set()
     for x in order:

@@ -81,7 +81,22 @@ ENTRY e {
   ROOT r = (s32[<=6], s32[6]) tuple(q, z)
 }"""
 
+#: A size that is the bound is none, but the runtime knows no instruction that sets it.
+AT_BOUND = """ENTRY e {
+  x = s32[6] parameter(0)
+  n = s32[] parameter(1)
+  six = s32[] constant(6)
+  y = s32[6] set-dimension-size(x, six), dimensions={0}
+  d = s32[<=6] set-dimension-size(y, n), dimensions={0}
+  r = s32[<=6] reverse(d), dimensions={0}
+  zero = s32[] constant(0)
+  s = s32[] reduce(r, zero), dimensions={0}, to_apply=add
+  z = s32[6] negate(y)
+  ROOT t = (s32[], s32[6]) tuple(s, z)
+}"""
+
 PROGRAMS = {
+    "at bound": (AT_BOUND, (6,)),
     "reversed": (REVERSED, (6, 2)),
     "padded": (PADDED, (6,)),
     "split": (SPLIT, (6, 2)),
