@@ -44,6 +44,16 @@ def reduced(attributes: str, header: str = "") -> spmd.HloModule:
         ),
         (
             module(
+                "ROOT r = f32[8] all-gather(x), dimensions={0}, replica_groups={{0}}, channel_id=1"
+            ),
+            Arrangement(1, 2, per_device=True),
+        ),
+        (
+            module("ROOT r = f32[1] reduce-scatter(x), dimensions={0}, to_apply=add"),
+            Arrangement(4, 1, per_device=True),
+        ),
+        (
+            module(
                 "ROOT r = f32[4] collective-permute(x), channel_id=1, source_target_pairs={{0,2}}"
             ),
             Arrangement(1, 3, per_device=True),
@@ -89,6 +99,11 @@ def test_unmarked_sizes_and_elided_constants_are_unsound() -> None:
     assert not unsound(module(sized.format("f32[<=4]")))
     assert "does not mark" in unsound(module(sized.format("f32[4]")))
     assert "leaves out" in unsound(module("c = f32[4] constant({...}) ROOT r = f32[4] add(x, c)"))
+
+
+def test_propagation_flags_have_to_fit_the_parameters() -> None:
+    flags = ", allow_spmd_sharding_propagation_to_parameters={true,true}"
+    assert "flags" in unsound(module("ROOT r = f32[4] negate(x)", flags))
 
 
 def test_windows_that_do_not_start_from_the_neutral_element_are_a_free_choice() -> None:

@@ -21,7 +21,7 @@ from spmd.shape import ArrayShape, Shape, TupleShape, leaves
 from spmd.sharding import HloSharding
 from spmd.text.stage import device_count
 
-_GATHERS = (Opcode.ALL_GATHER, Opcode.ALL_GATHER_START)
+_CHANGE_SIZE = (Opcode.ALL_GATHER, Opcode.ALL_GATHER_START, Opcode.REDUCE_SCATTER)
 
 
 @dataclass(frozen=True)
@@ -53,30 +53,38 @@ def arrangement_of(module: HloModule) -> Arrangement:
 
 
 def _named(module: HloModule) -> Iterator[tuple[CollectiveGroupMode, int]]:
-    """Yield what the ids of each collective mean and how many of them there are at least, replicas last."""
+    """Yield what the ids of each collective mean and how many of them there are at least, replicas first."""
     found = [
-        (group_mode(x), count)
+        one
         for x in module.all_instructions()
-        if isinstance(x.attrs, CollectiveAttrs | CollectivePermuteAttrs) and (count := _ids(x))
+        if isinstance(x.attrs, CollectiveAttrs | CollectivePermuteAttrs)
+        for one in _ids(x)
+        if one[1]
     ]
     yield from sorted(found, key=lambda one: one[0] is not CollectiveGroupMode.CROSS_REPLICA)
 
 
-def _ids(collective: HloInstruction) -> int:
-    attrs = collective.attrs
+def _ids(collective: HloInstruction) -> Iterator[tuple[CollectiveGroupMode, int]]:
+    attrs, mode = collective.attrs, group_mode(collective)
     if isinstance(attrs, CollectivePermuteAttrs):
-        return attrs.source_target_pairs.largest + 1
+        yield mode, attrs.source_target_pairs.largest + 1
+        return
     groups = collective.attrs_as(CollectiveAttrs).replica_groups
-    return _gathered(collective) if groups.is_all else _largest(groups) + 1
+    if groups.is_all:
+        yield mode, _growth(collective)
+        return
+    yield mode, _largest(groups) + 1
+    if mode is CollectiveGroupMode.CROSS_REPLICA_AND_PARTITION:
+        yield CollectiveGroupMode.CROSS_PARTITION, _growth(collective) // groups.group_size(0)
 
 
-def _gathered(collective: HloInstruction) -> int:
-    """Return how many operands of an all-gather its result holds; 0 for other collectives."""
+def _growth(collective: HloInstruction) -> int:
+    """Return how many operands the result of a gathering, or results the operand of a scattering; 0 for others."""
     dimension = collective.attrs_as(CollectiveAttrs).dimension
-    if collective.opcode not in _GATHERS or dimension is None:
+    if collective.opcode not in _CHANGE_SIZE or dimension is None:
         return 0
-    operand, result = _last_leaf(collective.operand(0).shape), _last_leaf(collective.shape)
-    return result.dims[dimension] // max(operand.dims[dimension], 1)
+    sizes = [_last_leaf(x).dims[dimension] for x in (collective.operand(0).shape, collective.shape)]
+    return max(sizes) // max(min(sizes), 1)
 
 
 def _last_leaf(shape: Shape) -> ArrayShape:

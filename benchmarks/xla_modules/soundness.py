@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from partitioner.propagation_flags import parameter_flags
+from spmd.errors import ShardingError
 from spmd.evaluator.device import Device
 from spmd.evaluator.interpreter import run_computation
 from spmd.evaluator.rendezvous import run_in_lockstep
@@ -21,6 +25,10 @@ from spmd.passes.algebraic.match import splat
 
 def unsound(module: HloModule) -> str:
     """Return why ``module`` has no defined result; empty if it has one."""
+    try:
+        parameter_flags(module)
+    except ShardingError as error:
+        return re.sub(r"\d+", "..", str(error))
     for x in module.all_instructions():
         if x.opcode is Opcode.CONSTANT and x.attrs_as(ConstantAttrs).literal is None:
             return "a constant whose value the text leaves out"
