@@ -16,7 +16,12 @@ from spmd.evaluator.value import NDArray, Operands, Value, array_of, packed, tup
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CustomCallAttrs
-from spmd.ops.custom_call import ALLOCATE_BUFFER, DYNAMIC_REGION
+from spmd.ops.custom_call import (
+    ALLOCATE_BUFFER,
+    DYNAMIC_REGION,
+    PAD_TO_STATIC,
+    SLICE_TO_DYNAMIC,
+)
 from spmd.shape import as_array, as_tuple
 
 _IDENTITIES = (
@@ -66,6 +71,23 @@ def _at_bounds(array: NDArray, bounds: tuple[int, ...]) -> NDArray:
     if array.shape == bounds:
         return array
     return np.pad(array, [(0, bound - n) for n, bound in zip(array.shape, bounds, strict=True)])
+
+
+def _cut(_: HloInstruction, operands: Operands) -> Value:
+    """Return an array cut to the sizes behind it."""
+    x, *sizes = map(array_of, operands)
+    return x[tuple(slice(int(size)) for size in sizes)]
+
+
+def _with_sizes(instruction: HloInstruction, operands: Operands) -> Value:
+    """Return an array at its bounds, and its sizes."""
+    x = array_of(operands[0])
+    bounds = as_array(as_tuple(instruction.shape).elements[0]).dims
+    return (_at_bounds(x, bounds), *(np.array(size, np.int32) for size in x.shape))
+
+
+register_custom_call(SLICE_TO_DYNAMIC, evaluate=_cut)
+register_custom_call(PAD_TO_STATIC, evaluate=_with_sizes)
 
 
 def _identity(instruction: HloInstruction, operands: Operands) -> Value:

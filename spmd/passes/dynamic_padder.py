@@ -12,6 +12,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs
+from spmd.ops.custom_call import cuts_to_sizes
 from spmd.passes.algebraic.match import splat
 from spmd.passes.dynamic_dimensions import Place, flow_of
 from spmd.passes.dynamic_packing import repacked
@@ -72,8 +73,8 @@ def can_pad(computation: HloComputation, *, is_entry: bool) -> bool:
             if has_control_edges(x) or x.operand(0).array_shape.num_elements > _MAX_S32:
                 return False
             found = _sized_by(x, sized)
-        elif x.opcode in (Opcode.PARAMETER, Opcode.IOTA):
-            if _is_marked(x):
+        elif x.opcode in (Opcode.PARAMETER, Opcode.IOTA, Opcode.CUSTOM_CALL) and not taken:
+            if _is_marked(x) or cuts_to_sizes(x):
                 return False
         elif not (is_entry and x.is_root and _gives_sizes(x, taken)):
             flow = flow_of(x)
@@ -126,6 +127,8 @@ def _is_same(one: HloInstruction, other: HloInstruction) -> bool:
 
 def says_size(x: HloInstruction) -> bool:
     """Say whether the result of ``x`` has a run-time size that none of its operands need have."""
+    if cuts_to_sizes(x):
+        return True
     return x.opcode in (Opcode.SET_DIMENSION_SIZE, Opcode.DYNAMIC_RESHAPE) and bool(
         _sized_by(x, {})
     )

@@ -158,6 +158,27 @@ def test_sums_of_different_sizes_are_cut_or_repeated(m: int, n: int) -> None:
         assert got == want.sum()
 
 
+BORDER = """HloModule m
+ENTRY e {
+  x = s32[2,4] parameter(0)
+  n = s32[] parameter(1)
+  two = s32[] constant(2)
+  d = s32[2,<=4] custom-call(x, two, n), custom_call_target="SliceToDynamic"
+  p = (s32[2,4], s32[], s32[]) custom-call(d), custom_call_target="PadToStatic"
+  k = s32[] get-tuple-element(p), index=2
+  ROOT t = (s32[2,<=4], s32[]) tuple(d, k)
+}"""
+
+
+def test_arrays_are_cut_to_sizes_as_xla_does_at_the_border_of_a_program() -> None:
+    module = spmd.parse(BORDER)
+    x = np.arange(8, dtype=np.int32).reshape(2, 4)
+    arrays = (x, np.int32(3))
+    for cut, size in (spmd.evaluate(module, *arrays), spmd.compile(module).run(*arrays)):
+        np.testing.assert_array_equal(cut, x[:, :3])
+        assert size == 3
+
+
 def test_a_broadcast_and_a_gather_take_the_size_of_the_moment() -> None:
     module = spmd.parse("""HloModule m
 ENTRY e {
