@@ -128,14 +128,9 @@ def copies(arrangement: Arrangement) -> int:
     return arrangement.devices if arrangement.per_device else 1
 
 
-def is_per_device(module: HloModule, arrangement: Arrangement) -> bool:
-    """Return whether the module speaks of its device; else one device runs it as users' programs are run."""
-    return arrangement.devices > 1 or is_partitioned(module, CompileOptions())
-
-
 def compiled(module: HloModule, arrangement: Arrangement, arrays: Sequence[Array]) -> list[Array]:
     """Return the outputs of all devices, or the global ones, as the compiled program computes them."""
-    if not is_per_device(module, arrangement):
+    if arrangement.devices == 1:
         return spmd.compile(module, devices=1).run(*arrays)
     options = CompileOptions(partitioned=arrangement.per_device or None)
     executable = spmd.compile(module, devices=arrangement.devices, options=options)
@@ -151,7 +146,8 @@ def evaluated(
     tables: OpTables = REGISTERED,
 ) -> list[Array]:
     """Return the same by the reference evaluator."""
-    if not (arrangement.per_device and is_per_device(module, arrangement)):
+    speaks_of_device = arrangement.devices > 1 or is_partitioned(module, CompileOptions())
+    if not (arrangement.per_device and speaks_of_device):
         return spmd.evaluate(module, *arrays, tables=tables)
     return joined(spmd.evaluate_partitions(module, divided(arrays, arrangement.devices), tables))
 
