@@ -28,7 +28,7 @@ _LARGEST = 8
 #: The most registers that one value takes.
 _SIDE_BY_SIDE = 4
 #: Lines of a body for which a value takes as many registers, so that the loop's own lines weigh less.
-_FOUR, _TWO = 3, 10
+_FOUR, _TWO = 5, 10
 #: Lines of a body that is written twice, for whole vectors without a mask: masked stores take longer.
 _TWICE = 32
 #: Lines, times registers for a value, that are written without a loop where its length is known.
