@@ -70,8 +70,8 @@ def partition_on_device(
         b.convert(b.partition_id(), PrimitiveType.S32), b.scalar(PrimitiveType.S32, device), "EQ"
     )
     branches = [
-        _branch(context, instruction, operand.shape, runs=True),
-        _branch(context, instruction, operand.shape, runs=False),
+        _branch(context, instruction, operand.shape, device),
+        _branch(context, instruction, operand.shape, None),
     ]
     result = b.conditional(here, branches, [operand, operand])
     values = unpack(context, result, whole_states(instruction.shape), instruction.shape)
@@ -79,16 +79,17 @@ def partition_on_device(
 
 
 def _branch(
-    context: PartitionContext, instruction: HloInstruction, operand: Shape, *, runs: bool
+    context: PartitionContext, instruction: HloInstruction, operand: Shape, device: int | None
 ) -> HloComputation:
-    """Takes the operands as a tuple; gives the results, or zeros of their shapes."""
-    name = f"{instruction.name}.{'here' if runs else 'elsewhere'}"
+    """Takes the operands as a tuple; gives the results, or zeros of their shapes where ``device`` is None."""
+    name = f"{instruction.name}.{'elsewhere' if device is None else 'here'}"
     target = context.module.new_computation(name)
     b = context.builder.within(target)
     parameter = b.parameter(0, operand)
-    if not runs:
+    if device is None:
         target.root = _zeros(b, instruction.shape)
         return target
+    is_feed = instruction.opcode in (Opcode.INFEED, Opcode.OUTFEED)
     target.root = target.create(
         instruction.opcode,
         instruction.shape,
@@ -96,6 +97,8 @@ def _branch(
         instruction.attrs,
         name=instruction.name,
         called_computations=[context.copy_callee(c) for c in instruction.called_computations],
+        # The host is to know which device it feeds.
+        sharding=HloSharding.maximal(device) if is_feed else None,
         annotations=without_shardings(instruction.annotations),
     )
     return target

@@ -22,6 +22,7 @@ from runtime.buffers.types import ArrayView
 from runtime.crew import Crew
 from runtime.device_memory import DeviceMemory
 from runtime.executor import LoadedDevice
+from runtime.host_feed import FeedChannel
 from runtime.kernel import KernelLibrary
 from runtime.loopback import abort_lane, lanes_of
 from runtime.shared_memory_engine import native_step_engine
@@ -109,6 +110,10 @@ class _HostedDevice:
     @property
     def num_partitions(self) -> int:
         return self._own.num_partitions
+
+    @property
+    def feeds(self) -> FeedChannel:
+        return self._own.feeds
 
     def number_of(self, thunk: Thunk) -> int:
         return self._own.number_of(thunk)

@@ -4,9 +4,10 @@ from runtime.gpu.steps import (
     collective,
     conditional,
     device_id,
+    feed,
     kernel,
     sequence,
     while_loop,
 )
 
-__all__ = ["collective", "conditional", "device_id", "kernel", "sequence", "while_loop"]
+__all__ = ["collective", "conditional", "device_id", "feed", "kernel", "sequence", "while_loop"]
