@@ -144,6 +144,7 @@ def compile_module(
     compilation.seconds["thunks"] = time.perf_counter() - start
     executable.compile_seconds = dict(compilation.seconds)
     executable.overlap = compilation.overlap
+    executable.program.host.callbacks = given.host_functions.callbacks
     return executable
 
 

@@ -19,7 +19,9 @@ from spmd.builder import Builder
 from spmd.device import ReplicaGroups
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.host_callback import PARTITIONED_TARGETS, is_callback
 from spmd.ops.attrs import CollectiveAttrs
+from spmd.ops.custom_call import custom_call_target
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TokenShape, TupleShape
 from spmd.sharding import HloSharding, ShardingKind
 
@@ -30,10 +32,11 @@ _EFFECTS = _HALVES | {Opcode.CUSTOM_CALL, Opcode.INFEED, Opcode.OUTFEED}
 
 def effect_device(reader: AnnotationReader, instruction: HloInstruction) -> int | None:
     """The device on which alone an instruction's effect is to happen; None for all, or where there is no effect."""
-    if instruction.opcode not in _EFFECTS:
+    if instruction.opcode not in _EFFECTS or custom_call_target(instruction) in PARTITIONED_TARGETS:
         return None
     device = _annotated_device(reader, instruction)
-    if device is None or not SideEffects().of(instruction):
+    # What a Python function computes is asked of it once, whatever it may do besides.
+    if device is None or not (SideEffects().of(instruction) or is_callback(instruction)):
         return None
     if instruction.opcode in _HALVES:
         raise UnsupportedError(

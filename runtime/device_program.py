@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from runtime.buffers.types import ArrayView, BufferAssignment
-from runtime.host_feed import FeedChannel
+from runtime.host_feed import HostChannel
 from runtime.thunks.feed import InfeedThunk, OutfeedThunk
 from runtime.thunks.sequence import ThunkSequence
 from runtime.thunks.thunk import walk
@@ -17,7 +17,7 @@ from spmd.shape import ArrayShape
 class DeviceProgram:
     """What a device loads: plain data, the same for every device.
 
-    ``feeds``: where infeeds and outfeeds find what a run feeds and takes.
+    ``host``: where infeeds and outfeeds find what a run feeds and takes, and callbacks their functions.
     """
 
     name: str
@@ -29,7 +29,7 @@ class DeviceProgram:
     outputs: tuple[ArrayView, ...]
     num_partitions: int
     replica_count: int
-    feeds: FeedChannel = field(default_factory=FeedChannel, compare=False, repr=False)
+    host: HostChannel = field(default_factory=HostChannel, compare=False, repr=False)
 
     @property
     def num_devices(self) -> int:

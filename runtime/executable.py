@@ -311,7 +311,7 @@ class Executable:
         """
         own = range(self.devices.start, self.devices.stop)
         feeds = HostFeeds(infeed, outfeed, own)
-        with self.program.feeds.open_for(feeds):
+        with self.program.host.open_for(feeds):
             yield feeds
         if isinstance(outfeed, list):
             everyone = self._everyones_given(feeds, gather)

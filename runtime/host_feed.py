@@ -24,6 +24,7 @@ from runtime.sharded_arrays import Boundary
 from runtime.tiles import copy_shard, gather, global_shape
 from spmd.errors import RunError
 from spmd.hlo import HloInstruction
+from spmd.hlo.host_functions import Callback
 from spmd.host_feed import Item, array_leaves, fed_shape, global_shape_text, item_of, next_item
 from spmd.host_feed import require_fit as require_tiles
 from spmd.literal import NDArray
@@ -297,10 +298,12 @@ class ReferenceFeed:
 
 
 @dataclass
-class FeedChannel:
-    """Where a loaded program's infeeds and outfeeds find what the present run feeds and takes."""
+class HostChannel:
+    """Where a loaded program finds its host: what the present run feeds and takes, and the functions it calls."""
 
     present: HostFeeds = field(default_factory=lambda: HostFeeds(None, None, range(0)))
+    #: Python functions that the program calls, by number. They are set before the program is loaded.
+    callbacks: Sequence[Callback] = ()
 
     def take(self, site: FeedSite, device: int) -> list[NDArray]:
         return self.present.take(site, device)

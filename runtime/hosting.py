@@ -22,7 +22,7 @@ from runtime.buffers.types import ArrayView
 from runtime.crew import Crew
 from runtime.device_memory import DeviceMemory
 from runtime.executor import LoadedDevice
-from runtime.host_feed import FeedChannel
+from runtime.host_feed import HostChannel
 from runtime.kernel import KernelLibrary
 from runtime.loopback import abort_lane, lanes_of
 from runtime.shared_memory_engine import native_step_engine
@@ -112,8 +112,8 @@ class _HostedDevice:
         return self._own.num_partitions
 
     @property
-    def feeds(self) -> FeedChannel:
-        return self._own.feeds
+    def host(self) -> HostChannel:
+        return self._own.host
 
     def number_of(self, thunk: Thunk) -> int:
         return self._own.number_of(thunk)

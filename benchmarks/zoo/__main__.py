@@ -73,11 +73,22 @@ def build(names: list[str], options: argparse.Namespace) -> None:
             (options.work / left[0] / "error.txt").write_text(said)
 
 
+def calls_python(folder: Path) -> bool:
+    case = folder / "case.json"
+    return case.exists() and bool(json.loads(case.read_text())["calls_python"])
+
+
 def run_here(folders: list[Path], options: argparse.Namespace) -> None:
-    """Run cases here; a process that dies or does not end is the fault of the first case that it left."""
+    """Run cases here; those that call Python functions in a process with JAX, which makes their modules."""
+    run_by(sys.executable, [one for one in folders if not calls_python(one)])
+    run_by(options.jax, [one for one in folders if calls_python(one)])
+
+
+def run_by(python: str, folders: list[Path]) -> None:
+    """Run cases; a process that dies or does not end is the fault of the first case that it left."""
     left = [folder for folder in folders if not (folder / "ours.json").exists()]
     while left:
-        command = [sys.executable, "-m", "benchmarks.zoo.ours", *map(str, left)]
+        command = [python, "-m", "benchmarks.zoo.ours", *map(str, left)]
         try:
             done = subprocess.run(
                 command,
@@ -131,7 +142,8 @@ def rows_of(group: list[str], counts: list[int], options: argparse.Namespace) ->
             rows.append(Row(name, count, f"JAX: {last_line(error_of(options.work / name))}", {}))
             continue
         row = row_of(path, name, count)
-        if options.ranks and row.verdict.startswith(("agrees", "differs")):
+        is_compared = row.verdict.startswith(("agrees", "differs"))
+        if options.ranks and is_compared and not calls_python(path):
             row = dataclasses.replace(row, ranks=on_ranks(path, count, options))
         rows.append(row)
     return rows

@@ -188,6 +188,8 @@ def write_case(folder: Path, ours: Prepared, reference: Prepared, devices: int) 
     paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_flatten_with_path(shapes)[0]]
     case = {
         "devices": devices,
+        # What it calls is in this process, and in no file.
+        "calls_python": "_callback" in text or "CustomSPMDPartitioning" in text,
         "outputs": [
             {"path": path, "dtype": x.dtype.name} for path, x in zip(paths, sharded, strict=True)
         ],
@@ -209,6 +211,14 @@ def memory_of(compiled: Any) -> int:
     return int(sizes - found.alias_size_in_bytes)
 
 
+def prepare_jax(devices: int) -> None:
+    """Have JAX, which is not imported yet, run on that many devices of the processor."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["JAX_TRACEBACK_FILTERING"] = "off"
+    os.environ["KERAS_BACKEND"] = "jax"
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+
+
 def build_cases(name: str, counts: list[int], folder: Path) -> None:
     from benchmarks.zoo.registry import builder_of
 
@@ -226,10 +236,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, required=True)
     options = parser.parse_args()
     counts = [int(n) for n in options.devices.split(",")]
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["JAX_TRACEBACK_FILTERING"] = "off"
-    os.environ["KERAS_BACKEND"] = "jax"
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={max(counts)}"
+    prepare_jax(max(counts))
     for name in options.names:
         folder = options.folder / name
         folder.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,7 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from spmd.analysis.cost import module_cost
 from spmd.errors import SpmdError
+from spmd.hlo import HloModule
 
 WARM_UP, STEPS = 2, 20
 
@@ -32,7 +33,7 @@ WARM_UP, STEPS = 2, 20
 def run_case(folder: Path) -> dict[str, Any]:
     case = json.loads((folder / "case.json").read_text())
     start = time.perf_counter()
-    module = spmd.load(folder / "module.hlo")
+    module = module_of(folder, case)
     options = CompileOptions(machine=machine_for(None, None, "cpu"))
     executable = compile_module(module, case["devices"], options)
     executable.load_devices()
@@ -51,6 +52,18 @@ def run_case(folder: Path) -> dict[str, Any]:
         "peer_wire_bytes": peer_wire_bytes(folder / "peer.hlo"),
         "memory": memory["arguments"] + memory["outputs"] + memory["temp"] - memory["aliased"],
     }
+
+
+def module_of(folder: Path, case: dict[str, Any]) -> HloModule:
+    """Return the module of a case: from its file, or from JAX in this process where it calls Python functions."""
+    if not case["calls_python"]:
+        return spmd.load(folder / "module.hlo")
+    from benchmarks.zoo.build import prepare_jax
+    from benchmarks.zoo.registry import builder_of
+
+    prepare_jax(8)
+    program = builder_of(folder.parent.name)(case["devices"])
+    return spmd.from_jax(program.function, *program.arguments)
 
 
 def peer_wire_bytes(path: Path) -> float | None:

@@ -14,9 +14,12 @@ from runtime.kernels.sort import SortKernel
 from runtime.kernels.unwritten import UnwrittenKernel
 from runtime.lapack import LETTERS, lapack_function, potrf_function
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
+from runtime.thunks.callback import CallbackThunk
 from runtime.thunks.thunk import Thunk
+from spmd.custom_call import custom_call
 from spmd.evaluator.lapack import flags_of, triangular_solve_attrs
 from spmd.hlo import HloInstruction, Opcode
+from spmd.host_callback import callback_form, callback_index
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import ALLOCATE_BUFFER
 from spmd.shape import ArrayShape, as_array, as_tuple, leaves
@@ -102,6 +105,10 @@ def scratch(call: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
 
 
 def emit_custom_call(call: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    number, target = callback_index(call), call.attrs_as(CustomCallAttrs).target
+    if number is not None and custom_call(target).evaluate is None:
+        form = callback_form(call)
+        return CallbackThunk(call.name, target, number, arrays.operands, arrays.results, form)
     return emit_kernel(custom_call_kernel(call), call, arrays, device)
 
 

@@ -24,11 +24,11 @@ class InfeedThunk(Thunk):
         yield from uses(UseKind.WRITE, Role.RESULT, self.results)
 
     def prepare(self, program: LoadedProgram) -> Action:
-        feeds, device = program.feeds, program.communicator.rank
+        host, device = program.host, program.communicator.rank
         targets = tuple(map(program.array, self.results))
 
         def run() -> None:
-            for target, array in zip(targets, feeds.take(self.site, device), strict=True):
+            for target, array in zip(targets, host.take(self.site, device), strict=True):
                 np.copyto(target, array)
 
         return run
@@ -45,6 +45,6 @@ class OutfeedThunk(Thunk):
         yield from uses(UseKind.READ, Role.OPERAND, self.operands)
 
     def prepare(self, program: LoadedProgram) -> Action:
-        feeds, device = program.feeds, program.communicator.rank
+        host, device = program.host, program.communicator.rank
         arrays = tuple(map(program.array, self.operands))
-        return lambda: feeds.put(self.site, device, arrays)
+        return lambda: host.put(self.site, device, arrays)

@@ -11,7 +11,7 @@ from typing import Protocol
 from collectives.communicator.interface import BoundCollective, Communicator
 from collectives.communicator.native_collective import NativeCollective
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.host_feed import FeedChannel
+from runtime.host_feed import HostChannel
 from runtime.kernel import KernelLibrary
 from runtime.sharing.pieces import Cutting
 from runtime.thunks.progress import ProgressPoints
@@ -85,7 +85,7 @@ class LoadedProgram(Protocol):
     def num_partitions(self) -> int: ...
 
     @property
-    def feeds(self) -> FeedChannel:
+    def host(self) -> HostChannel:
         """What infeeds take from, and outfeeds give to."""
         ...
 

@@ -8,14 +8,17 @@ from spmd.custom_call import custom_call, register_custom_call
 from spmd.custom_call_advice import advice_for
 from spmd.errors import UnsupportedError
 from spmd.evaluator.device import Device, Steps
+from spmd.evaluator.interpreter import run_computation
 from spmd.evaluator.manual import MANUAL_TARGETS, evaluate_manual
 from spmd.evaluator.registry import evaluates_in_steps
 from spmd.evaluator.sort import top_k
-from spmd.evaluator.value import Operands, Value, array_of, packed
+from spmd.evaluator.value import Operands, Value, array_of, flatten, packed, unflatten
+from spmd.hlo.host_functions import NO_FUNCTIONS, Callback
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.host_callback import call_back, callback_form, callback_index
 from spmd.ops.attrs import CustomCallAttrs
-from spmd.ops.custom_call import ALLOCATE_BUFFER
+from spmd.ops.custom_call import ALLOCATE_BUFFER, CUSTOM_PARTITIONING
 from spmd.shape import as_array, as_tuple
 
 _IDENTITIES = (
@@ -34,6 +37,13 @@ def evaluate_custom_call(instruction: HloInstruction, operands: Operands, device
     if target in MANUAL_TARGETS:
         return (yield from evaluate_manual(instruction, operands, device))
     evaluate = custom_call(target).evaluate
+    if evaluate is None and target == CUSTOM_PARTITIONING and instruction.called_computations:
+        return (yield from run_computation(instruction.called_computations[0], operands, device))
+    number = callback_index(instruction)
+    module = device.session.module
+    functions = NO_FUNCTIONS if module is None else module.host_functions
+    if evaluate is None and number is not None and number < len(functions.callbacks):
+        return _call_back(instruction, operands, functions.callbacks[number])
     if evaluate is None:
         raise UnsupportedError(
             f'{instruction!r}: nobody said how to evaluate custom-call target "{target}"; '
@@ -41,6 +51,12 @@ def evaluate_custom_call(instruction: HloInstruction, operands: Operands, device
         )
     value: Value = evaluate(instruction, operands)
     return value
+
+
+def _call_back(instruction: HloInstruction, operands: Operands, function: Callback) -> Value:
+    arrays = [x for operand in operands for x in flatten(operand) if isinstance(x, np.ndarray)]
+    found = call_back(callback_form(instruction), function, arrays)
+    return unflatten(instruction.shape, iter(found))
 
 
 def _identity(instruction: HloInstruction, operands: Operands) -> Value:

@@ -1,6 +1,7 @@
 """What a GPU does, one file for each kind of thunk; importing this fills the table of rules (``planning.py``)."""
 
 from runtime.gpu.steps import (
+    callback,
     collective,
     conditional,
     device_id,
@@ -10,4 +11,13 @@ from runtime.gpu.steps import (
     while_loop,
 )
 
-__all__ = ["collective", "conditional", "device_id", "feed", "kernel", "sequence", "while_loop"]
+__all__ = [
+    "callback",
+    "collective",
+    "conditional",
+    "device_id",
+    "feed",
+    "kernel",
+    "sequence",
+    "while_loop",
+]

@@ -28,10 +28,10 @@ class InfeedStep(Step):
         mirror = device.mirror((), views)
         targets = tuple(map(mirror.array, views))
         driver, stream = device.driver, device.stream(Stream.COMPUTE)
-        feeds, rank, site = device.feeds, device.communicator.rank, self.infeed.site
+        host, rank, site = device.host, device.communicator.rank, self.infeed.site
 
         def run() -> None:
-            arrays = feeds.take(site, rank)
+            arrays = host.take(site, rank)
             device.wait(stream)  # the pinned memory is other steps' too
             for target, array in zip(targets, arrays, strict=True):
                 np.copyto(target, array)
@@ -55,12 +55,12 @@ class OutfeedStep(Step):
         mirror = device.mirror(views, ())
         arrays = tuple(map(mirror.array, views))
         driver, stream = device.driver, device.stream(Stream.COMPUTE)
-        feeds, rank, site = device.feeds, device.communicator.rank, self.outfeed.site
+        host, rank, site = device.host, device.communicator.rank, self.outfeed.site
 
         def run() -> None:
             mirror.bring(driver, stream)
             device.wait(stream)
-            feeds.put(site, rank, arrays)
+            host.put(site, rank, arrays)
 
         return run
 
