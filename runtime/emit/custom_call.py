@@ -8,6 +8,7 @@ from typing import TypeAlias
 from runtime.emit.linear_algebra import dense_triangles, emit_kernel, triangular_solve_kernel
 from runtime.emit.sort import sort_scratch_of, top_kernel
 from runtime.kernel import Kernel
+from runtime.kernels.copy import CopyKernel
 from runtime.kernels.factorizations import FactorizationKernel, Routine
 from runtime.kernels.linear_algebra import CholeskyKernel, TriangularSolveKernel
 from runtime.kernels.sort import SortKernel
@@ -48,7 +49,13 @@ def _unwritten(_: HloInstruction) -> Kernel:
     return UnwrittenKernel()
 
 
+def _copied(_: HloInstruction) -> Kernel:
+    """To the host's memory, or from it."""
+    return CopyKernel()
+
+
 _KERNELS: dict[str, KernelOf] = {"TopK": _top_k, ALLOCATE_BUFFER: _unwritten}
+_KERNELS |= {"MoveToHost": _copied, "MoveToDevice": _copied}
 _KERNELS |= {f"lapack_{letter}potrf_ffi": _potrf for letter in LETTERS.values()}
 _KERNELS |= {f"lapack_{letter}trsm_ffi": _trsm for letter in LETTERS.values()}
 
