@@ -12,9 +12,10 @@ from collectives.communicator.interface import Communicator
 from launch.npz import Array
 from launch.rank_environment import blas_threads_of_environment
 from launch.thunk_places import explain_thunk
-from runtime.executable import Executable, Gather, LocalDevices
+from runtime.executable import Executable, Gather
 from runtime.executor import LoadedDevice
 from runtime.host_feed import Given, HostFeeds, given_bytes, read_given
+from runtime.local_devices import LocalDevices
 from runtime.resident import DeviceArray
 from spmd.errors import RunError
 

@@ -9,8 +9,9 @@ from launch.agreement import agree, from_first
 from launch.compiled import Compiled
 from launch.fewer_collections import fewer_collections
 from launch.rank_executable import RankExecutable
-from runtime.executable import Engine, Executable
+from runtime.executable import Executable
 from runtime.fixed_code import begin_fixed_code
+from runtime.local_devices import Engine
 from runtime.saved import load_bytes, save_bytes
 from spmd.hlo.host_functions import Callback
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, overload
+from typing import Literal, overload
 
 import numpy as np
 
@@ -21,8 +21,9 @@ from runtime.device_program import DeviceProgram
 from runtime.executor import LoadedDevice
 from runtime.host_feed import Given, HostFeeds, Infeed, Outfeed, joined
 from runtime.kernel import KernelLibrary
+from runtime.local_devices import Engine, KernelForms, LocalDevices, RunningDevice
 from runtime.loopback import LoopbackDevices
-from runtime.resident import DeviceArray, Place
+from runtime.resident import DeviceArray
 from runtime.sharded_arrays import Boundary, ShardedArrays
 from runtime.thunks.dump import dump_thunks
 from runtime.thunks.kernel import KernelThunk
@@ -38,79 +39,6 @@ from spmd.shape import ArrayShape, leaves
 
 Gather = Literal["first", "all"]
 """Which processes get global arrays: the one of device 0, or all. One process with all devices always gets them."""
-
-
-class RunningDevice(Protocol):
-    """One device with the program loaded, between steps."""
-
-    @property
-    def results(self) -> tuple[Place, ...]:
-        """The outputs' places, each of which has the last step's array."""
-        ...
-
-    @property
-    def outputs(self) -> tuple[DeviceArray, ...]:
-        """Of the last step, if it has not failed, until the next one begins."""
-        ...
-
-    @property
-    def recorder(self) -> KeepsSteps | None:
-        """What takes down when thunks run; None where that was not asked for."""
-        ...
-
-    def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
-        """An array for parameter leaf ``number``, written by ``fill``: in its place where that is free."""
-        ...
-
-
-class KeepsSteps(Protocol):
-    """What has been taken down of the last steps (runtime/timeline)."""
-
-    @property
-    def steps(self) -> list[RecordedStep]: ...
-
-
-class LocalDevices(Protocol):
-    """This process's devices with the program loaded."""
-
-    @property
-    def devices(self) -> Sequence[RunningDevice]: ...
-
-    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
-        """One step on each, which then has its outputs; an error leaves them of no more use."""
-        ...
-
-
-class Engine(Protocol):
-    """What runs programs on other devices than the processor's cores (runtime/gpu/engine.py)."""
-
-    def load_local(self, executable: Executable) -> LocalDevices:
-        """The program on all of its devices, in this process."""
-        ...
-
-    def load_rank(
-        self, executable: Executable, communicator: Communicator, explain: Callable[[int], str]
-    ) -> LocalDevices:
-        """The program on one device, which the others' ranks have theirs beside. Every rank calls it at the same time.
-
-        explain: what thunk number n is, for messages.
-        """
-        ...
-
-    def kernel_forms(self, local: LocalDevices) -> KernelForms:
-        """How kernels are done on ``local``, which this engine has loaded."""
-        ...
-
-
-class KernelForms(Protocol):
-    """How an engine does a program's kernels; as text: for people, one line or more (runtime/gpu/report.py)."""
-
-    @property
-    def hosted(self) -> Sequence[object]:
-        """Those that the processor does for the device."""
-        ...
-
-    def as_json(self) -> dict[str, object]: ...
 
 
 @dataclass
