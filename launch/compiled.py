@@ -16,6 +16,7 @@ from runtime.executable import Executable
 from runtime.fixed_code import begin_code_for, begin_fixed_code
 from runtime.saved import SavedExecutableError, save_bytes
 from spmd.hlo import HloModule
+from spmd.hlo.host_functions import NO_FUNCTIONS, HostFunctions
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,19 @@ def compile_source(
     devices: int | None,
     options: CompileOptions,
     devices_for: Callable[[HloModule], int | None] | None = None,
+    functions: HostFunctions = NO_FUNCTIONS,
 ) -> Compiled:
     """``devices_for``: how many devices to compile a module for, where that is not ``devices``; it may refuse.
 
-    A program to be checked is compiled afresh.
+    ``functions``: those of the source's module. A program to be checked is compiled afresh.
     """
     begin_fixed_code(devices)
-    cache = None if options.check else program_cache()
+    # A text does not tell one partition function from another.
+    cache = None if options.check or functions.partitioners else program_cache()
     key = "" if cache is None else program_key(source.digest, devices, options)
     if cache is not None and (found := cache.load(key)) is not None:
         executable, entry = found
+        executable.program.host.callbacks = functions.callbacks
         return Compiled(executable, entry.warning, entry.data, cached=True)
     count = devices if devices_for is None else devices_for(source.module)
     executable, warning = compile_warning(source.module, count, options)

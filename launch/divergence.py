@@ -16,6 +16,7 @@ import numpy as np
 
 from launch.divergence_inside import find_inside, has_inside, source_of
 from launch.expect import Expected, Tolerance, check_output, default_tolerance
+from launch.feed_files import NO_FILES, FeedOptions
 from launch.messages import one_line
 from launch.npz import Array
 from launch.options import CompileOptions
@@ -61,17 +62,19 @@ def search(
     *,
     partitioned: bool,
     seconds: float,
+    feeds: FeedOptions = NO_FILES,
 ) -> Search:
     """Look for the first instruction that goes wrong. A failure of the search itself becomes its note.
 
-    `partitioned`: `module` is one device's program. No part of the search begins after `seconds`.
+    `partitioned`: `module` is one device's program. No part of the search begins after `seconds`. `feeds`: files of
+    what infeeds take.
     """
     limit = _Limit(time.monotonic() + seconds, seconds)
     try:
         if partitioned:
-            op = first_diverging_op_per_device(module, devices, inputs, options, limit)
+            op = first_diverging_op_per_device(module, devices, inputs, options, limit, feeds)
         else:
-            op = first_diverging_op(module, devices, inputs, options, limit)
+            op = first_diverging_op(module, devices, inputs, options, limit, feeds)
     except Exception as error:  # noqa: BLE001 - the search must never cost the report that asked for it
         return Search(note=f"the search for the first diverging op failed: {one_line(error)}")
     if op is None:
@@ -103,6 +106,7 @@ def first_diverging_op(
     inputs: Sequence[Array],
     options: CompileOptions,
     limit: _Limit = _NO_LIMIT,
+    feeds: FeedOptions = NO_FILES,
 ) -> str | None:
     """The first instruction of the prepared logical ``module`` whose value is wrong; None where none is.
 
@@ -128,7 +132,7 @@ def first_diverging_op(
         return not all(_agree(s, g, w, ()) for s, g, w in zip(shapes, found, wanted, strict=True))
 
     for instruction in _wrong_values(
-        logical, _probes(logical, propagated), devices, inputs, options, limit
+        logical, _probes(logical, propagated), devices, inputs, options, limit, feeds
     ):
         source = source_of(instruction)
         if not has_inside(source):
@@ -148,6 +152,7 @@ def _wrong_values(
     inputs: Sequence[Array],
     options: CompileOptions,
     limit: _Limit,
+    feeds: FeedOptions,
 ) -> Iterator[HloInstruction]:
     """Those of `probes`, in their order, whose values are wrong."""
     known = {i.name for i in probes}
@@ -156,9 +161,12 @@ def _wrong_values(
         operands = [o.name for i in batch for o in i.operands if o.name in known]
         names = list(dict.fromkeys([*operands, *(i.name for i in batch)]))
         probed = _with_outputs(logical, names)
-        wanted = dict(zip(names, evaluate(probed, *inputs)[-len(names) :], strict=True))
+        fed = feeds.reference(probed, partitioned=False)
+        means = evaluate(probed, *inputs, infeed=fed)[-len(names) :]
+        wanted = dict(zip(names, means, strict=True))
         executable = compile_module(probed, devices, options)
-        found = dict(zip(names, executable.run(*inputs)[-len(names) :], strict=True))
+        with executable.feeding(feeds.source()):
+            found = dict(zip(names, executable.run(*inputs)[-len(names) :], strict=True))
         for parameter, array in _array_parameters(logical, inputs):
             found[parameter.name] = array
         for instruction in batch:
@@ -172,6 +180,7 @@ def first_diverging_op_per_device(
     inputs: Sequence[Array],
     options: CompileOptions,
     limit: _Limit = _NO_LIMIT,
+    feeds: FeedOptions = NO_FILES,
 ) -> str | None:
     """The first instruction of one device's program that is wrong on any device; None where none is.
 
@@ -189,9 +198,11 @@ def first_diverging_op_per_device(
         operands = [o.name for i in batch for o in i.operands if o.name in known]
         names = list(dict.fromkeys([*operands, *(i.name for i in batch)]))
         probed = _with_outputs(program, names)
-        wanted = evaluate_partitions(probed, tiles)
+        fed = feeds.reference(probed, partitioned=True)
+        wanted = evaluate_partitions(probed, tiles, feed=fed)
         executable = compile_module(probed, devices, replace(options, partitioned=True))
-        found = executable.run_devices(tiles)
+        with executable.feeding(feeds.source()):
+            found = executable.run_devices(tiles)
         for instruction in batch:
             at = len(wanted[0]) - len(names) + names.index(instruction.name)
             for device in range(len(tiles)):

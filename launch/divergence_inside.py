@@ -38,8 +38,16 @@ def source_of(instruction: HloInstruction) -> HloInstruction:
 
 
 def has_inside(instruction: HloInstruction) -> bool:
-    """Return whether `instruction` is a loop or a branch."""
-    return instruction.opcode in (Opcode.WHILE, Opcode.CONDITIONAL)
+    """Return whether `instruction` is a loop or branch without infeeds, whose values depend on what ran before."""
+    is_branch = instruction.opcode in (Opcode.WHILE, Opcode.CONDITIONAL)
+    return is_branch and not any(map(_is_fed, instruction.called_computations))
+
+
+def _is_fed(computation: HloComputation) -> bool:
+    return any(
+        x.opcode is Opcode.INFEED or any(map(_is_fed, x.called_computations))
+        for x in computation.instructions
+    )
 
 
 def find_inside(

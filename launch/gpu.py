@@ -19,8 +19,9 @@ from launch.gpu_binding import (
     set_where_unset,
 )
 from launch.messages import report_error, report_note
-from runtime.executable import Engine, Executable
+from runtime.executable import Executable
 from runtime.gpu.options import GpuOptions
+from runtime.local_devices import Engine
 from spmd.errors import RunError, UnsupportedError
 
 if TYPE_CHECKING:

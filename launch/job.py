@@ -22,13 +22,15 @@ from launch.expect import (
     default_tolerance,
     read_expected,
 )
+from launch.feed_files import NO_FILES, FeedOptions, GivingFeed
 from launch.inputs import SeededInputs, read_inputs, write_arrays
 from launch.npz import Array, StoredArrays
 from launch.reference import Reference
 from launch.tile_files import is_per_device
 from runtime.executable import Executable
-from spmd.errors import SpmdError
-from spmd.shape import ArrayShape
+from spmd.errors import CheckFailed, SpmdError
+from spmd.host_feed import flat_item
+from spmd.shape import ArrayShape, PrimitiveType
 
 
 class UsageError(SpmdError):
@@ -43,7 +45,7 @@ class WorldSizeError(SpmdError):
 class JobOptions:
     """What to run on and what to do with the outputs; of ``inputs`` and ``seed``, the file goes first.
 
-    ``seed_given``: the user named the seed.
+    ``seed_given``: the user named the seed. ``feeds``: files of what infeeds take and outfeeds give.
     """
 
     inputs: Path | None = None
@@ -55,6 +57,7 @@ class JobOptions:
     rtol: float | None = None
     check: bool = False
     steps: int = 1
+    feeds: FeedOptions = NO_FILES
 
     def require_inputs(self) -> None:
         """UsageError for expected outputs of inputs that nobody named: values from the default seed meet them never."""
@@ -76,7 +79,7 @@ class JobResult:
     """Outputs of the last step (none where nobody needs them), seconds of each, one check per output if asked for.
 
     ``first_diverging_op``: where outputs differ from the reference evaluator's and it was found (divergence.py).
-    ``notes``: lines on how the comparison went.
+    ``notes``: lines on how the comparison went. ``outfeeds``: the arrays that outfeeds gave, in all steps.
     """
 
     outputs: list[Array]
@@ -84,6 +87,12 @@ class JobResult:
     checks: list[OutputCheck] = field(default_factory=list)
     first_diverging_op: str | None = None
     notes: tuple[str, ...] = ()
+    outfeeds: list[Array] = field(default_factory=list)
+
+    @property
+    def values(self) -> list[Array]:
+        """All that is compared: the outputs, then what outfeeds gave."""
+        return [*self.outputs, *self.outfeeds]
 
     @property
     def ok(self) -> bool:
@@ -160,25 +169,39 @@ def require_saved_for(executable: Executable, devices: int) -> None:
 
 
 def evaluate_steps(
-    reference: Reference, feedback: Mapping[int, int], inputs: Sequence[Array], steps: int
+    reference: Reference,
+    feedback: Mapping[int, int],
+    inputs: Sequence[Array],
+    steps: int,
+    feed: GivingFeed | None = None,
 ) -> JobResult:
-    """``reference`` ``steps`` times; outputs take the places of inputs in the next step as ``feedback`` says."""
+    """``reference`` ``steps`` times; outputs take the places of inputs in the next step as ``feedback`` says.
+
+    ``feed``: the host's side of infeeds and outfeeds, from its beginning.
+    """
     arrays = list(inputs)
     seconds = []
     outputs: list[Array] = []
     for _ in range(steps):
         start = time.perf_counter()
-        outputs = reference(arrays)
+        outputs = reference(arrays, feed=feed)
         seconds.append(time.perf_counter() - start)
         for output, argument in feedback.items():
             arrays[argument] = outputs[output]
-    return JobResult(outputs, seconds)
+    outfeeds = [] if feed is None else flat_item(feed.given)
+    return JobResult(outputs, seconds, outfeeds=outfeeds)
 
 
 def expected_outputs(
-    entry: Entry, options: JobOptions, reference: Reference | None
+    entry: Entry,
+    options: JobOptions,
+    reference: Reference | None,
+    feed: GivingFeed | None = None,
 ) -> list[Expected]:
-    """From the file, or from ``reference``; empty where neither was asked for."""
+    """From the file, or from ``reference``, with what its outfeeds give; empty where neither was asked for.
+
+    ``feed``: the host's side of infeeds and outfeeds of ``reference``.
+    """
     if options.expect is not None:
         return read_expected(options.expect, entry.outputs, options.atol, options.rtol)
     if not options.check:
@@ -189,16 +212,25 @@ def expected_outputs(
             "--expect F.npz compares with outputs"
         )
     inputs = job_inputs(entry.inputs, options)
-    values = evaluate_steps(reference, entry.feedback, inputs, options.steps).outputs
+    found = evaluate_steps(reference, entry.feedback, inputs, options.steps, feed)
+    named = [
+        (f"out{k}", value, shape)
+        for k, (value, shape) in enumerate(zip(found.outputs, entry.outputs, strict=True))
+    ]
+    named += [(f"outfeed{k}", value, _shape_of(value)) for k, value in enumerate(found.outfeeds)]
     expected = []
-    for k, (value, shape) in enumerate(zip(values, entry.outputs, strict=True)):
+    for name, value, shape in named:
         default = default_tolerance(shape.element_type, value)
         tolerance = Tolerance(
             default.atol if options.atol is None else options.atol,
             default.rtol if options.rtol is None else options.rtol,
         )
-        expected.append(Expected(f"out{k}", shape, value, tolerance))
+        expected.append(Expected(name, shape, value, tolerance))
     return expected
+
+
+def _shape_of(array: Array) -> ArrayShape:
+    return ArrayShape(PrimitiveType.from_numpy(array.dtype), array.shape)
 
 
 def conclude(
@@ -212,10 +244,17 @@ def conclude(
         write_arrays(options.outputs, "out", result.outputs)
     if not expected:
         return result
-    checks = [check_output(got, want) for got, want in zip(result.outputs, expected, strict=True)]
-    if len(paths) == len(checks):
-        checks = [replace(check, path=path) for check, path in zip(checks, paths, strict=True)]
-    return JobResult(result.outputs, result.seconds, checks)
+    values = result.values if len(expected) > len(result.outputs) else result.outputs
+    if options.check and len(result.values) != len(expected):
+        raise CheckFailed(
+            f"outfeeds gave {len(result.outfeeds)} arrays, those of the reference evaluator "
+            f"{len(expected) - len(result.outputs)}"
+        )
+    checks = [check_output(got, want) for got, want in zip(values, expected, strict=True)]
+    if len(paths) == len(result.outputs):
+        paths = [*paths, *("" for _ in result.outfeeds)]
+        checks = [replace(check, path=path) for check, path in zip(checks, paths, strict=False)]
+    return replace(result, checks=checks)
 
 
 def format_result(

@@ -17,6 +17,7 @@ from collectives.schedule.scheduled_overlap import ScheduledOverlap, scheduled_o
 from launch import collective_pipelines
 from launch.bounded_results import with_sizes
 from launch.collective_pipelines import HidingNotes
+from launch.host_memory import place_offloaded_values
 from launch.options import CompileOptions
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned, require_devices
 from runtime.compile import build_executable, schedule_module
@@ -144,6 +145,7 @@ def compile_module(
     compilation.seconds["thunks"] = time.perf_counter() - start
     executable.compile_seconds = dict(compilation.seconds)
     executable.overlap = compilation.overlap
+    executable.program.host.callbacks = given.host_functions.callbacks
     return executable
 
 
@@ -179,6 +181,7 @@ def _optimize(compilation: Compilation, options: CompileOptions) -> HloModule:
     module = compilation.module
     if module.stage < Stage.SCHEDULED:
         run_pipelines(module, optimization(options), compilation.after_pass)
+        place_offloaded_values(module, options.machine)
         module.stage = Stage.OPTIMIZED
     else:
         _legalize_in_order(module, compilation.after_pass)

@@ -12,8 +12,10 @@ from collectives.communicator.interface import Communicator
 from launch.npz import Array
 from launch.rank_environment import blas_threads_of_environment
 from launch.thunk_places import explain_thunk
-from runtime.executable import Executable, Gather, LocalDevices
+from runtime.executable import Executable, Gather
 from runtime.executor import LoadedDevice
+from runtime.host_feed import Given, HostFeeds, given_bytes, read_given
+from runtime.local_devices import LocalDevices
 from runtime.resident import DeviceArray
 from spmd.errors import RunError
 
@@ -57,6 +59,18 @@ class RankExecutable(Executable):
             return self.engine.load_rank(self, self.communicator, partial(explain_thunk, self))
         threads = blas_threads_of_environment()
         return RankDevice(self.load(self.communicator, threads, partial(explain_thunk, self)))
+
+    def _everyones_given(
+        self, feeds: HostFeeds, gather: Gather
+    ) -> Sequence[Sequence[Given]] | None:
+        (own,) = feeds.given.values()
+        world = self.communicator
+        collect = world.all_gather_bytes if gather == "all" else world.gather_bytes
+        data = collect(given_bytes(own))
+        if data is None:
+            return None
+        sites = [thunk.site for thunk in self.program.outfeeds]
+        return [read_given(one, sites) for one in data]
 
     def _everyones(self, own: Sequence[DeviceArray], gather: Gather) -> list[Array] | None:
         (tile,) = own

@@ -7,8 +7,9 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol
 
+from launch.feed_files import FeedOptions, GivingFeed
 from launch.npz import Array
 from runtime.compile import boundaries
 from runtime.sharded_arrays import Boundary
@@ -17,12 +18,18 @@ from spmd.errors import RunError
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.evaluator.op_tables import REGISTERED, OnTrip, OpTables
-from spmd.hlo import HloInstruction, HloModule
+from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.hlo.clone import clone_module
+from spmd.host_feed import HostFeed
 from spmd.text.stage import device_count
 
-Reference: TypeAlias = Callable[[Sequence[Array]], list[Array]]
-"""Global inputs to global outputs, once."""
+
+class Reference(Protocol):
+    """Global inputs to global outputs, once; `feed` is the host's side of infeeds and outfeeds."""
+
+    def __call__(
+        self, arrays: Sequence[Array], /, *, feed: HostFeed | None = None
+    ) -> list[Array]: ...
 
 
 def evaluate_per_device(
@@ -30,6 +37,7 @@ def evaluate_per_device(
     inputs: Sequence[Array],
     places: tuple[Sequence[Boundary], Sequence[Boundary]],
     tables: OpTables = REGISTERED,
+    feed: HostFeed | None = None,
 ) -> list[Array]:
     """Outputs of one device's program, run in lock step on all of them; replica 0's where there are several.
 
@@ -37,7 +45,7 @@ def evaluate_per_device(
     """
     partitions = range(module.num_partitions)
     tiles = tiles_of(module, inputs, places)
-    results = evaluate_partitions(module, tiles, tables)
+    results = evaluate_partitions(module, tiles, tables, feed)
     return [
         gather([results[partition][k] for partition in partitions], place.sharding, place.shape)
         for k, place in enumerate(places[1])
@@ -72,15 +80,29 @@ class ReferenceProgram:
     seconds: float = math.inf
     show: Callable[[str], None] | None = None
 
-    def evaluate(self, arrays: Sequence[Array], tables: OpTables = REGISTERED) -> list[Array]:
+    def evaluate(
+        self,
+        arrays: Sequence[Array],
+        tables: OpTables = REGISTERED,
+        feed: HostFeed | None = None,
+    ) -> list[Array]:
         """Global outputs for global inputs. `tables`: the functions that opcodes are evaluated with.
+
+        `feed`: the host's side of infeeds and outfeeds.
 
         Raises RunError after `seconds`.
         """
         tables = replace(tables, on_trip=_watch(self.seconds, self.show))
         if self.places is None:
-            return evaluate(self.module, *arrays, tables=tables)
-        return evaluate_per_device(self.module, arrays, self.places, tables)
+            return evaluate(self.module, *arrays, tables=tables, infeed=feed)
+        return evaluate_per_device(self.module, arrays, self.places, tables, feed)
+
+    def feed(self, files: FeedOptions) -> GivingFeed | None:
+        """Return the host's side of an evaluation, from its beginning; None for a program without one."""
+        feeds = (Opcode.INFEED, Opcode.OUTFEED)
+        if all(x.opcode not in feeds for x in self.module.all_instructions()):
+            return None
+        return files.reference(self.module, partitioned=self.places is not None)
 
     def tiles(self, arrays: Sequence[Array]) -> list[list[Array]]:
         """Return the inputs of every device of one device's program."""

@@ -62,10 +62,10 @@ def compile_program(
     world = _world_within(seconds, said=timeout is not None)
     node = None if world is None else world.nodes.devices_of_each
     options = options or CompileOptions(machine=machine_for(None, node, backend))
-    source = ModuleSource(lambda: module)
+    source, functions = ModuleSource(lambda: module), module.host_functions
     if world is None:
         engine = engine_for(backend)
-        executable = compile_source(source, devices, options).executable
+        executable = compile_source(source, devices, options, functions=functions).executable
         executable.engine = engine
         executable.timeout_seconds = seconds
         return executable
@@ -82,7 +82,12 @@ def compile_program(
 
     wanted = agree(world, setup)
     engine = engine_of_ranks(world) if backend == "gpu" else None
-    return compile_on_first(world, lambda: compile_source(source, wanted, options), engine=engine)
+    return compile_on_first(
+        world,
+        lambda: compile_source(source, wanted, options, functions=functions),
+        engine=engine,
+        callbacks=functions.callbacks,
+    )
 
 
 @public_function("spmd.load_executable")

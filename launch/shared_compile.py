@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from collectives.communicator.interface import Communicator
 from launch.agreement import agree, from_first
 from launch.compiled import Compiled
 from launch.fewer_collections import fewer_collections
 from launch.rank_executable import RankExecutable
-from runtime.executable import Engine, Executable
+from runtime.executable import Executable
 from runtime.fixed_code import begin_fixed_code
+from runtime.local_devices import Engine
 from runtime.saved import load_bytes, save_bytes
+from spmd.hlo.host_functions import Callback
 
 
 @fewer_collections()
@@ -22,11 +24,13 @@ def compile_on_first(
     record: bool = False,
     reference_every: int = 0,
     engine: Engine | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> RankExecutable:
     """What ``make`` gives on rank 0, loaded on every rank. All ranks call it; on the others ``make`` is not called.
 
     Before it, the ranks have to agree on what is compiled. Raises AgreedError, on every rank alike, where compiling
-    fails on rank 0 or loading on any. record, reference_every, engine: as of ``Executable``.
+    fails on rank 0 or loading on any. record, reference_every, engine: as of ``Executable``. callbacks:
+    the functions that this rank's module calls.
     """
     made: list[Executable] = []
 
@@ -44,4 +48,5 @@ def compile_on_first(
     executable = agree(world, loaded)
     executable.record, executable.reference_every = record, reference_every
     executable.engine = engine
+    executable.program.host.callbacks = callbacks
     return RankExecutable.of(executable, world)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from launch.amplification import Gains, amplifiers
 from launch.expect import Expected, OutputCheck, Verdict
+from launch.feed_files import NO_FILES, FeedOptions
 from launch.job import JobResult, evaluate_steps
 from launch.messages import one_line
 from launch.npz import Array
@@ -14,6 +15,7 @@ from launch.reference import ReferenceProgram
 from launch.rounding import ULPS, judge_rounding
 from spmd.evaluator.op_tables import REGISTERED, OpTables
 from spmd.evaluator.rounding_noise import RoundingNoise
+from spmd.host_feed import HostFeed
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Question:
 
     `feedback`: output number -> number of the input that it is in the next of `steps`. `excess`: the expected values
     may come from a program that keeps 16-bit results in f32. `seconds`: no further evaluation begins after them.
+    `feeds`: files of what infeeds take.
     """
 
     reference: ReferenceProgram
@@ -30,14 +33,16 @@ class Question:
     steps: int
     excess: bool
     seconds: float
+    feeds: FeedOptions = NO_FILES
 
     def evaluate(self, tables: OpTables) -> list[Array]:
-        """Outputs of the last step."""
+        """Outputs of the last step, and what outfeeds gave."""
 
-        def once(arrays: Sequence[Array]) -> list[Array]:
-            return self.reference.evaluate(arrays, tables)
+        def once(arrays: Sequence[Array], *, feed: HostFeed | None = None) -> list[Array]:
+            return self.reference.evaluate(arrays, tables, feed)
 
-        return evaluate_steps(once, self.feedback, self.inputs, self.steps).outputs
+        feed = self.reference.feed(self.feeds)
+        return evaluate_steps(once, self.feedback, self.inputs, self.steps, feed).values
 
 
 def explain_by_rounding(
@@ -56,7 +61,7 @@ def explain_by_rounding(
 
     try:
         judged = judge_rounding(
-            result.outputs,
+            result.values[: len(expected)],
             expected,
             result.checks,
             sample,
@@ -64,7 +69,7 @@ def explain_by_rounding(
             seconds=question.seconds,
             show=show,
         )
-        checks = _with_amplifiers(judged.checks, question)
+        checks = _with_amplifiers(judged.checks, question, len(result.outputs))
     except Exception as error:  # noqa: BLE001 - the judgement must never cost the report that asked for it
         note = f"whether rounding explains it was not found out: {one_line(error)}"
         return replace(result, notes=(*result.notes, note))
@@ -72,9 +77,12 @@ def explain_by_rounding(
     return replace(result, checks=checks, notes=(*result.notes, *notes))
 
 
-def _with_amplifiers(checks: Sequence[OutputCheck], question: Question) -> list[OutputCheck]:
-    """Name the op that amplifies rounding most for each output that rounding explains."""
-    explained = [k for k, check in enumerate(checks) if check.verdict is Verdict.ROUNDING]
+def _with_amplifiers(
+    checks: Sequence[OutputCheck], question: Question, num_outputs: int
+) -> list[OutputCheck]:
+    """Name the op that amplifies rounding most for each output that rounding explains (of outfeeds none is named)."""
+    outputs = enumerate(checks[:num_outputs])
+    explained = [k for k, check in outputs if check.verdict is Verdict.ROUNDING]
     if not explained:
         return list(checks)
     noise = RoundingNoise(0, ULPS[0], question.excess)

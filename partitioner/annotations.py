@@ -15,7 +15,6 @@ from partitioner.leading import in_order_of_lead, leading_shardings
 from spmd.errors import ShardingError, UnsupportedError
 from spmd.hlo import Annotations, HloInstruction, HloModule, Opcode
 from spmd.mesh import AxisRef, Mesh, TensorSharding
-from spmd.ops.attrs import CustomCallAttrs
 from spmd.shape import ArrayShape, Shape, leaves
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType
 from spmd.text.shardy_text import (
@@ -80,6 +79,8 @@ class AnnotationReader:
         if instruction.opcode is Opcode.OUTFEED:  # it speaks of the operand (ops/feed.py)
             return (None,) * len(shapes)
         shardy = instruction.annotations.frontend(SDY_SHARDING)
+        if shardy is not None and not shapes:
+            return ()  # JAX gives a call without results one sharding, which belongs to nothing
         if shardy is not None:
             found = self.shardy_shardings(instruction)
             if len(found) == 1 and self.on_one_device(found[0]) is not None:
@@ -230,15 +231,6 @@ def without_shardings(annotations: Annotations) -> Annotations:
 
 #: Custom calls that are an identity with an annotated sharding.
 CONSTRAINT_TARGETS = ("Sharding", "xla.sdy.FuncResultSharding", "annotate_device_placement")
-
-
-def custom_call_target(instruction: HloInstruction) -> str:
-    """The target of a custom call, "" for any other op."""
-    return (
-        instruction.attrs_as(CustomCallAttrs).target
-        if instruction.opcode is Opcode.CUSTOM_CALL
-        else ""
-    )
 
 
 def _axis_refs(module: HloModule, meshes: dict[str, Mesh]) -> Iterator[tuple[Mesh, AxisRef]]:

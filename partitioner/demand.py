@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from partitioner.annotations import CONSTRAINT_TARGETS, custom_call_target
+from partitioner.annotations import CONSTRAINT_TARGETS
 from partitioner.state import ShardState
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import TupleIndexAttrs
+from spmd.ops.custom_call import custom_call_target
 from spmd.shape import Shape, as_tuple, leaves
 
 if TYPE_CHECKING:

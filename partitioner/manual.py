@@ -20,12 +20,12 @@ from partitioner.annotations import (
     SDY_OUT_SHARDINGS,
     AnnotationReader,
     Constraint,
-    custom_call_target,
 )
 from partitioner.axes import Axes, DimAxes
 from partitioner.rule import OpShardingRule, RuleBuilder
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction
+from spmd.ops.custom_call import custom_call_target
 from spmd.shape import ArrayShape, leaves
 from spmd.text.shardy_text import parse_sharding_per_value
 

@@ -8,12 +8,12 @@ leaves on the first device along those axes, with zeros on the others.
 
 from __future__ import annotations
 
-from partitioner.annotations import custom_call_target
 from partitioner.axes import Axes
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.state import ShardState
 from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.custom_call import custom_call_target
 from spmd.shape import PrimitiveType, leaves
 
 

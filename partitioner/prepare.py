@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from partitioner.annotations import SDY_SHARDING, custom_call_target
+from partitioner.annotations import SDY_SHARDING
 from partitioner.constant_splitter import split_constants
 from partitioner.device_order import list_other_orders
+from partitioner.ops.custom_partitioning import open_without_partitioner
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.ops.attrs import CallAttrs, CustomCallAttrs
+from spmd.ops.custom_call import custom_call_target
 from spmd.passes.algebraic_simplifier import AlgebraicSimplifier
 from spmd.passes.async_inliner import AsyncInliner
 from spmd.passes.bitcast_decomposer import BitcastDecomposer
@@ -34,6 +36,7 @@ def prepare(module: HloModule) -> None:
     LibraryCallExpander().run(module)
     _open_fusions(module)
     AsyncInliner(collectives=True).run(module)
+    open_without_partitioner(module)
     _pin_shardings(module)
     CallInliner().run(module)
     DynamicIndexSplitter().run(module)

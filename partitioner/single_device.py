@@ -19,7 +19,9 @@ from spmd.builder import Builder
 from spmd.device import ReplicaGroups
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.host_callback import PARTITIONED_TARGETS, is_callback
 from spmd.ops.attrs import CollectiveAttrs
+from spmd.ops.custom_call import custom_call_target
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TokenShape, TupleShape
 from spmd.sharding import HloSharding, ShardingKind
 
@@ -30,10 +32,11 @@ _EFFECTS = _HALVES | {Opcode.CUSTOM_CALL, Opcode.INFEED, Opcode.OUTFEED}
 
 def effect_device(reader: AnnotationReader, instruction: HloInstruction) -> int | None:
     """The device on which alone an instruction's effect is to happen; None for all, or where there is no effect."""
-    if instruction.opcode not in _EFFECTS:
+    if instruction.opcode not in _EFFECTS or custom_call_target(instruction) in PARTITIONED_TARGETS:
         return None
     device = _annotated_device(reader, instruction)
-    if device is None or not SideEffects().of(instruction):
+    # What a Python function computes is asked of it once, whatever it may do besides.
+    if device is None or not (SideEffects().of(instruction) or is_callback(instruction)):
         return None
     if instruction.opcode in _HALVES:
         raise UnsupportedError(
@@ -70,8 +73,8 @@ def partition_on_device(
         b.convert(b.partition_id(), PrimitiveType.S32), b.scalar(PrimitiveType.S32, device), "EQ"
     )
     branches = [
-        _branch(context, instruction, operand.shape, runs=True),
-        _branch(context, instruction, operand.shape, runs=False),
+        _branch(context, instruction, operand.shape, device),
+        _branch(context, instruction, operand.shape, None),
     ]
     result = b.conditional(here, branches, [operand, operand])
     values = unpack(context, result, whole_states(instruction.shape), instruction.shape)
@@ -79,16 +82,17 @@ def partition_on_device(
 
 
 def _branch(
-    context: PartitionContext, instruction: HloInstruction, operand: Shape, *, runs: bool
+    context: PartitionContext, instruction: HloInstruction, operand: Shape, device: int | None
 ) -> HloComputation:
-    """Takes the operands as a tuple; gives the results, or zeros of their shapes."""
-    name = f"{instruction.name}.{'here' if runs else 'elsewhere'}"
+    """Takes the operands as a tuple; gives the results, or zeros of their shapes where ``device`` is None."""
+    name = f"{instruction.name}.{'elsewhere' if device is None else 'here'}"
     target = context.module.new_computation(name)
     b = context.builder.within(target)
     parameter = b.parameter(0, operand)
-    if not runs:
+    if device is None:
         target.root = _zeros(b, instruction.shape)
         return target
+    is_feed = instruction.opcode in (Opcode.INFEED, Opcode.OUTFEED)
     target.root = target.create(
         instruction.opcode,
         instruction.shape,
@@ -96,6 +100,8 @@ def _branch(
         instruction.attrs,
         name=instruction.name,
         called_computations=[context.copy_callee(c) for c in instruction.called_computations],
+        # The host is to know which device it feeds.
+        sharding=HloSharding.maximal(device) if is_feed else None,
         annotations=without_shardings(instruction.annotations),
     )
     return target

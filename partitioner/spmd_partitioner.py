@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import partitioner.ops  # noqa: F401 - fills the registries
-from partitioner.annotations import AnnotationReader, custom_call_target, without_shardings
+from partitioner.annotations import AnnotationReader, without_shardings
 from partitioner.axes import Axes
 from partitioner.constant_splitter import merge_constants
 from partitioner.context import PartitionContext, ShardedValue
@@ -41,6 +41,7 @@ from spmd.hlo import (
 )
 from spmd.hlo.clone import clone_computation, clone_module, copy_header
 from spmd.ops.attrs import ParameterAttrs
+from spmd.ops.custom_call import custom_call_target
 from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.shape import ArrayShape, Shape, TupleShape, subshape, without_layout
 from spmd.sharding import HloSharding

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runtime.buffers.types import ArrayView, BufferAssignment
+from runtime.host_feed import HostChannel
+from runtime.thunks.feed import InfeedThunk, OutfeedThunk
 from runtime.thunks.sequence import ThunkSequence
+from runtime.thunks.thunk import walk
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
 
 
 @dataclass(frozen=True)
 class DeviceProgram:
-    """What a device loads: plain data, the same for every device."""
+    """What a device loads: plain data, the same for every device.
+
+    ``host``: where infeeds and outfeeds find what a run feeds and takes, and callbacks their functions.
+    """
 
     name: str
     thunks: ThunkSequence
@@ -23,7 +29,16 @@ class DeviceProgram:
     outputs: tuple[ArrayView, ...]
     num_partitions: int
     replica_count: int
+    host: HostChannel = field(default_factory=HostChannel, compare=False, repr=False)
 
     @property
     def num_devices(self) -> int:
         return self.num_partitions * self.replica_count
+
+    @property
+    def infeeds(self) -> tuple[InfeedThunk, ...]:
+        return tuple(thunk for thunk in walk(self.thunks) if isinstance(thunk, InfeedThunk))
+
+    @property
+    def outfeeds(self) -> tuple[OutfeedThunk, ...]:
+        return tuple(thunk for thunk in walk(self.thunks) if isinstance(thunk, OutfeedThunk))

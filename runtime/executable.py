@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol, overload
+from typing import Literal, overload
 
 import numpy as np
 
@@ -18,9 +19,11 @@ from runtime.buffers.dump import dump_assignment
 from runtime.buffers.types import AllocationKind, MemoryStats
 from runtime.device_program import DeviceProgram
 from runtime.executor import LoadedDevice
+from runtime.host_feed import Given, HostFeeds, Infeed, Outfeed, joined
 from runtime.kernel import KernelLibrary
+from runtime.local_devices import Engine, KernelForms, LocalDevices, RunningDevice
 from runtime.loopback import LoopbackDevices
-from runtime.resident import DeviceArray, Place
+from runtime.resident import DeviceArray
 from runtime.sharded_arrays import Boundary, ShardedArrays
 from runtime.thunks.dump import dump_thunks
 from runtime.thunks.kernel import KernelThunk
@@ -36,79 +39,6 @@ from spmd.shape import ArrayShape, leaves
 
 Gather = Literal["first", "all"]
 """Which processes get global arrays: the one of device 0, or all. One process with all devices always gets them."""
-
-
-class RunningDevice(Protocol):
-    """One device with the program loaded, between steps."""
-
-    @property
-    def results(self) -> tuple[Place, ...]:
-        """The outputs' places, each of which has the last step's array."""
-        ...
-
-    @property
-    def outputs(self) -> tuple[DeviceArray, ...]:
-        """Of the last step, if it has not failed, until the next one begins."""
-        ...
-
-    @property
-    def recorder(self) -> KeepsSteps | None:
-        """What takes down when thunks run; None where that was not asked for."""
-        ...
-
-    def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
-        """An array for parameter leaf ``number``, written by ``fill``: in its place where that is free."""
-        ...
-
-
-class KeepsSteps(Protocol):
-    """What has been taken down of the last steps (runtime/timeline)."""
-
-    @property
-    def steps(self) -> list[RecordedStep]: ...
-
-
-class LocalDevices(Protocol):
-    """This process's devices with the program loaded."""
-
-    @property
-    def devices(self) -> Sequence[RunningDevice]: ...
-
-    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
-        """One step on each, which then has its outputs; an error leaves them of no more use."""
-        ...
-
-
-class Engine(Protocol):
-    """What runs programs on other devices than the processor's cores (runtime/gpu/engine.py)."""
-
-    def load_local(self, executable: Executable) -> LocalDevices:
-        """The program on all of its devices, in this process."""
-        ...
-
-    def load_rank(
-        self, executable: Executable, communicator: Communicator, explain: Callable[[int], str]
-    ) -> LocalDevices:
-        """The program on one device, which the others' ranks have theirs beside. Every rank calls it at the same time.
-
-        explain: what thunk number n is, for messages.
-        """
-        ...
-
-    def kernel_forms(self, local: LocalDevices) -> KernelForms:
-        """How kernels are done on ``local``, which this engine has loaded."""
-        ...
-
-
-class KernelForms(Protocol):
-    """How an engine does a program's kernels; as text: for people, one line or more (runtime/gpu/report.py)."""
-
-    @property
-    def hosted(self) -> Sequence[object]:
-        """Those that the processor does for the device."""
-        ...
-
-    def as_json(self) -> dict[str, object]: ...
 
 
 @dataclass
@@ -240,23 +170,41 @@ class Executable:
 
     # ---- one step
     @overload
-    def run(self, *state: ShardedArrays) -> ShardedArrays: ...
+    def run(
+        self,
+        *state: ShardedArrays,
+        gather: Gather = "first",
+        infeed: Infeed | None = None,
+        outfeed: Outfeed | None = None,
+    ) -> ShardedArrays: ...
     @overload
     def run(
-        self, *arrays: NDArray, gather: Gather = "first", sharded: bool = False
+        self,
+        *arrays: NDArray,
+        gather: Gather = "first",
+        sharded: bool = False,
+        infeed: Infeed | None = None,
+        outfeed: Outfeed | None = None,
     ) -> list[NDArray]: ...
     def run(
         self,
         *arrays: NDArray | ShardedArrays,
         gather: Gather = "first",
         sharded: bool = False,
+        infeed: Infeed | None = None,
+        outfeed: Outfeed | None = None,
     ) -> list[NDArray] | ShardedArrays:
         """One step on global arrays, giving global arrays (see ``Gather``; an empty list where there are none).
 
         On ``ShardedArrays``, in one piece or several, it gives such, and nothing is gathered. With ``sharded``, a
         process that holds one device passes that device's tiles and gets its tiles. RunError when arrays do not fit,
         DonatedError for one that an earlier step has consumed. A failing device's error is raised as it is.
+
+        ``infeed`` and ``outfeed``: as of ``feeding``; without them the run belongs to the ``feeding`` around it.
         """
+        if infeed is not None or outfeed is not None:
+            with self.feeding(infeed, outfeed, gather):
+                return self.run(*arrays, gather=gather, sharded=sharded)  # type: ignore[arg-type]
         state = [array for array in arrays if isinstance(array, ShardedArrays)]
         if state:
             if len(state) != len(arrays):
@@ -270,6 +218,37 @@ class Executable:
             return self._run_own_tiles(given)
         self._require_count(len(given))
         return self.get(self._outputs_of(self.step(self.put(given).tiles)), gather)
+
+    @contextmanager
+    def feeding(
+        self,
+        infeed: Infeed | None = None,
+        outfeed: Outfeed | None = None,
+        gather: Gather = "first",
+    ) -> Iterator[HostFeeds]:
+        """Feed the infeeds of the runs within this context, and take what their outfeeds give.
+
+        ``infeed``: items, one for each infeed in the order in which they run (in a loop: one for each trip). An item is
+        a whole array, or a tuple of items where the program takes a tuple; the devices take their tiles of it. Or a
+        function from a device's number to the next tile of that device.
+
+        ``outfeed``: a list, to which whole values are appended at the end, on the processes that ``gather`` names. Or a
+        function of a device's number and its tile, called when the device gives it.
+
+        RunError, from the run, where nothing more is fed or an item does not fit.
+        """
+        own = range(self.devices.start, self.devices.stop)
+        feeds = HostFeeds(infeed, outfeed, own)
+        with self.program.host.open_for(feeds):
+            yield feeds
+        if isinstance(outfeed, list):
+            everyone = self._everyones_given(feeds, gather)
+            if everyone is not None:
+                outfeed += joined(everyone, self.program.num_partitions)
+
+    def _everyones_given(self, feeds: HostFeeds, _: Gather) -> Sequence[Sequence[Given]] | None:
+        """Return what all devices have given at outfeeds; None for a process that gets nothing."""
+        return [feeds.given[device] for device in self.devices]
 
     def run_devices(self, per_device: Sequence[Sequence[NDArray]]) -> list[list[NDArray]]:
         """One step on the own arrays of each of ``devices``; device = replica * num_partitions + partition."""

@@ -15,6 +15,7 @@ from runtime.codegen.llvm_segment import SegmentRow
 from runtime.crew import Crew
 from runtime.device_memory import DeviceMemory
 from runtime.device_program import DeviceProgram
+from runtime.host_feed import HostChannel
 from runtime.kernel import KernelLibrary
 from runtime.lane import Lane
 from runtime.prediction.step import StepPredictor
@@ -77,6 +78,10 @@ class LoadedDevice:
     @property
     def num_partitions(self) -> int:
         return self.program.num_partitions
+
+    @property
+    def host(self) -> HostChannel:
+        return self.program.host
 
     def number_of(self, thunk: Thunk) -> int:
         return self._numbers[id(thunk)]

@@ -1,4 +1,4 @@
-"""What lies in a device's memory at each position of its schedule, and where most of it does."""
+"""What lies in a device's memory at each position of its schedule, and where most of it does; not the host's."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ class LiveBuffers:
         """By place and start. Values that follow one another in a place without a gap are held as one."""
         by_place: dict[BufferSlice, list[NamedSlice]] = {}
         for value in self.assignment.values:
-            if value.slice.size:
+            if (
+                value.slice.size
+                and self.assignment.allocations[value.slice.allocation].is_on_device
+            ):
                 by_place.setdefault(value.slice, []).append(value)
         found = []
         for place, values in by_place.items():

@@ -17,7 +17,7 @@ class MemoryLimitError(RunError):
 def require_memory(program: DeviceProgram, limit: int | None) -> None:
     """MemoryLimitError where a device needs more bytes: what is live where most is, and the limit that would do."""
     assignment = program.assignment
-    needed = sum(allocation.size for allocation in assignment.allocations)
+    needed = assignment.device_bytes
     if limit is None or needed <= limit:
         return
     live = LiveBuffers(assignment)

@@ -22,7 +22,7 @@ _PUBLIC = {
     "compile": ("launch.session", "compile_program"),
     "evaluate": ("spmd.evaluator.evaluator", "evaluate"),
     "evaluate_partitions": ("spmd.evaluator.lockstep", "evaluate_partitions"),
-    "from_jax": ("spmd.text.stablehlo", "from_jax"),
+    "from_jax": ("spmd.text.from_jax", "from_jax"),
     "load": ("spmd.text.load", "load"),
     "load_executable": ("launch.session", "load_executable"),
     "parse": ("spmd.text.parser", "parse_module"),

@@ -22,12 +22,9 @@ DOCUMENT = Path(__file__).parent.parent / "docs" / "op_coverage.md"
 
 #: What has no entry of its own, and why. Anything else without an entry is a mistake.
 _ASYNC = "asynchronous forms are made after partitioning"
-_REFUSED = "refused by name"
 HOLES: dict[str, dict[Opcode, str]] = {
     "evaluator": {
         Opcode.PARAMETER: "an argument",
-        Opcode.INFEED: _REFUSED,
-        Opcode.OUTFEED: _REFUSED,
     },
     "partitioner": {
         Opcode.PARAMETER: "given by annotations or callers",
@@ -63,13 +60,6 @@ HOLES: dict[str, dict[Opcode, str]] = {
         ),
     },
     "runtime": dict.fromkeys(
-        (
-            Opcode.INFEED,
-            Opcode.OUTFEED,
-        ),
-        _REFUSED,
-    )
-    | dict.fromkeys(
         (Opcode.RECV, Opcode.RECV_DONE, Opcode.SEND, Opcode.SEND_DONE),
         "a collective-permute before, where a channel's halves stand side by side",
     )

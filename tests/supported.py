@@ -47,14 +47,8 @@ REFUSALS = (
         "must be an array",
     ),
     Refusal(
-        "`infeed`, `outfeed`", "evaluate",
-        "the host's side of a program is not part of the module",
-        't = token[] after-all() ROOT i = (f32[4], token[]) infeed(t), infeed_config="a"',
-        "infeed",
-    ),
-    Refusal(
         "`send` and `recv` with `is_host_transfer=true`", "evaluate",
-        "the same",
+        "the host's side of a transfer is not part of the module",
         "x = f32[2] parameter(0) t = token[] after-all()\n"
         "s = (f32[2], u32[], token[]) send(x, t), channel_id=3, is_host_transfer=true\n"
         "ROOT e = token[] send-done(s), channel_id=3, is_host_transfer=true",

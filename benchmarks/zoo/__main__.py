@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.zoo.jobs import build, last_line, run_here, run_on_ranks
+from benchmarks.zoo.jobs import build, calls_python, last_line, run_here, run_on_ranks
 from benchmarks.zoo.page import write_page
 from benchmarks.zoo.registry import TENSORFLOW, names
 from benchmarks.zoo.results import HEADER, Row, line_of, row_of, summary
@@ -41,9 +41,9 @@ def rows_of(group: list[str], counts: list[int], options: argparse.Namespace) ->
     for path in cases.values():
         for old in ("ours.json", "ranks.json"):
             (path / old).unlink(missing_ok=True)
-    run_here(list(cases.values()))
+    run_here(list(cases.values()), options.jax)
     for count in counts if options.ranks else ():
-        mine = [path for (_, c), path in cases.items() if c == count]
+        mine = [p for (_, c), p in cases.items() if c == count and not calls_python(p)]
         run_on_ranks([path for path in mine if (path / "outputs.npz").exists()], count)
     return [
         row_of(cases[key], *key)

@@ -189,6 +189,8 @@ def write_case(folder: Path, ours: Prepared, reference: Prepared, devices: int) 
     case = {
         "devices": devices,
         "jax": jax.__version__,
+        # What it calls is in this process, and in no file.
+        "calls_python": "_callback" in text or "CustomSPMDPartitioning" in text,
         "outputs": [
             {"path": path, "dtype": x.dtype.name} for path, x in zip(paths, sharded, strict=True)
         ],
@@ -210,6 +212,14 @@ def memory_of(compiled: Any) -> int:
     return int(sizes - found.alias_size_in_bytes)
 
 
+def prepare_jax(devices: int) -> None:
+    """Have JAX, which is not imported yet, run on that many devices of the processor."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["JAX_TRACEBACK_FILTERING"] = "off"
+    os.environ["KERAS_BACKEND"] = "jax"
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={devices}"
+
+
 def build_cases(name: str, counts: list[int], folder: Path) -> None:
     from benchmarks.zoo.registry import builder_of
 
@@ -227,10 +237,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, required=True)
     options = parser.parse_args()
     counts = [int(n) for n in options.devices.split(",")]
-    os.environ["JAX_PLATFORMS"] = "cpu"
-    os.environ["JAX_TRACEBACK_FILTERING"] = "off"
-    os.environ["KERAS_BACKEND"] = "jax"
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={max(counts)}"
+    prepare_jax(max(counts))
     for name in options.names:
         folder = options.folder / name
         folder.mkdir(parents=True, exist_ok=True)

@@ -97,10 +97,20 @@ def build(
     finish([*command, *options], works, JAX_PATIENCE)
 
 
-def run_here(cases: Sequence[Path]) -> None:
-    command = [sys.executable, "-m", "benchmarks.zoo.ours"]
-    works = [Work(str(case), (case / "ours.json",), case / "ours.json") for case in cases]
-    finish(command, works, PATIENCE)
+def calls_python(case: Path) -> bool:
+    """Return whether the program calls Python functions, which are in no file."""
+    return bool(json.loads((case / "case.json").read_text()).get("calls_python"))
+
+
+def run_here(cases: Sequence[Path], jax: str) -> None:
+    """Run cases in this process's Python; those that call Python functions in `jax`, a Python that has JAX."""
+    for python, calls in ((sys.executable, False), (jax, True)):
+        works = [
+            Work(str(case), (case / "ours.json",), case / "ours.json")
+            for case in cases
+            if calls_python(case) is calls
+        ]
+        finish([python, "-m", "benchmarks.zoo.ours"], works, PATIENCE)
 
 
 def run_on_ranks(cases: Sequence[Path], ranks: int) -> None:

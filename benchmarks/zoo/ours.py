@@ -27,6 +27,7 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from spmd.analysis.cost import module_cost
 from spmd.errors import SpmdError
+from spmd.hlo import HloModule
 
 WARM_UP, STEPS = 2, 20
 #: A program that is compiled first, so that no case's time has that of imports in it.
@@ -42,7 +43,7 @@ ENTRY main {
 def run_case(folder: Path) -> dict[str, Any]:
     case = json.loads((folder / "case.json").read_text())
     start = time.perf_counter()
-    module = spmd.load(module_file(folder))
+    module = module_of(folder, case)
     options = CompileOptions(machine=machine_for(None, None, "cpu"))
     executable = compile_module(module, case["devices"], options)
     executable.load_devices()
@@ -71,6 +72,18 @@ def module_file(folder: Path) -> Path:
     """JAX writes text, TensorFlow a proto."""
     proto = folder / "module.pb"
     return proto if proto.exists() else folder / "module.hlo"
+
+
+def module_of(folder: Path, case: dict[str, Any]) -> HloModule:
+    """Return the module of a case: from its file, or from JAX in this process where it calls Python functions."""
+    if not case.get("calls_python"):
+        return spmd.load(module_file(folder))
+    from benchmarks.zoo.build import prepare_jax
+    from benchmarks.zoo.registry import builder_of
+
+    prepare_jax(8)
+    program = builder_of(folder.parent.name)(case["devices"])
+    return spmd.from_jax(program.function, *program.arguments)
 
 
 def peer_wire_bytes(path: Path) -> float | None:

@@ -23,6 +23,15 @@ from launch.divergence import search
 from launch.entry import Entry
 from launch.execution import Execution, execute_steps
 from launch.expect import Expected
+from launch.feed_files import (
+    FeedOptions,
+    feed_digest,
+    infeed_names,
+    leaves_of,
+    note_what_is_left,
+    outfeed_for,
+    write_outfeed,
+)
 from launch.gpu import note_hosted
 from launch.job import (
     JobOptions,
@@ -45,6 +54,7 @@ from launch.tile_files import is_per_device, read_tiles, write_tiles
 from launch.verdicts import Question, explain_by_rounding
 from runtime.compile import boundaries
 from runtime.executable import Executable
+from runtime.host_feed import Outfeed
 from runtime.memory_limit import require_memory
 from runtime.timeline.recorder import KEPT_STEPS
 from spmd.errors import CheckFailed, UnsupportedError
@@ -105,6 +115,18 @@ def add_parser(subparsers: Any) -> None:
         action="store_true",
         help="with --expect and --check: list the outputs that agree, too",
     )
+    parser.add_argument(
+        "--infeed",
+        type=Path,
+        metavar="F.npz",
+        help="what infeeds take, in the order in which they take it: infeed0, infeed1, ..., one for each array",
+    )
+    parser.add_argument(
+        "--outfeed",
+        type=Path,
+        metavar="F.npz",
+        help="write what outfeeds give: outfeed0, outfeed1, ...",
+    )
     add_memory_limit(parser)
     parser.add_argument(
         "--steps",
@@ -124,7 +146,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    return dispatch(options, _run_here, _run_as_rank, (options.outputs, options.profile))
+    return dispatch(
+        options, _run_here, _run_as_rank, (options.outputs, options.outfeed, options.profile)
+    )
 
 
 def _run_here(options: argparse.Namespace) -> int:
@@ -134,10 +158,11 @@ def _run_here(options: argparse.Namespace) -> int:
         return _run_reference(options, job)
     program = program_here(options)
     require_memory(program.executable.program, options.memory_limit)
+    _require_feeds(program.executable, job)
     program.executable.record = options.profile is not None
-    done = _execute(program.executable, job)
+    done, outfeed = _execute(program.executable, job)
     _write_profile(options, program.executable)
-    result = _result(program.executable, done, job)
+    result = _result(program.executable, done, outfeed, job)
     where = f"{program.executable.num_devices} devices of this process"
     return _conclude(options, program, result, where)
 
@@ -154,7 +179,9 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
             "options": str(compile_options(options)),
             "option --devices": str(options.devices),
             "option --steps": str(job.steps),
+            "option --infeed": "none" if options.infeed is None else feed_digest(options.infeed),
             # The ranks gather these together.
+            "option --outfeed": str(options.outfeed),
             "option --profile": "given" if options.profile else "not given",
             "wish for whole outputs (--outputs, --expect, --check)": (
                 "given" if job.needs_global_outputs else "not given"
@@ -166,15 +193,16 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
 
     def ready() -> tuple[str, dict[str, str]]:
         require_memory(executable.program, options.memory_limit)
+        _require_feeds(executable, job)
         if world.rank == 0 and job.expect is not None:
             # better refused now than after the run
             _expected(options, program)
         return "ready", {}
 
     agree(world, ready)
-    done = _execute(executable, job)
+    done, outfeed = _execute(executable, job)
     _write_profile(options, executable)
-    result = _result(executable, done, job)
+    result = _result(executable, done, outfeed, job)
     code = 0
     if world.rank == 0:
         code = _conclude(options, program, result, f"{world.size} MPI ranks")
@@ -185,43 +213,64 @@ def _run_reference(options: argparse.Namespace, job: JobOptions) -> int:
     module = read_module(options)
     partitioned = is_partitioned(module, compile_options(options))
     line = TerminalLine()
-    reference = reference_program(
+    program = reference_program(
         module,
         options.devices,
         partitioned=partitioned,
         seconds=options.timeout,
         show=line.show,
-    ).evaluate
+    )
+    reference = program.evaluate
+    job.feeds.require_for(infeed_names(module))
     entry = Entry.of_module(module)
     if partitioned:
         entry = Entry.of_boundaries(module, boundaries(module))
     inputs = job_inputs(entry.inputs, job)
     try:
-        result = evaluate_steps(reference, entry.feedback, inputs, job.steps)
-        expected = expected_outputs(entry, job, reference)
+        feed = program.feed(job.feeds)
+        result = evaluate_steps(reference, entry.feedback, inputs, job.steps, feed)
+        expected = expected_outputs(entry, job, reference, program.feed(job.feeds))
     finally:
         line.clear()
+    write_outfeed(job.feeds, list(result.outfeeds), writes=True)
     result = conclude(result, expected, job, output_paths(module, entry.feedback))
     if not result.ok:
         result = _judged(options, module, options.devices, entry, result, expected)
     return _report(options, entry, result, "the reference evaluator")
 
 
-def _execute(executable: Executable, job: JobOptions) -> Execution:
+def _require_feeds(executable: Executable, job: JobOptions) -> None:
+    job.feeds.require_for([thunk.name for thunk in executable.program.infeeds])
+    if job.check and executable.program.infeeds:
+        job.feeds.require_whole()
+
+
+def _execute(executable: Executable, job: JobOptions) -> tuple[Execution, Outfeed | None]:
+    """Return what the steps gave, and what took their outfeeds."""
     if job.inputs is not None and is_per_device(job.inputs):
         state = read_tiles(executable, job.inputs)
     else:
         entry = Entry.of_executable(executable)
         state = executable.put(job_inputs(entry.inputs, job))
-    return execute_steps(executable, state, job.steps, Entry.of_executable(executable).feedback)
+    wanted = job.check or job.feeds.outfeed is not None
+    outfeed = outfeed_for(job.feeds, executable, wanted=wanted)
+    source = job.feeds.source()
+    with executable.feeding(source, outfeed):
+        feedback = Entry.of_executable(executable).feedback
+        done = execute_steps(executable, state, job.steps, feedback)
+    note_what_is_left(source)
+    return done, outfeed
 
 
-def _result(executable: Executable, done: Execution, job: JobOptions) -> JobResult:
+def _result(
+    executable: Executable, done: Execution, outfeed: Outfeed | None, job: JobOptions
+) -> JobResult:
     """Whole outputs on the first process, where anybody wants them; tiles are written by those who have them."""
     if job.outputs is not None and is_per_device(job.outputs):
         write_tiles(executable, done.outputs, job.outputs)
     whole = executable.get(done.outputs) if job.needs_global_outputs else []
-    return JobResult(whole, done.seconds)
+    write_outfeed(job.feeds, outfeed, writes=executable.devices.start == 0)
+    return JobResult(whole, done.seconds, outfeeds=leaves_of(outfeed))
 
 
 def _conclude(options: argparse.Namespace, program: Program, result: JobResult, where: str) -> int:
@@ -247,6 +296,7 @@ def _conclude(options: argparse.Namespace, program: Program, result: JobResult, 
             replace(compiling, memory_limit=None),
             partitioned=is_partitioned(module, compiling),
             seconds=options.timeout,
+            feeds=job.feeds,
         )
         notes = (*result.notes, found.note) if found.note else result.notes
         result = replace(result, first_diverging_op=found.op, notes=notes)
@@ -279,6 +329,7 @@ def _judged(
         job.steps,
         excess=job.expect is not None,
         seconds=options.timeout,
+        feeds=job.feeds,
     )
     line = TerminalLine()
     try:
@@ -296,21 +347,23 @@ def _write_profile(options: argparse.Namespace, executable: Executable) -> None:
 
 
 def _expected(options: argparse.Namespace, program: Program) -> list[Expected]:
-    reference = None
+    reference = feed = None
+    job = _job_options(options)
     line = TerminalLine()
-    module = program.module if _job_options(options).check else None
+    module = program.module if job.check else None
     if module is not None:
         partitioned = is_partitioned(module, compile_options(options))
-        reference = reference_program(
+        meaning = reference_program(
             module,
             program.executable.num_devices,
             partitioned=partitioned,
             seconds=options.timeout,
             show=line.show,
-        ).evaluate
+        )
+        reference, feed = meaning.evaluate, meaning.feed(job.feeds)
     entry = Entry.of_executable(program.executable)
     try:
-        return expected_outputs(entry, _job_options(options), reference)
+        return expected_outputs(entry, job, reference, feed)
     finally:
         line.clear()
 
@@ -336,4 +389,5 @@ def _job_options(options: argparse.Namespace) -> JobOptions:
         rtol=options.rtol,
         check=options.check,
         steps=options.steps,
+        feeds=FeedOptions(options.infeed, options.outfeed),
     )

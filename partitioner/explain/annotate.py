@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitioner.annotations import CONSTRAINT_TARGETS, SDY_SHARDING, custom_call_target
+from partitioner.annotations import CONSTRAINT_TARGETS, SDY_SHARDING
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.hlo.clone import clone_module
 from spmd.ops.attrs import CustomCallAttrs
+from spmd.ops.custom_call import custom_call_target
 from spmd.sharding import HloSharding
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from partitioner.annotations import CONSTRAINT_TARGETS, custom_call_target
+from partitioner.annotations import CONSTRAINT_TARGETS
 from partitioner.explain.causes import slot_causes
 from partitioner.explain.placement import Placement
 from partitioner.explain.report import CollectiveExplanation, LinkModel
@@ -16,6 +16,7 @@ from spmd.analysis.executions import executions
 from spmd.analysis.source_lines import SourceLines
 from spmd.analysis.wire import KIND, result_bytes, wire_weight
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.ops.custom_call import custom_call_target
 
 
 class CollectiveExplainer:

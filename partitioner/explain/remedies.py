@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from partitioner.annotations import custom_call_target
 from partitioner.explain.annotate import annotated, find_instruction, is_annotation
 from partitioner.explain.causes import axis_origin
 from partitioner.explain.collectives import collectives_of
@@ -26,6 +25,7 @@ from spmd.analysis.cost import module_cost
 from spmd.analysis.wire import KIND
 from spmd.errors import SpmdError
 from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.ops.custom_call import custom_call_target
 from spmd.shape import ArrayShape
 from spmd.sharding import HloSharding
 

@@ -2,11 +2,13 @@
 
 from partitioner.ops import (
     annotation,
+    callback,
     chosen_reduce,
     collective,
     control_flow,
     convolution,
     custom_call,
+    custom_partitioning,
     dot,
     elementwise,
     feed,
@@ -30,11 +32,13 @@ from partitioner.ops import (
 
 __all__ = [
     "annotation",
+    "callback",
     "chosen_reduce",
     "collective",
     "control_flow",
     "convolution",
     "custom_call",
+    "custom_partitioning",
     "dot",
     "elementwise",
     "feed",

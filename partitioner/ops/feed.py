@@ -1,10 +1,12 @@
 """Infeed and outfeed: each device talks to the host about its own tile.
 
-An annotation says how the fed value is split; without one every device is fed, and gives, the whole.
+An annotation says how the fed value is split; without one every device is fed, and gives, the whole. The partitioned
+instruction keeps its sharding, by which the host divides and joins arrays (runtime/host_feed.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from partitioner.annotations import AnnotationReader, Constraint, without_shardings
@@ -16,8 +18,10 @@ from partitioner.slots import SlotGraph, Slots
 from partitioner.state import ShardState
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction, Opcode
+from spmd.host_feed import with_global_shape
 from spmd.ops.attrs import FeedAttrs
 from spmd.shape import leaves
+from spmd.sharding import HloSharding
 
 
 @propagate_op(Opcode.INFEED)
@@ -42,8 +46,10 @@ def partition_infeed(context: PartitionContext, infeed: HloInstruction) -> tuple
         [token],
         infeed.attrs,
         name=infeed.name,
+        sharding=_of_tiles(context, states),
         annotations=without_shardings(infeed.annotations),
     )
+    _after_earlier(clone)
     return unpack(context, clone, states, infeed.shape)
 
 
@@ -78,8 +84,10 @@ def partition_outfeed(
         [operand, context.values(token)[0].hlo],
         replace(outfeed.attrs_as(FeedAttrs), outfeed_shape=operand.shape),
         name=outfeed.name,
-        annotations=without_shardings(outfeed.annotations),
+        sharding=_of_tiles(context, [value.state for value in values]),
+        annotations=with_global_shape(without_shardings(outfeed.annotations), fed.shape),
     )
+    _after_earlier(clone)
     return unpack(context, clone, [ShardState(())], outfeed.shape)
 
 
@@ -95,6 +103,21 @@ def outfeed_constraints(
     if len(parts) not in (len(shapes), len(shapes) + 1):
         raise ShardingError(f"{outfeed.name}: {len(parts)} shardings for {len(shapes)} values")
     return tuple(reader.of_gspmd(part, shape) for part, shape in zip(parts, shapes, strict=False))
+
+
+def _after_earlier(feed: HloInstruction) -> None:
+    """Have `feed` run after the one before it, where no token orders them either: hosts feed in order."""
+    assert feed.parent is not None
+    before = [x for x in feed.parent.with_opcode(feed.opcode) if x is not feed]
+    if before:
+        before[-1].add_control_dependency_to(feed)
+
+
+def _of_tiles(context: PartitionContext, states: Sequence[ShardState]) -> HloSharding | None:
+    """Return how the host divides what it feeds, and joins what it is given."""
+    if not states:
+        return None
+    return HloSharding.tuple_of(tuple(state.sharding(context.axes) for state in states))
 
 
 def _whole(value: ShardedValue) -> ShardState:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 
-from partitioner.annotations import custom_call_target
 from partitioner.context import PartitionContext, ShardedValue
 from partitioner.registry import partition_target, propagate_target
 from partitioner.schedule import Direction
 from partitioner.slots import SlotGraph, Slots
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction
+from spmd.ops.custom_call import custom_call_target
 
 GROUP = "xla.sdy.ShardingGroup"
 GROUP_ID = "xla.sdy.sharding_group_id"

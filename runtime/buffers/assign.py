@@ -28,6 +28,7 @@ from runtime.buffers.types import (
     NamedSlice,
 )
 from spmd.literal import NDArray
+from spmd.memory_space import HOST
 from spmd.shape import ArrayShape
 
 
@@ -156,7 +157,7 @@ def _stats(
     allocations: tuple[BufferAllocation, ...],
 ) -> MemoryStats:
     def total(kind: AllocationKind) -> int:
-        return sum(a.size for a in allocations if a.kind is kind)
+        return sum(a.size for a in allocations if a.kind is kind and a.is_on_device)
 
     arguments = total(AllocationKind.PARAMETER)
     aliased = sum(
@@ -164,6 +165,7 @@ def _stats(
         for o in program.outputs
         if colocation.outputs[o.number].kind is GroupKind.PARAMETER
     )
+    in_heaps = [group for group in in_heaps if group.memory_space != HOST]
     own_outputs = sum(group.size for group in in_heaps if group.kind is GroupKind.OUTPUT)
     return MemoryStats(
         arguments=arguments,

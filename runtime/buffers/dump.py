@@ -54,8 +54,7 @@ def _purpose(allocation: BufferAllocation, inside: list[tuple[int, NamedSlice]])
 
 def _totals(assignment: BufferAssignment) -> Iterator[str]:
     stats = assignment.stats
-    total = sum(allocation.size for allocation in assignment.allocations)
-    yield f"Total bytes used: {total}"
+    yield f"Total bytes used: {assignment.device_bytes}"
     yield f" arguments {stats.arguments}, outputs {stats.outputs} (aliased {stats.aliased}), temp {stats.temp}"
     yield f" constants {stats.constants}, peak live {stats.peak_live}"
     yield from (f" of temp, {size} held once by {n} devices" for n, size in stats.shared)
@@ -70,6 +69,8 @@ def _live_ranges(assignment: BufferAssignment) -> Iterator[str]:
     yield f"HloLiveRange (max {max((value.end for value in values), default=0)}):"
     yield "  BufferLiveRange:"
     yield from (f"    {value.name}:{value.start}-{value.end}" for value in values)
+    # What lies in the host's memory takes none of the device's.
+    values = [v for v in values if assignment.allocations[v.slice.allocation].is_on_device]
     peak = _peak(values)
     alive = sorted(
         (value for value in values if value.start <= peak <= value.end),

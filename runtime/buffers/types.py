@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from collectives.communicator.kinds import Group
 from runtime.strides import StridedView
+from spmd.memory_space import HOST
 
 #: Every allocation starts at a multiple of this many bytes (a line of the caches, the widest vector register), and so
 #: does every value in a heap that has LARGE bytes or more.
@@ -73,6 +74,11 @@ class BufferAllocation:
     color: Color = Color()
     placement: str = ""
 
+    @property
+    def is_on_device(self) -> bool:
+        """Whether the device holds it: not where it lies in the host's memory."""
+        return self.color.memory_space != HOST
+
 
 @dataclass(frozen=True, slots=True)
 class BufferSlice:
@@ -130,6 +136,7 @@ class MemoryStats:
 
     ``shared``: those bytes of ``temp`` that the members of a group hold once between them where they share memory, as
     (members of the group, bytes); ``temp`` counts them in full. ``spaces``: bytes of all allocations by memory space.
+    What lies in the host's memory is counted there alone.
     """
 
     arguments: int
@@ -200,6 +207,11 @@ class BufferAssignment:
     stats: MemoryStats
     places: tuple[tuple[int, int], ...] = ()
     sizes: str = ""
+
+    @property
+    def device_bytes(self) -> int:
+        """All that lies in the device's memory."""
+        return sum(a.size for a in self.allocations if a.is_on_device)
 
     def of_kind(self, kind: AllocationKind) -> Iterator[BufferAllocation]:
         return (a for a in self.allocations if a.kind is kind)

@@ -8,15 +8,19 @@ from typing import TypeAlias
 from runtime.emit.linear_algebra import dense_triangles, emit_kernel, triangular_solve_kernel
 from runtime.emit.sort import sort_scratch_of, top_kernel
 from runtime.kernel import Kernel
+from runtime.kernels.copy import CopyKernel
 from runtime.kernels.factorizations import FactorizationKernel, Routine
 from runtime.kernels.linear_algebra import CholeskyKernel, TriangularSolveKernel
 from runtime.kernels.sort import SortKernel
 from runtime.kernels.unwritten import UnwrittenKernel
 from runtime.lapack import LETTERS, lapack_function, potrf_function
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
+from runtime.thunks.callback import CallbackThunk
 from runtime.thunks.thunk import Thunk
+from spmd.custom_call import custom_call
 from spmd.evaluator.lapack import flags_of, triangular_solve_attrs
 from spmd.hlo import HloInstruction, Opcode
+from spmd.host_callback import callback_form, callback_index
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import ALLOCATE_BUFFER
 from spmd.shape import ArrayShape, as_array, as_tuple, leaves
@@ -45,7 +49,13 @@ def _unwritten(_: HloInstruction) -> Kernel:
     return UnwrittenKernel()
 
 
+def _copied(_: HloInstruction) -> Kernel:
+    """To the host's memory, or from it."""
+    return CopyKernel()
+
+
 _KERNELS: dict[str, KernelOf] = {"TopK": _top_k, ALLOCATE_BUFFER: _unwritten}
+_KERNELS |= {"MoveToHost": _copied, "MoveToDevice": _copied}
 _KERNELS |= {f"lapack_{letter}potrf_ffi": _potrf for letter in LETTERS.values()}
 _KERNELS |= {f"lapack_{letter}trsm_ffi": _trsm for letter in LETTERS.values()}
 
@@ -102,6 +112,10 @@ def scratch(call: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
 
 
 def emit_custom_call(call: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    number, target = callback_index(call), call.attrs_as(CustomCallAttrs).target
+    if number is not None and custom_call(target).evaluate is None:
+        form = callback_form(call)
+        return CallbackThunk(call.name, target, number, arrays.operands, arrays.results, form)
     return emit_kernel(custom_call_kernel(call), call, arrays, device)
 
 

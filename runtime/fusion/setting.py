@@ -13,12 +13,15 @@ from runtime.schedule.memory_scheduler import stand_in_order
 from runtime.schedule.module_model import ModuleModel
 from runtime.schedule.step_facts import StepFacts
 from spmd.errors import UnsupportedError
-from spmd.hlo import HloComputation, HloInstruction, HloModule, Stage
+from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.clone import clone_module
 from spmd.passes.fuel import Fuel
 
 #: Of the module's memory: so much more may a plan take, since what is gained in time by it is rarely as little.
 SLACK = 1 / 64
+
+#: What no kernel computes.
+_SOURCES = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.IOTA})
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Setting:
         except UnsupportedError:
             return None
         facts = StepFacts.of(program)
+        facts.written |= dict.fromkeys(_broadcast_results(ordered))
         models = ModuleModel(module, facts if ordered is module else facts.on(module))
         theirs = {computation.name: computation for computation in ordered.computations}
         order_of = {ours: _as_in(theirs[ours.name], ours) for ours in models.computations}
@@ -72,6 +76,22 @@ class Setting:
             needs_no_more(fused, int(bound(self.program) * (1 + SLACK)))
             for bound in (least_bytes, program_bytes)
         )
+
+
+def _broadcast_results(module: HloModule) -> list[HloInstruction]:
+    """Return broadcasts of computed values that are results of the program.
+
+    Nobody else sees them, so they are no views: their elements are written, best by what computes the value.
+    """
+    root = module.entry.root
+    results = root.operands if root.opcode is Opcode.TUPLE else (root,)
+    return [
+        x
+        for x in results
+        if x.opcode is Opcode.BROADCAST
+        and x.num_users == (x is not root)
+        and x.operand(0).opcode not in _SOURCES
+    ]
 
 
 def _in_order(module: HloModule) -> HloModule:

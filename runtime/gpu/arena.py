@@ -1,4 +1,4 @@
-"""A device's memory: one block, in which every allocation of a program has its place."""
+"""A device's memory: one block in which every allocation of a program has its place, and one of the host's memory."""
 
 from __future__ import annotations
 
@@ -28,19 +28,22 @@ class DeviceArena:
     ) -> None:
         """GpuMemoryError, which says how much is missing, where the device has no room."""
         self._rank, self._staging = rank, staging
-        self._starts, size = _places(program.assignment.allocations)
+        allocations = program.assignment.allocations
+        self._starts, size, hosted = _places(allocations)
         _require_room(program, size, driver)
-        self._block = driver.allocate(size)
+        own = driver.allocate(size)
+        host = driver.allocate_on_host(hosted) if hosted else own
+        self._blocks = [own if a.is_on_device else host for a in allocations]
 
     def view(self, place: ArrayView) -> DeviceView:
         slice_ = place.slice
         start = self._starts[slice_.allocation] + slice_.start_on(self._rank)
-        return DeviceView(self._block.address + start, place.view)
+        return DeviceView(self._blocks[slice_.allocation].address + start, place.view)
 
     def fill_constants(self, program: DeviceProgram) -> None:
         """Bring them to the device, once for all steps."""
         for allocation in program.assignment.of_kind(AllocationKind.CONSTANT):
-            address = self._block.address + self._starts[allocation.index]
+            address = self._blocks[allocation.index].address + self._starts[allocation.index]
             self._staging.send(address, program.constants[allocation.index])
 
     def send(self, address: int, array: NDArray) -> None:
@@ -68,12 +71,14 @@ class DeviceArena:
         tile.take(array.data)
 
 
-def _places(allocations: Sequence[BufferAllocation]) -> tuple[list[int], int]:
-    starts, size = [], 0
+def _places(allocations: Sequence[BufferAllocation]) -> tuple[list[int], int, int]:
+    """Return where each begins in its block, and the bytes of the device's block and of the host's."""
+    starts, sizes = [], [0, 0]
     for allocation in allocations:
-        starts.append(size)
-        size += -(-allocation.size // ALIGNMENT) * ALIGNMENT
-    return starts, size
+        block = 0 if allocation.is_on_device else 1
+        starts.append(sizes[block])
+        sizes[block] += -(-allocation.size // ALIGNMENT) * ALIGNMENT
+    return starts, sizes[0], sizes[1]
 
 
 def _require_room(program: DeviceProgram, size: int, driver: GpuDriver) -> None:

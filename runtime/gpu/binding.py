@@ -16,6 +16,7 @@ from runtime.gpu.hosted_memory import Mirror
 from runtime.gpu.step import Action, Flight, Step
 from runtime.gpu.steps.collective import StartStep
 from runtime.gpu.views import DeviceView
+from runtime.host_feed import HostChannel
 from runtime.kernel import KernelLibrary
 from runtime.strides import StridedView
 from runtime.timeline.events import Stream
@@ -34,6 +35,7 @@ class Binding:
         communicator: Communicator,
         collectives: GpuCommunicator | None,
         host_kernels: KernelLibrary,
+        host: HostChannel,
         *,
         ranges: bool,
         numbers: dict[int, int],
@@ -42,7 +44,7 @@ class Binding:
         """``numbers``: of thunks, by identity. around: adds what takes down when a step runs."""
         self.driver, self._arena, self._streams = driver, arena, streams
         self.communicator, self.collectives = communicator, collectives
-        self.host_kernels = host_kernels
+        self.host_kernels, self.host = host_kernels, host
         self._ranges, self._recorded, self._numbers = ranges, around, numbers
         self.is_blocking = False
         self.uses_graphs = True

@@ -39,6 +39,17 @@ class CudaBlock:
         weakref.finalize(self, gpu.captures.free, memory).atexit = False
 
 
+class CudaHostBlock:
+    """A GpuBlock of pinned memory, which has one address for the host and for the GPU."""
+
+    ALIGNMENT = 256
+
+    def __init__(self, memory: NDArray) -> None:
+        memory[:] = 0
+        self._memory = memory
+        self.address = -(-memory.ctypes.data // self.ALIGNMENT) * self.ALIGNMENT
+
+
 class CudaDriver:
     """GPU number ``device`` of those that this process sees."""
 
@@ -84,6 +95,9 @@ class CudaDriver:
             self.upload(address, array, self._gpu.clearing)
             self._gpu.clearing.synchronize()
 
+    def allocate_on_host(self, num_bytes: int) -> CudaHostBlock:
+        return CudaHostBlock(self.pinned(num_bytes + CudaHostBlock.ALIGNMENT))
+
     def pinned(self, num_bytes: int) -> NDArray:
         with self.captures:
             memory = cupy.cuda.alloc_pinned_memory(max(num_bytes, 1))
@@ -123,7 +137,7 @@ class CudaDriver:
         )
 
     def copy(self, target: int, source: int, num_bytes: int, stream: GpuStream) -> None:
-        runtime.memcpyAsync(target, source, num_bytes, runtime.memcpyDeviceToDevice, stream.ptr)
+        runtime.memcpyAsync(target, source, num_bytes, runtime.memcpyDefault, stream.ptr)
 
     # ---- work
     def load(self, work: Work) -> Enqueue:

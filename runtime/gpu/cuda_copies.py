@@ -32,7 +32,7 @@ def load_copy(work: CopyWork, device: int, captures: CaptureLock) -> Enqueue:
 
 
 def _moving(target: int, source: int, num_bytes: int) -> Enqueue:
-    kind = runtime.memcpyDeviceToDevice
+    kind = runtime.memcpyDefault  # one of the two may be in the host's memory
 
     def enqueue(stream: GpuStream) -> None:
         if target != source:

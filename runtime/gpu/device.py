@@ -95,6 +95,7 @@ class LoadedGpuDevice:
             communicator,
             collectives,
             host_kernels,
+            program.host,
             ranges=options.ranges,
             numbers={id(thunk): number for number, thunk in enumerate(walk(program.thunks))},
             around=None if self.recorder is None else self.recorder.around,

@@ -100,6 +100,10 @@ class GpuDriver(Protocol):
         """Zeros that begin at a multiple of 256. GpuMemoryError where there is no room."""
         ...
 
+    def allocate_on_host(self, num_bytes: int) -> GpuBlock:
+        """Zeros in the host's memory, at a multiple of 256, that kernels on the GPU read and write where they lie."""
+        ...
+
     def pinned(self, num_bytes: int) -> NDArray:
         """Bytes of the host's memory that the GPU reaches: copies to and from them need no host."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from collectives.communicator.interface import Communicator
-from runtime.executable import Executable, LocalDevices
+from runtime.executable import Executable
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.device import LoadedGpuDevice
 from runtime.gpu.driver import GpuDriver
@@ -15,6 +15,7 @@ from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx, no_ptx
 from runtime.gpu.rank import GpuRankDevice
 from runtime.gpu.report import KernelForms
+from runtime.local_devices import LocalDevices
 
 
 def _no_ptx(_: GpuDriver) -> MakePtx:

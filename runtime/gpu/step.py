@@ -13,6 +13,7 @@ from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuDriver, GpuStream
 from runtime.gpu.hosted_memory import Mirror
 from runtime.gpu.views import DeviceView
+from runtime.host_feed import HostChannel
 from runtime.kernel import KernelLibrary
 from runtime.thunks.thunk import Thunk
 from runtime.timeline.events import Stream
@@ -40,6 +41,11 @@ class GpuProgram(Protocol):
     @property
     def host_kernels(self) -> KernelLibrary:
         """What computes what has no form on a GPU."""
+        ...
+
+    @property
+    def host(self) -> HostChannel:
+        """What infeeds take from, and outfeeds give to."""
         ...
 
     @property

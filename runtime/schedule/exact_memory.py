@@ -13,6 +13,7 @@ from runtime.buffers.shared_results import intervals
 from runtime.schedule.step_facts import StepFacts
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloModule
+from spmd.memory_space import HOST
 
 
 def step_facts(module: HloModule) -> StepFacts | None:
@@ -30,7 +31,7 @@ def device_bytes(module: HloModule) -> int:
 
 def needs_no_more(program: Program, bound: int) -> bool:
     """Whether ``device_bytes`` are at most ``bound``; values are packed no better than it takes to know."""
-    groups = colocate(program).all_groups()
+    groups = [g for g in colocate(program).all_groups() if g.memory_space != HOST]
     fixed = [g for g in groups if g.kind in (GroupKind.PARAMETER, GroupKind.CONSTANT)]
     places = [g for g in groups if g.kind not in (GroupKind.PARAMETER, GroupKind.CONSTANT)]
     if any(group.memory_space for group in places):
@@ -46,7 +47,7 @@ def least_device_bytes(module: HloModule) -> int:
 
 def program_bytes(program: Program) -> int:
     """As ``device_bytes``."""
-    return sum(a.size for a in assign_buffers(program).assignment.allocations)
+    return assign_buffers(program).assignment.device_bytes
 
 
 def least_bytes(program: Program) -> int:
@@ -54,6 +55,8 @@ def least_bytes(program: Program) -> int:
     change = np.zeros(program.end + 2, np.int64)
     always = 0
     for group in colocate(program).all_groups():
+        if group.memory_space == HOST:
+            continue
         if group.kind in (GroupKind.PARAMETER, GroupKind.CONSTANT):
             always += group.size
             continue

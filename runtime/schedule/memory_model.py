@@ -14,6 +14,7 @@ from runtime.lowering import LOWERINGS
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.opcode_roles import DONES, PAIRED_STARTS
+from spmd.memory_space import HOST
 from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
 from spmd.shape import ArrayShape, ShapeIndex, subshape
 
@@ -228,7 +229,10 @@ class MemoryModel:
 def _written_bytes(instruction: HloInstruction) -> int:
     if instruction.opcode in PAIRED_STARTS:
         return subshape(instruction.shape, (1,)).byte_size
-    return instruction.shape.byte_size
+    shape = instruction.shape
+    if isinstance(shape, ArrayShape) and shape.memory_space == HOST:
+        return 0
+    return shape.byte_size
 
 
 def _shown(instruction: HloInstruction) -> tuple[HloInstruction, ...]:

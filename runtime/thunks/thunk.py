@@ -11,6 +11,7 @@ from typing import Protocol
 from collectives.communicator.interface import BoundCollective, Communicator
 from collectives.communicator.native_collective import NativeCollective
 from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.host_feed import HostChannel
 from runtime.kernel import KernelLibrary
 from runtime.sharing.pieces import Cutting
 from runtime.thunks.progress import ProgressPoints
@@ -82,6 +83,11 @@ class LoadedProgram(Protocol):
 
     @property
     def num_partitions(self) -> int: ...
+
+    @property
+    def host(self) -> HostChannel:
+        """What infeeds take from, and outfeeds give to."""
+        ...
 
     @property
     def position(self) -> memoryview:

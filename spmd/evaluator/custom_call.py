@@ -12,12 +12,24 @@ from spmd.evaluator.interpreter import run_computation
 from spmd.evaluator.manual import MANUAL_TARGETS, evaluate_manual
 from spmd.evaluator.registry import evaluates_in_steps
 from spmd.evaluator.sort import top_k
-from spmd.evaluator.value import NDArray, Operands, Value, array_of, packed, tuple_of
+from spmd.evaluator.value import (
+    NDArray,
+    Operands,
+    Value,
+    array_of,
+    flatten,
+    packed,
+    tuple_of,
+    unflatten,
+)
+from spmd.hlo.host_functions import NO_FUNCTIONS, Callback
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.host_callback import call_back, callback_form, callback_index
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.ops.custom_call import (
     ALLOCATE_BUFFER,
+    CUSTOM_PARTITIONING,
     DYNAMIC_REGION,
     PAD_TO_STATIC,
     SLICE_TO_DYNAMIC,
@@ -45,6 +57,13 @@ def evaluate_custom_call(instruction: HloInstruction, operands: Operands, device
     if target in MANUAL_TARGETS:
         return (yield from evaluate_manual(instruction, operands, device))
     evaluate = custom_call(target).evaluate
+    if evaluate is None and target == CUSTOM_PARTITIONING and instruction.called_computations:
+        return (yield from run_computation(instruction.called_computations[0], operands, device))
+    number = callback_index(instruction)
+    module = device.session.module
+    functions = NO_FUNCTIONS if module is None else module.host_functions
+    if evaluate is None and number is not None and number < len(functions.callbacks):
+        return _call_back(instruction, operands, functions.callbacks[number])
     if evaluate is None:
         raise UnsupportedError(
             f'{instruction!r}: nobody said how to evaluate custom-call target "{target}"; '
@@ -88,6 +107,12 @@ def _with_sizes(instruction: HloInstruction, operands: Operands) -> Value:
 
 register_custom_call(SLICE_TO_DYNAMIC, evaluate=_cut)
 register_custom_call(PAD_TO_STATIC, evaluate=_with_sizes)
+
+
+def _call_back(instruction: HloInstruction, operands: Operands, function: Callback) -> Value:
+    arrays = [x for operand in operands for x in flatten(operand) if isinstance(x, np.ndarray)]
+    found = call_back(callback_form(instruction), function, arrays)
+    return unflatten(instruction.shape, iter(found))
 
 
 def _identity(instruction: HloInstruction, operands: Operands) -> Value:

@@ -7,7 +7,7 @@ value = evaluate_instruction(instruction, operands)     one instruction, for con
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from spmd.analysis.static_shapes import require_values
 from spmd.errors import RunError
@@ -25,19 +25,30 @@ from spmd.evaluator.session import Session
 from spmd.evaluator.value import NDArray, PerDevice, Value
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
+from spmd.host_feed import HostFeed, Item, WholeFeed
 
 __all__ = ["evaluate", "evaluate_instruction", "evaluate_partitions", "families"]
 
 
-def evaluate(module: HloModule, *arrays: NDArray, tables: OpTables = REGISTERED) -> list[NDArray]:
+def evaluate(
+    module: HloModule,
+    *arrays: NDArray,
+    tables: OpTables = REGISTERED,
+    infeed: Iterable[Item] | HostFeed | None = None,
+    outfeed: list[Item] | None = None,
+) -> list[NDArray]:
     """Outputs (leaves of the root) of the program on global inputs (leaves of the entry parameters).
 
     Sharding annotations change nothing; manual regions run on every device of their axes. Raises ShapeError for inputs
-    that do not fit, UnsupportedError for what cannot be evaluated (elided constants, infeed, unknown custom calls),
+    that do not fit, UnsupportedError for what cannot be evaluated (elided constants, unknown custom calls),
     RunError for a program that is per-device already. ``tables``: the functions that opcodes are evaluated with.
+
+    ``infeed``: an item (an array, or a tuple of items) for each infeed, in the order in which they run. What outfeeds
+    give is appended to ``outfeed``. Or a HostFeed, which takes that, too.
     """
     require_values(module)
-    session = Session(module, tables)
+    feed = infeed if isinstance(infeed, HostFeed) else WholeFeed(infeed, outfeed)
+    session = Session(module, tables, feed)
     logical = Device(0, 1, 1, session, is_logical=True)
     with quiet():
         steps = run_computation(module.entry, entry_arguments(module, arrays), logical)

@@ -14,17 +14,20 @@ from spmd.evaluator.rendezvous import run_in_lockstep
 from spmd.evaluator.session import Session
 from spmd.evaluator.value import NDArray
 from spmd.hlo.module import HloModule
+from spmd.host_feed import HostFeed, WholeFeed
 
 
 def evaluate_partitions(
     module: HloModule,
     per_device: Sequence[Sequence[NDArray]],
     tables: OpTables = REGISTERED,
+    feed: HostFeed | None = None,
 ) -> list[list[NDArray]]:
     """Outputs of every device from the inputs of every device; device = replica * num_partitions + partition.
 
     A module that does not state its partitions takes them from the number of inputs. Raises ShapeError for inputs that
-    do not fit, CollectiveTimeoutError for collectives whose groups never meet.
+    do not fit, CollectiveTimeoutError for collectives whose groups never meet. ``feed``: the host's side of infeeds and
+    outfeeds; without one every device takes and gives nothing.
     """
     count, replicas = len(per_device), module.replica_count
     partitions = module.num_partitions
@@ -34,7 +37,7 @@ def evaluate_partitions(
         raise ShapeError(
             f"{module.name} has {replicas} replicas x {partitions} partitions, found inputs for {count} devices"
         )
-    session = Session(module, tables)
+    session = Session(module, tables, feed or WholeFeed(None, None))
     with quiet():
         steps = {
             id_: run_computation(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from spmd.analysis.side_effects import SideEffects
 from spmd.errors import RunError
 from spmd.evaluator.device import Device
 from spmd.evaluator.manual_mesh import ManualDevices
@@ -17,19 +18,18 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
+from spmd.host_feed import HostFeed, WholeFeed
 from spmd.ops.attrs import ParameterAttrs
 from spmd.ops.groups import device_groups, device_pairs
 from spmd.shape import ArrayShape
-
-#: Run even when nothing uses the result: another device waits for them.
-_EFFECTS = frozenset({Opcode.SEND, Opcode.SEND_DONE, Opcode.RECV, Opcode.RECV_DONE, Opcode.OUTFEED})
-
 
 #: What constants are made into before they are used, and elements up to which such values are kept.
 _OF_CONSTANTS = frozenset(
     {Opcode.CONSTANT, Opcode.IOTA, Opcode.BROADCAST, Opcode.RESHAPE, Opcode.CONVERT}
 )
 _SMALL = 4096
+
+_NO_FEED = WholeFeed(None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,16 @@ class Plan:
 class Session:
     """Caches that live as long as one call of ``evaluate``; the module must not change meanwhile."""
 
-    def __init__(self, module: HloModule | None, tables: OpTables = REGISTERED) -> None:
+    def __init__(
+        self,
+        module: HloModule | None,
+        tables: OpTables = REGISTERED,
+        feed: HostFeed = _NO_FEED,
+    ) -> None:
         self.module = module
         self.tables = tables
+        self.feed = feed
+        self._effects = SideEffects()
         self._plans: dict[HloComputation, Plan] = {}
         self._groups: dict[HloInstruction, dict[int, tuple[int, ...]]] = {}
         #: Sent and not yet received, oldest first, by (channel, source, target).
@@ -74,7 +81,9 @@ class Session:
     def plan(self, computation: HloComputation) -> Plan:
         plan = self._plans.get(computation)
         if plan is None:
-            plan = self._plans[computation] = make_plan(computation, self.tables.plain)
+            plan = self._plans[computation] = make_plan(
+                computation, self.tables.plain, self._effects
+            )
         return plan
 
     def find_group(self, instruction: HloInstruction, device: Device) -> tuple[int, ...] | None:
@@ -118,8 +127,8 @@ class Session:
         return ManualDevices.of(self.module)
 
 
-def make_plan(computation: HloComputation, find: FindPlain) -> Plan:
-    needed = _needed(computation)
+def make_plan(computation: HloComputation, find: FindPlain, effects: SideEffects) -> Plan:
+    needed = _needed(computation, effects)
     order = [i for i in computation.post_order() if i in needed]
     slot = {instruction: n for n, instruction in enumerate(order)}
     last_use: dict[int, int] = {}
@@ -166,9 +175,9 @@ def _constants(
     return values
 
 
-def _needed(computation: HloComputation) -> set[HloInstruction]:
+def _needed(computation: HloComputation, effects: SideEffects) -> set[HloInstruction]:
     """What the root depends on, and what has effects elsewhere. Used for membership only, never for order."""
-    work = [computation.root, *computation.with_opcode(*_EFFECTS)]
+    work = [computation.root, *filter(effects.of, computation.instructions)]
     needed: set[HloInstruction] = set()
     while work:
         instruction = work.pop()

@@ -29,6 +29,7 @@ def copy_header(source: HloModule, target: HloModule) -> None:
     target.frontend_attributes = source.frontend_attributes
     target.file_tables = source.file_tables
     target.carried = source.carried
+    target.host_functions = source.host_functions
     copy_configuration(source, target)
 
 

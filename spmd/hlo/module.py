@@ -10,6 +10,7 @@ from enum import IntEnum
 from spmd.errors import VerificationError
 from spmd.hlo.carried import NOTHING_CARRIED
 from spmd.hlo.computation import HloComputation
+from spmd.hlo.host_functions import NO_FUNCTIONS
 from spmd.hlo.instruction import HloInstruction
 from spmd.shape import Shape, ShapeIndex
 
@@ -96,6 +97,8 @@ class HloModule:
         self.extra_header: tuple[tuple[str, str], ...] = ()
         #: What only protos say: nothing here reads it.
         self.carried = NOTHING_CARRIED
+        #: Python functions that it calls; only a module made in this process has them.
+        self.host_functions = NO_FUNCTIONS
         #: FileNames, FunctionNames, FileLocations, StackFrames sections as written: (title, lines).
         self.file_tables: tuple[tuple[str, tuple[str, ...]], ...] = ()
         #: States num_partitions in its text (JAX's as_text leaves it out).

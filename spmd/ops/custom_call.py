@@ -30,6 +30,25 @@ def is_dynamic_region(instruction: HloInstruction) -> bool:
     return isinstance(attrs, CustomCallAttrs) and attrs.target == DYNAMIC_REGION
 
 
+#: Target of a call whose form on one device is a Python function's (jax.custom_partitioning).
+CUSTOM_PARTITIONING = "CustomSPMDPartitioning"
+
+
+def custom_call_target(instruction: HloInstruction) -> str:
+    """The target of a custom call, "" for any other op."""
+    attrs = instruction.attrs
+    return attrs.target if isinstance(attrs, CustomCallAttrs) else ""
+
+
+def partitioner_number(call: HloInstruction) -> int | None:
+    """Return which of its module's partition functions a CUSTOM_PARTITIONING call names; None where it has none."""
+    module = call.parent.module if call.parent is not None else None
+    named = call.annotations.backend_config.strip('"')
+    if module is None or not call.called_computations or not named.isdecimal():
+        return None
+    return int(named) if int(named) < len(module.host_functions.partitioners) else None
+
+
 def is_unwritten(instruction: HloInstruction) -> bool:
     """An array that nothing has been written to yet."""
     attrs = instruction.attrs

@@ -1,20 +1,12 @@
-"""StableHLO text and JAX functions become HLO through jaxlib (the ``jax`` extra), the only place that imports it."""
+"""StableHLO text and bytecode become HLO through jaxlib (the ``jax`` extra)."""
 
 from __future__ import annotations
 
 import importlib
-from typing import Any, Protocol
 
-from spmd.errors import HloParseError, SpmdError, UnsupportedError
+from spmd.errors import HloParseError, UnsupportedError
 from spmd.hlo.module import HloModule
 from spmd.proto.reader import parse_proto
-
-
-class Lowerable(Protocol):
-    """What ``jax.jit`` returns, as far as it is used here."""
-
-    def lower(self, *args: Any, **kwargs: Any) -> Any: ...
-
 
 #: MLIR bytecode begins so.
 _BYTECODE = b"ML\xefR"
@@ -60,14 +52,3 @@ def parse_stablehlo(
     except Exception as error:  # jaxlib raises its own types for what MLIR refuses
         raise HloParseError(f"{file}: jaxlib cannot convert this StableHLO: {error}") from error
     return parse_proto(computation.as_serialized_hlo_module_proto(), file)
-
-
-def from_jax(function: Lowerable, *args: Any, **kwargs: Any) -> HloModule:
-    """The module that ``function`` (from ``jax.jit``) lowers to for these arguments, before optimization.
-
-    Arguments may be arrays or ``jax.ShapeDtypeStruct``. SpmdError where ``function`` cannot be lowered.
-    """
-    if not hasattr(function, "lower"):
-        raise SpmdError(f"expected a function from jax.jit, found {type(function).__name__}")
-    computation = function.lower(*args, **kwargs).compiler_ir(dialect="hlo")
-    return parse_proto(computation.as_serialized_hlo_module_proto(), "<jax>")

@@ -65,7 +65,7 @@ def _sharded_shape(x: HloInstruction) -> Shape:
 
 
 def shardings_are_gone(module: HloModule) -> Iterator[str]:
-    """After partitioning, shardings describe the boundary alone.
+    """After partitioning, shardings describe the boundary alone: parameters, the result, infeeds and outfeeds.
 
     Not asked of scheduled modules: XLA's own carry a parameter's sharding on its layout copies, where it means nothing.
     """
@@ -73,8 +73,8 @@ def shardings_are_gone(module: HloModule) -> Iterator[str]:
         return
     for computation in module.computations:
         for x in computation.instructions:
-            at_boundary = computation is module.entry and (
-                x.opcode is Opcode.PARAMETER or x.is_root
+            at_boundary = x.opcode in (Opcode.INFEED, Opcode.OUTFEED) or (
+                computation is module.entry and (x.opcode is Opcode.PARAMETER or x.is_root)
             )
             if x.sharding is not None and not at_boundary:
                 yield f"sharding={x.sharding} inside a partitioned module: {describe(x)}"

@@ -153,14 +153,15 @@ def test_an_error_says_which_instruction_was_running(monkeypatch: pytest.MonkeyP
 
 
 def test_refuses_by_name_what_it_does_not_run() -> None:
-    text = """HloModule feeds
+    text = """HloModule sends
     ENTRY main {
+      x = f32[4] parameter(0)
       t = token[] after-all()
-      i = (f32[4], token[]) infeed(t)
-      ROOT x = f32[4] get-tuple-element(i), index=0
+      s = (f32[4], u32[], token[]) send(x, t), channel_id=1, is_host_transfer=true
+      ROOT d = token[] send-done(s), channel_id=1, is_host_transfer=true
     }
     """
-    with pytest.raises(UnsupportedError, match="does not run infeed"):
+    with pytest.raises(UnsupportedError, match="does not run send"):
         compiled(text)
 
 

@@ -1,12 +1,23 @@
 """What a GPU does, one file for each kind of thunk; importing this fills the table of rules (``planning.py``)."""
 
 from runtime.gpu.steps import (
+    callback,
     collective,
     conditional,
     device_id,
+    feed,
     kernel,
     sequence,
     while_loop,
 )
 
-__all__ = ["collective", "conditional", "device_id", "kernel", "sequence", "while_loop"]
+__all__ = [
+    "callback",
+    "collective",
+    "conditional",
+    "device_id",
+    "feed",
+    "kernel",
+    "sequence",
+    "while_loop",
+]

@@ -107,6 +107,7 @@ class CupyDouble:
             memsetAsync=self.memset_async,
             deviceSynchronize=self.device_synchronize,
             memcpyAsync=lambda target, source, size, _, __: ctypes.memmove(target, source, size),
+            memcpyDefault=4,
             memcpyHostToDevice=1,
             getDeviceProperties=lambda _: {
                 "name": b"a double",

@@ -45,6 +45,7 @@ class HostDriver:
         self.streams = HostStreams(self.gpu)
         self._blocks: list[HostBlock] = []
         self.allocations = 0
+        self.host_bytes = 0
         self.ranges: list[str] = []
         self.launched: list[str] = []
 
@@ -61,6 +62,10 @@ class HostDriver:
         block = HostBlock(whole[start : start + num_bytes])
         self._blocks.append(block)
         return block
+
+    def allocate_on_host(self, num_bytes: int) -> HostBlock:
+        self.host_bytes += num_bytes
+        return self.allocate(num_bytes)
 
     def _refused_beside_captures(self, what: str) -> None:
         """Count an allocation. As on a GPU, it waits until no other thread captures."""

@@ -7,6 +7,8 @@ import pytest
 
 from spmd.errors import SpmdError, UnsupportedError
 from spmd.evaluator import evaluate, evaluate_partitions
+from spmd.hlo import Opcode
+from spmd.host_feed import array_leaves, fed_shape
 from spmd.shape import ArrayShape, leaves, subshape
 from spmd.text.parser import parse_module
 from spmd.text.printer import print_module
@@ -27,6 +29,12 @@ def filled(shape):
     if len(dims) == 2:
         return np.eye(*dims, dtype=np.float32).astype(kind)
     return np.ones(dims, np.float32).astype(kind)
+
+
+def fed(module):
+    """What each infeed takes."""
+    feeds = module.entry.with_opcode(Opcode.INFEED)
+    return [tuple(filled(s) for s in array_leaves(fed_shape(feed))) for feed in feeds]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -55,6 +63,6 @@ def test_example(name):
 
 def run(module, devices):
     if devices == 1:
-        return evaluate(module, *arguments(module))
+        return evaluate(module, *arguments(module), infeed=fed(module))
     every = evaluate_partitions(module, [arguments(module) for _ in range(devices)])
     return [x for outputs in every for x in outputs]

@@ -1,0 +1,21 @@
+"""infeed and outfeed."""
+
+from __future__ import annotations
+
+from runtime.host_feed import feed_site
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.thunks.feed import InfeedThunk, OutfeedThunk
+from runtime.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction, Opcode
+
+
+def emit_infeed(infeed: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    return InfeedThunk(infeed.name, feed_site(infeed, device.num_partitions), arrays.results)
+
+
+def emit_outfeed(outfeed: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    return OutfeedThunk(outfeed.name, feed_site(outfeed, device.num_partitions), arrays.operands)
+
+
+LOWERINGS.add(Opcode.INFEED, Lowering(emit_infeed))
+LOWERINGS.add(Opcode.OUTFEED, Lowering(emit_outfeed))

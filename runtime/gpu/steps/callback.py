@@ -1,0 +1,43 @@
+"""Python functions on the host: operands come to it, and results go back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runtime.gpu.planning import Planner, plans
+from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.thunks.callback import CallbackThunk
+from runtime.timeline.events import Stream
+
+
+@dataclass(frozen=True)
+class CallbackStep(Step):
+    """The host calls the function on copies."""
+
+    callback: CallbackThunk
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def bind(self, device: GpuProgram) -> Action:
+        operands = tuple(map(device.view, self.callback.operands))
+        results = tuple(map(device.view, self.callback.results))
+        mirror = device.mirror(operands, results)
+        arrays = tuple(map(mirror.array, operands)), tuple(map(mirror.array, results))
+        action = self.callback.on_arrays(device.host, *arrays)
+        driver, stream = device.driver, device.stream(Stream.COMPUTE)
+
+        def run() -> None:
+            mirror.bring(driver, stream)
+            device.wait(stream)
+            action()
+            mirror.send(driver, stream)
+
+        return run
+
+
+@plans(CallbackThunk)
+def plan_callback(thunk: CallbackThunk, _: Planner) -> Iterator[Step]:
+    yield CallbackStep(thunk, thunk)

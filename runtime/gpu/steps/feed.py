@@ -1,0 +1,75 @@
+"""Infeeds and outfeeds: through pinned memory, between the host and the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.gpu.planning import Planner, plans
+from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.thunks.feed import InfeedThunk, OutfeedThunk
+from runtime.timeline.events import Stream
+
+
+@dataclass(frozen=True)
+class InfeedStep(Step):
+    """The host takes the next value and sends it to the device."""
+
+    infeed: InfeedThunk
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def bind(self, device: GpuProgram) -> Action:
+        views = tuple(map(device.view, self.infeed.results))
+        mirror = device.mirror((), views)
+        targets = tuple(map(mirror.array, views))
+        driver, stream = device.driver, device.stream(Stream.COMPUTE)
+        host, rank, site = device.host, device.communicator.rank, self.infeed.site
+
+        def run() -> None:
+            arrays = host.take(site, rank)
+            device.wait(stream)  # the pinned memory is other steps' too
+            for target, array in zip(targets, arrays, strict=True):
+                np.copyto(target, array)
+            mirror.send(driver, stream)
+
+        return run
+
+
+@dataclass(frozen=True)
+class OutfeedStep(Step):
+    """The host brings the value and gives it away."""
+
+    outfeed: OutfeedThunk
+
+    @property
+    def decides(self) -> bool:
+        return True
+
+    def bind(self, device: GpuProgram) -> Action:
+        views = tuple(map(device.view, self.outfeed.operands))
+        mirror = device.mirror(views, ())
+        arrays = tuple(map(mirror.array, views))
+        driver, stream = device.driver, device.stream(Stream.COMPUTE)
+        host, rank, site = device.host, device.communicator.rank, self.outfeed.site
+
+        def run() -> None:
+            mirror.bring(driver, stream)
+            device.wait(stream)
+            host.put(site, rank, arrays)
+
+        return run
+
+
+@plans(InfeedThunk)
+def plan_infeed(thunk: InfeedThunk, _: Planner) -> Iterator[Step]:
+    yield InfeedStep(thunk, thunk)
+
+
+@plans(OutfeedThunk)
+def plan_outfeed(thunk: OutfeedThunk, _: Planner) -> Iterator[Step]:
+    yield OutfeedStep(thunk, thunk)

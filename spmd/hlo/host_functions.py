@@ -1,0 +1,45 @@
+"""Python functions that a module calls by number, which no text or proto of it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from spmd.shape import ArrayShape
+from spmd.sharding import HloSharding
+
+if TYPE_CHECKING:
+    from spmd.hlo.module import HloModule
+
+#: Arrays to arrays: what a callback computes on the host. Ordered ones take None and give anything for a token.
+Callback: TypeAlias = Callable[..., Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class LocalFunction:
+    """One device's form of a function: a module on tiles, and the shardings that the tiles belong to."""
+
+    module: HloModule
+    operands: tuple[HloSharding, ...]
+    results: tuple[HloSharding, ...]
+
+
+#: (shapes and shardings of operands, of results) -> the function's form on tiles; it may choose other shardings.
+PartitionFunction: TypeAlias = Callable[
+    [Sequence[ArrayShape], Sequence[HloSharding], Sequence[ArrayShape], Sequence[HloSharding]],
+    LocalFunction,
+]
+
+
+@dataclass(frozen=True)
+class HostFunctions:
+    """``callbacks``: of Python callbacks, by index. ``partitioners``: of CustomSPMDPartitioning calls, by the number in
+    their backend_config.
+    """
+
+    callbacks: tuple[Callback, ...] = ()
+    partitioners: tuple[PartitionFunction, ...] = ()
+
+
+NO_FUNCTIONS = HostFunctions()

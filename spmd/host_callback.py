@@ -1,0 +1,85 @@
+"""Custom calls of Python functions, as JAX writes them: ``backend_config={index = 0 : ui64}`` names the function."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from spmd.errors import RunError
+from spmd.hlo.host_functions import Callback
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.literal import NDArray
+from spmd.ops.attrs import CustomCallAttrs
+from spmd.shape import ArrayShape, TokenShape, leaves
+
+_TARGET = re.compile(r"xla_ffi_(partitioned_)?python_(cpu|gpu)_callback")
+_INDEX = re.compile(r"\bindex = ([0-9]{1,9}) : ui64")
+
+
+#: Of calls whose function each device calls with its own tiles, whatever device an annotation names.
+PARTITIONED_TARGETS = (
+    "xla_ffi_partitioned_python_cpu_callback",
+    "xla_ffi_partitioned_python_gpu_callback",
+)
+
+
+def is_callback(instruction: HloInstruction) -> bool:
+    return callback_index(instruction) is not None
+
+
+def callback_index(instruction: HloInstruction) -> int | None:
+    """Return the number of the Python function that a custom call calls; None for any other instruction."""
+    if instruction.opcode is not Opcode.CUSTOM_CALL:
+        return None
+    if not _TARGET.fullmatch(instruction.attrs_as(CustomCallAttrs).target):
+        return None
+    found = _INDEX.search(instruction.annotations.backend_config)
+    return None if found is None else int(found[1])
+
+
+@dataclass(frozen=True)
+class CallbackForm:
+    """What a call gives to its function, and expects of it.
+
+    Ordered calls take a token before the arrays, and give one before the results. ``results``: the shapes of arrays.
+    """
+
+    name: str
+    operand_tokens: int
+    result_tokens: int
+    results: tuple[ArrayShape, ...]
+
+
+def callback_form(call: HloInstruction) -> CallbackForm:
+    given = [shape for operand in call.operands for _, shape in leaves(operand.shape)]
+    taken = [shape for _, shape in leaves(call.shape)]
+    return CallbackForm(
+        call.name,
+        sum(isinstance(shape, TokenShape) for shape in given),
+        sum(isinstance(shape, TokenShape) for shape in taken),
+        tuple(shape for shape in taken if isinstance(shape, ArrayShape)),
+    )
+
+
+def call_back(form: CallbackForm, function: Callback, operands: Sequence[NDArray]) -> list[NDArray]:
+    """Return what ``function`` computes. RunError where that is not of the form's shapes.
+
+    The function gets copies, which it may keep. What it raises is raised as it is.
+    """
+    name, results = form.name, form.results
+    tokens = (None,) * form.operand_tokens
+    returned = function(*tokens, *(np.array(x) for x in operands))
+    given = [np.asarray(x) for x in returned[form.result_tokens :]]
+    if len(given) != len(results):
+        raise RunError(f"{name}: the Python function gave {len(given)} arrays, not {len(results)}")
+    for array, shape in zip(given, results, strict=True):
+        if array.shape != shape.dims or array.dtype != shape.element_type.numpy:
+            raise RunError(
+                f"{name}: the Python function gave {array.dtype}{list(array.shape)}, "
+                f"expected {shape.without_layout()}"
+            )
+    return given

@@ -1,0 +1,114 @@
+"""What a program exchanges with its host while it runs: infeeds take values from it, outfeeds give it values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from spmd.errors import RunError
+from spmd.hlo.instruction import Annotations, HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.literal import NDArray
+from spmd.shape import ArrayShape, Shape, TupleShape, as_tuple, leaves, without_layout
+
+#: An array, or a tuple or list of items, nested as the program's tuples are.
+Item: TypeAlias = Any
+
+
+@runtime_checkable
+class HostFeed(Protocol):
+    """The host's side of infeeds and outfeeds, as an evaluator sees it."""
+
+    def take(self, infeed: HloInstruction, device: int) -> list[NDArray]:
+        """Return the array leaves of the next value for ``device``. RunError if there is none, or it does not fit."""
+        ...
+
+    def put(self, outfeed: HloInstruction, device: int, arrays: Sequence[NDArray]) -> None:
+        """Take the array leaves of what ``device`` gives."""
+        ...
+
+
+class WholeFeed:
+    """The host's side of a program that is evaluated whole: items in the order of its infeeds and outfeeds."""
+
+    def __init__(self, infeed: Iterable[Item] | None, outfeed: list[Item] | None) -> None:
+        self._items = None if infeed is None else iter(infeed)
+        self._given = outfeed
+
+    def take(self, infeed: HloInstruction, _: int) -> list[NDArray]:
+        shape = fed_shape(infeed)
+        arrays = next_item(self._items, infeed.name)
+        require_fit(arrays, shape, infeed.name)
+        return arrays
+
+    def put(self, outfeed: HloInstruction, _: int, arrays: Sequence[NDArray]) -> None:
+        if self._given is not None:
+            copies = [np.array(array, order="C") for array in arrays]
+            self._given.append(item_of(fed_shape(outfeed), iter(copies)))
+
+
+def fed_shape(instruction: HloInstruction) -> Shape:
+    """Return the shape of what an infeed takes, or an outfeed gives."""
+    if instruction.opcode is Opcode.INFEED:
+        return as_tuple(instruction.shape).elements[0]
+    return instruction.operand(0).shape
+
+
+#: Frontend attribute of one device's outfeed: the shape of the value of which it gives tiles.
+_GLOBAL_SHAPE = "outfeed_global_shape"
+
+
+def with_global_shape(annotations: Annotations, shape: Shape) -> Annotations:
+    """Return the annotations of an outfeed that gives tiles of a value of ``shape``."""
+    said = (_GLOBAL_SHAPE, str(without_layout(shape)))
+    attributes = (*annotations.frontend_attributes, said)
+    return replace(annotations, frontend_attributes=attributes)
+
+
+def global_shape_text(outfeed: HloInstruction) -> str | None:
+    """Return what ``with_global_shape`` has said of an outfeed; None where it is not one of tiles."""
+    return outfeed.annotations.frontend(_GLOBAL_SHAPE)
+
+
+def next_item(items: Iterator[Item] | None, name: str) -> list[NDArray]:
+    """Return the array leaves of the next item. RunError where infeed ``name`` finds none."""
+    if items is None:
+        raise RunError(
+            f"{name}: the program takes values from the host (infeed), and is given none"
+        )
+    for item in items:
+        return flat_item(item)
+    raise RunError(f"{name}: the host has nothing more to feed")
+
+
+def item_of(shape: Shape, arrays: Iterator[NDArray]) -> Item:
+    """Return the next of ``arrays`` as an item of ``shape``: an array, or a tuple of items."""
+    if isinstance(shape, TupleShape):
+        return tuple(item_of(element, arrays) for element in shape.elements)
+    return next(arrays)
+
+
+def array_leaves(shape: Shape) -> tuple[ArrayShape, ...]:
+    return tuple(leaf for _, leaf in leaves(shape) if isinstance(leaf, ArrayShape))
+
+
+def require_fit(arrays: Sequence[NDArray], shape: Shape, name: str) -> None:
+    """RunError unless ``arrays`` are the leaves of a value of ``shape``."""
+    wanted = array_leaves(shape)
+    if len(arrays) != len(wanted):
+        raise RunError(f"{name} takes {len(wanted)} arrays at a time, is fed {len(arrays)}")
+    for array, leaf in zip(arrays, wanted, strict=True):
+        if array.shape != leaf.dims or array.dtype != leaf.element_type.numpy:
+            raise RunError(
+                f"{name} takes {leaf.without_layout()}, is fed {array.dtype}{list(array.shape)}"
+            )
+
+
+def flat_item(item: Item) -> list[NDArray]:
+    """Return the array leaves of an item."""
+    if isinstance(item, (tuple, list)):
+        return [leaf for element in item for leaf in flat_item(element)]
+    return [np.asarray(item)]
