@@ -1,13 +1,16 @@
 """Programs that were not written for this project, beside JAX: numbers, times, bytes sent and memory.
 
     python -m benchmarks.zoo [--only RE] [--devices 1,4,8] [--ranks] [--json F] [--work FOLDER] [--jax PYTHON]
-    python -m benchmarks.zoo --random 200 --seed 0 --group 20
+    python -m benchmarks.zoo --random 1000 --seed 0 [--ranks]
 
 Each program is built, lowered and run by JAX in a process of its own, or with --group N in one of N programs (--jax: a
 Python that has the `zoo` extra; this one by default). Then it is compiled and run here on devices of one process, and
 with --ranks also on MPI ranks, which must give the same bits. An output agrees if it differs from JAX's by no more than
 a tolerance made from its type and from what JAX's own runs differ by: sharded, unsharded, and on inputs moved in their
 last bits (docs/zoo.md).
+
+Random programs are run by the thousand (generated/run.py), each on as many devices as its own number decides, with a
+line for each that does not pass, whose folder stays, and a tally of the others.
 
 The exit code is 1 if a program does not agree.
 """
@@ -28,6 +31,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.timing.turns import geometric_mean
+from benchmarks.zoo.generated.run import Runner
+from benchmarks.zoo.generated.seeds import devices_of, name_of
 from benchmarks.zoo.page import write_page
 from benchmarks.zoo.registry import names
 from benchmarks.zoo.results import HEADER, Row, line_of, row_of
@@ -172,31 +177,48 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--jax", default=sys.executable, help="Python that has the zoo extra")
     parser.add_argument("--random", type=int, metavar="N", help="N random programs instead")
     parser.add_argument("--seed", type=int, default=0, help="number of the first random program")
-    parser.add_argument("--group", type=int, default=1, help="programs for each process")
+    parser.add_argument("--group", type=int, default=1, help="programs for each process of JAX")
     return parser.parse_args()
 
 
-def chosen(options: argparse.Namespace) -> list[str]:
-    if options.random is not None:
-        return [f"random_{options.seed + k}" for k in range(options.random)]
-    return [name for name in names() if re.search(options.only, name)]
+def run_random(options: argparse.Namespace) -> int:
+    """Run random programs, with a line for each that does not pass and for each hundred."""
+
+    def confirm(seed: int) -> str:
+        single = argparse.Namespace(**{**vars(options), "ranks": False, "keep": False})
+        single.devices = str(devices_of(seed))
+        (row,) = rows_of([name_of(seed)], [devices_of(seed)], single)
+        return row.verdict
+
+    runner = Runner(options.work, options.jax, options.ranks, confirm)
+    seeds = range(options.seed, options.seed + options.random)
+    for number, found in enumerate(runner.run(seeds), 1):
+        if not found.passed:
+            print(found, flush=True)
+        if number % 100 == 0 or number == options.random:
+            print(f"{number} run: {dict(runner.tally)}", flush=True)
+    return 0 if set(runner.tally) == {"agrees"} else 1
 
 
 def main() -> int:
     options = parsed()
-    counts = [int(n) for n in options.devices.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         options.work = (options.work or Path(temporary)).absolute()
-        print(HEADER)
-        rows: list[Row] = []
-        programs = chosen(options)
-        for start in range(0, len(programs), options.group):
-            for row in rows_of(programs[start : start + options.group], counts, options):
-                rows.append(row)
-                print(line_of(row), flush=True)
-            if options.json:
-                report = [row.as_json() for row in rows]
-                options.json.write_text(json.dumps(report, indent=1) + "\n")
+        return run_random(options) if options.random is not None else run_zoo(options)
+
+
+def run_zoo(options: argparse.Namespace) -> int:
+    counts = [int(n) for n in options.devices.split(",")]
+    print(HEADER)
+    rows: list[Row] = []
+    programs = [name for name in names() if re.search(options.only, name)]
+    for start in range(0, len(programs), options.group):
+        for row in rows_of(programs[start : start + options.group], counts, options):
+            rows.append(row)
+            print(line_of(row), flush=True)
+        if options.json:
+            report = [row.as_json() for row in rows]
+            options.json.write_text(json.dumps(report, indent=1) + "\n")
     print("\n".join(summary(rows)))
     if options.page:
         write_page(options.page, rows)

@@ -54,8 +54,8 @@ def row_of(folder: Path, program: str, devices: int) -> Row:
         if kind in found:
             said = found[kind].strip().splitlines()[-1]
             return Row(program, devices, f"{kind}: {said}", xla)
-    differences = compare_case(folder, "outputs.npz")
-    worst = max(differences, key=lambda one: one.of_tolerance, default=None)
+    differences = compare_case(folder)
+    worst = _worst(differences)
     figures = {**{k: v for k, v in found.items() if v is not None}, **xla}
     if worst is None:
         return Row(program, devices, "agrees", figures)
@@ -67,15 +67,24 @@ def row_of(folder: Path, program: str, devices: int) -> Row:
     return Row(program, devices, verdict, figures, worst.path, worst.of_tolerance, loose)
 
 
-def compare_case(folder: Path, outputs: str) -> list[LeafDifference]:
+def worst_of(folder: Path) -> LeafDifference | None:
+    """Output of a case that differs most from JAX's; None where it has none."""
+    return _worst(compare_case(folder))
+
+
+def _worst(differences: list[LeafDifference]) -> LeafDifference | None:
+    return max(differences, key=lambda one: one.of_tolerance, default=None)
+
+
+def compare_case(folder: Path) -> list[LeafDifference]:
     case = json.loads((folder / "case.json").read_text())
-    with np.load(folder / outputs) as got, np.load(folder / "jax.npz") as jax_runs:
+    with np.load(folder / "outputs.npz") as got, np.load(folder / "jax.npz") as jax_runs:
         return [
             compare_leaf(
                 leaf["path"] or "result",
                 leaf["dtype"],
                 got[f"out{k}"],
-                [jax_runs[f"{run}{k}"] for run in RUNS],
+                [jax_runs[f"{run}{k}"] for run in case.get("runs", RUNS)],
             )
             for k, leaf in enumerate(case["outputs"])
         ]
