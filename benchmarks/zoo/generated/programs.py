@@ -140,7 +140,7 @@ def random_program(seed: int, devices: int) -> Program:
     arguments = tuple(
         meshes.place(dice, argument(dice, seed + k, whole)) for k in range(dice.randint(1, 4))
     )
-    length, body_seed = dice.randint(3, 7), dice.randrange(1 << 30)
+    length, body_seed = dice.randint(2, 5), dice.randrange(1 << 30)
     donated = tuple(k for k in range(len(arguments)) if dice.random() < 0.1)
 
     def run(*inputs: Any) -> Any:
