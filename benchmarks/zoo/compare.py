@@ -38,9 +38,8 @@ class LeafDifference:
 
 def as_numbers(stored: Array, dtype: str) -> Array:
     """Stored values, or bits of types that NumPy lacks, as f64, c128 or s64 to compute with."""
-    if dtype not in np.sctypeDict:
-        stored = stored.view(getattr(ml_dtypes, dtype))
-        return stored.astype(np.float32).astype(np.float64)
+    if (extension := _extension(dtype)) is not None:
+        return stored.view(extension).astype(np.float32).astype(np.float64)
     if stored.dtype.kind == "c":
         return stored.astype(np.complex128)
     return stored.astype(np.float64 if stored.dtype.kind == "f" else np.int64)
@@ -48,10 +47,14 @@ def as_numbers(stored: Array, dtype: str) -> Array:
 
 def _epsilon(dtype: str) -> float:
     """Relative spacing of `dtype`; zero where values must be equal."""
-    kind = dtype if dtype not in np.sctypeDict else np.dtype(dtype)
-    if isinstance(kind, str):
-        return float(ml_dtypes.finfo(getattr(ml_dtypes, kind)).eps) if "float" in kind else 0.0
-    return float(np.finfo(kind).eps) if kind.kind in "fc" else 0.0
+    if (extension := _extension(dtype)) is not None:
+        return float(ml_dtypes.finfo(extension).eps) if "float" in dtype else 0.0
+    return float(np.finfo(dtype).eps) if np.dtype(dtype).kind in "fc" else 0.0
+
+
+def _extension(dtype: str) -> type[Any] | None:
+    """The type of that name if NumPy does not have it by itself."""
+    return getattr(ml_dtypes, dtype, None)
 
 
 def _distance(one: Array, other: Array) -> Array:
