@@ -29,6 +29,7 @@ class Worker:
     _process: subprocess.Popen[str] | None = None
     _said: queue.Queue[str] = field(default_factory=queue.Queue)
     _given: int = 0
+    _listener: threading.Thread | None = None
 
     def ask(self, line: str) -> str:
         """Return the answer. Raise WorkerDiedError; the next call starts another process."""
@@ -66,7 +67,8 @@ class Worker:
             env=self.environment,
         )
         self._said, self._given = queue.Queue(), 0
-        threading.Thread(target=_listen, args=(self._process, self._said), daemon=True).start()
+        self._listener = threading.Thread(target=_listen, args=(self._process, self._said))
+        self._listener.start()
 
     def _end(self) -> str:
         """How the process ended, and the last line of its errors."""
@@ -79,6 +81,8 @@ class Worker:
         except (OSError, subprocess.TimeoutExpired):
             process.kill()
             code = process.wait()
+        assert self._listener is not None
+        self._listener.join()
         self._errors.seek(0)
         lines = self._errors.read().strip().splitlines()
         self._errors.close()
@@ -87,6 +91,7 @@ class Worker:
 
 def _listen(process: subprocess.Popen[str], said: queue.Queue[str]) -> None:
     assert process.stdout is not None
-    for line in process.stdout:
-        said.put(line)
+    with process.stdout:
+        for line in process.stdout:
+            said.put(line)
     said.put("")
