@@ -59,10 +59,12 @@ def answer(line: str) -> str:
     import jax
 
     seed, folder = line.split(maxsplit=1)
+    Path(folder.strip()).parent.mkdir(parents=True, exist_ok=True)
     try:
         write_program(int(seed), Path(folder.strip()))
         return "written"
     except Exception:  # noqa: BLE001 - the reason is for the report
+        (Path(folder.strip()).parent / "traceback.txt").write_text(traceback.format_exc())
         said = traceback.format_exc().strip().splitlines()
         return f"error {said[-1][:200]}"
     finally:
@@ -71,6 +73,7 @@ def answer(line: str) -> str:
 
 def main() -> int:
     os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["JAX_TRACEBACK_FILTERING"] = "off"
     os.environ["XLA_FLAGS"] = FLAGS
     warnings.simplefilter("ignore")  # donated arrays that no output can use
     for line in sys.stdin:

@@ -37,7 +37,7 @@ def reduction(dice: Random, pool: list[Any]) -> Any:
         lambda: jnp.sqrt(1 + jnp.sum(jnp.square(single), axes, keepdims=keep)),
         lambda: jnp.prod(jnp.tanh(single) + 0.5, axes, keepdims=keep), lambda: jax.nn.softmax(single, axes[0]),
         lambda: jax.nn.standardize(single, axes, epsilon=0.1), lambda: jnp.ptp(x, axes[0]),
-        lambda: lax.reduce(x, jnp.zeros((), x.dtype), lambda a, b: lax.max(a, lax.abs(b)), axes),
+        lambda: lax.reduce(x, jnp.zeros((), x.dtype), lambda a, b: lax.max(a, jnp.abs(b)), axes),
     )  # fmt: skip
     return dice.choice(functions)()
 

@@ -75,7 +75,7 @@ class Runner:
             for seed, written in ahead(build, seeds):
                 yield from self._taken(seed, written, ours)
             for devices in sorted(self._waiting):
-                yield from self._on_ranks(devices)
+                yield from self.on_ranks(devices, self._waiting[devices])
         finally:
             jax.close()
             ours.close()
@@ -86,7 +86,7 @@ class Runner:
             devices = devices_of(seed)
             self._waiting[devices].append(seed)
             if len(self._waiting[devices]) >= BATCH:
-                yield from self._on_ranks(devices)
+                yield from self.on_ranks(devices, self._waiting.pop(devices))
         else:
             yield self._done(found)
 
@@ -110,18 +110,18 @@ class Runner:
             shutil.rmtree(self.work / name_of(found.seed), ignore_errors=True)
         return found
 
-    def _on_ranks(self, devices: int) -> Iterator[Found]:
-        """Run the waiting programs in one job; if it dies, the first that it left is the cause, and another goes on."""
-        left = self._waiting.pop(devices, [])
+    def on_ranks(self, devices: int, seeds: list[int]) -> Iterator[Found]:
+        """Run programs in one job; if it dies, the first that it left is the cause, and another job goes on."""
+        left = list(seeds)
         while left:
             said = self._job(devices, left)
-            for seed in [seed for seed in left if self._ranks_file(seed).exists()]:
-                yield self._done(Found(seed, "agrees", "", self._ranks_file(seed).read_text()))
+            for seed in [seed for seed in left if self.ranks_file(seed).exists()]:
+                yield self._done(Found(seed, "agrees", "", self.ranks_file(seed).read_text()))
                 left.remove(seed)
             if left:
                 yield self._done(Found(left.pop(0), "agrees", "", said))
 
-    def _ranks_file(self, seed: int) -> Path:
+    def ranks_file(self, seed: int) -> Path:
         return self.folder(seed) / "ranks.txt"
 
     def _job(self, devices: int, seeds: list[int]) -> str:
