@@ -3,9 +3,8 @@
     python benchmarks/fault_program.py RANK PLACE RUN DEFECT ARGUMENTS      DEFECT: raise | exit | hang | late
 
 PLACE is a number: of the thunk (modulo the number of thunks) of that rank's program that has the defect in its RUN-th
-run. Steps need Python then, so every rank runs its own. Or it is "between": what has the defect is what a rank does
-before its RUN-th step, and steps are native code, which one rank runs for all where they share cores. A rank that is
-late is so from its RUN-th run on.
+run; such a step needs Python. Or it is "between": the rank has the defect before its RUN-th step, and steps are native
+code. A rank that is late is so from its RUN-th run on.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def blas_threads_of_environment(environment: Mapping[str, str] = os.environ) -> 
 
 
 def places_ranks_of_environment(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether ranks of a node are to keep to cores of their own, or one of them to run the steps of all."""
+    """Return whether ranks of a node keep to cores of their own."""
     return environment.get(PLACEMENT_VARIABLE) != "off"
 
 

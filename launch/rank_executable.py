@@ -14,7 +14,6 @@ from launch.rank_environment import blas_threads_of_environment
 from launch.thunk_places import explain_thunk
 from runtime.executable import Executable, Gather, LocalDevices
 from runtime.executor import LoadedDevice
-from runtime.hosting import hosted_steps
 from runtime.resident import DeviceArray
 from spmd.errors import RunError
 
@@ -75,18 +74,11 @@ class RankDevice:
     def __init__(self, device: LoadedDevice) -> None:
         """Every rank makes one at the same time."""
         self.devices = (device,)
-        self._hosted = hosted_steps(device)
-        if self._hosted is None:
-            device.communicator.keep_to_own_cores()
-            device.link()
+        device.communicator.keep_to_own_cores()
+        device.link()
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
         if len(per_device) != 1:
             raise RunError(f"a rank runs one device, found the arrays of {len(per_device)}")
         (device,), (arrays,) = self.devices, per_device
-        if self._hosted is None:
-            device.step(arrays)
-        else:
-            device.begin(arrays)
-            self._hosted()
-            device.end()
+        device.step(arrays)

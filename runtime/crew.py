@@ -38,12 +38,11 @@ class Crew:
         lanes: Sequence[Lane],
         fail: Callable[[Lane, BaseException], None],
         cores: int = 1,
-        idle_looks: int = _IDLE_LOOKS,
     ) -> None:
         """``fail``: tell the other lanes that one has failed, so that their waits end.
 
         cores: for each lane; the ones beyond its own have helpers, threads that share in the devices' work, where there
-        is work to share. idle_looks: for the next step, before a lane's thread sleeps.
+        is work to share.
         """
         self._working = len(lanes)
         shared = any(table.has_shares for lane in lanes for table in lane.tables)
@@ -63,7 +62,7 @@ class Crew:
         self._argument = ctypes.c_void_p(self._words.ctypes.data)
         self._run = crew_code().crew
         for number, lane in enumerate(self._lanes[1:], 1):
-            lane[LaneWord.PATIENCE] = idle_looks
+            lane[LaneWord.PATIENCE] = _IDLE_LOOKS
             lane[LaneWord.LANES] = self._list.ctypes.data
             lane[LaneWord.EARLIER] = number
             serving = (lane, fail, self._failed, (self._lanes, self._list))

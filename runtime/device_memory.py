@@ -36,13 +36,6 @@ class DeviceMemory:
             else:
                 self._blocks.append(own[start : start + allocation.size])
 
-    def of_device(self, device: int, see: Callable[[NDArray], NDArray]) -> DeviceMemory:
-        """Another device's memory: ``see`` gives what lies there where a block lies here."""
-        other = DeviceMemory.__new__(DeviceMemory)
-        other._device = device
-        other._blocks = [see(block) for block in self._blocks]
-        return other
-
     def array(self, place: ArrayView) -> NDArray:
         view = place.view
         if view.num_elements == 0:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from collectives.communicator.gate import GateWords
-from runtime.codegen.llvm_gate import ENTER, OPEN, RECORD_WORDS, WAIT, GateWord
+from runtime.codegen.llvm_gate import ENTER, RECORD_WORDS, WAIT, GateWord
 from runtime.codegen.llvm_jit import NativeLibrary
 
 _NAP_NANOSECONDS = 100_000_000
@@ -26,9 +26,7 @@ class NativeGate:
             GateWord.MEMBERS: words.members,
             GateWord.OWN: words.own,
             GateWord.COME: words.come,
-            GateWord.LAST_OPENS: words.last_opens,
-            GateWord.AWAITED: words.awaited,
-            GateWord.OPENS: words.opens,
+            GateWord.OPENED: words.opened,
             GateWord.LOOKS: words.looks,
         }.items():
             self._record[word] = value
@@ -45,10 +43,6 @@ class NativeGate:
     def _wait(self) -> Any:
         return self._code.function(WAIT, ctypes.c_int64, ctypes.c_void_p)
 
-    @cached_property
-    def _open(self) -> Any:
-        return self._code.function(OPEN, None, ctypes.c_void_p)
-
     @property
     def number(self) -> int:
         return int(self._view[GateWord.NUMBER])
@@ -58,6 +52,3 @@ class NativeGate:
 
     def wait(self) -> int:
         return int(self._wait(self._argument))
-
-    def open(self) -> None:
-        self._open(self._argument)

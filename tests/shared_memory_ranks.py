@@ -11,8 +11,7 @@ import numpy as np
 from loopback_ranks import run_ranks
 
 from collectives.communicator.array_steps import Copy, exchanges_of
-from collectives.communicator.gate import GATE_BYTES, Gate
-from collectives.communicator.household import Household
+from collectives.communicator.gate import Gate
 from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds import Collective, Group
@@ -39,10 +38,7 @@ class SharedMemoryRank:
         places: Sequence[Place] | None = None,
         slot_bytes: int | None = None,
         notify: Callable[[str], None] = lambda _: None,
-        has_host: bool = False,
     ) -> None:
-        """``has_host``: rank 0 runs the devices of all."""
-        self.has_host = has_host
         self.loopback = loopback
         self.rank, self.size, self.cores = loopback.rank, loopback.size, 1
         self.timeout_seconds = loopback.world.timeout_seconds
@@ -72,22 +68,6 @@ class SharedMemoryRank:
 
     def keep_to_own_cores(self) -> None:
         """Threads of one process."""
-
-    def household(self) -> Household | None:
-        if not self.has_host:
-            return None
-        window, _own = self.memory.open(GATE_BYTES)
-        gate = self.memory.gate(window, keeper=0)
-        assert gate is not None
-        world = self.loopback.world
-        return Household(
-            self.memory.node.ranks,
-            self.rank,
-            gate,
-            self.memory.seen,
-            lambda rank: world.communicator(rank).position,
-            lambda: pass_gate(gate, self.timeout_seconds),
-        )
 
     def bind(
         self,

@@ -7,7 +7,7 @@ the first step. A device is a global rank: replica * num_partitions + partition.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from collectives.communicator.reduction import Array
 from collectives.communicator.status import Explains
 from spmd.errors import RunError
 from spmd.memory import out_of_memory, require_bytes
-
-if TYPE_CHECKING:
-    from collectives.communicator.household import Household
 
 MEMORY_ALIGNMENT = 64
 """Allocated memory starts at a multiple of this many bytes, the line of a cache."""
@@ -142,10 +139,6 @@ class Communicator(Protocol):
 
         A system that wakes who waits on the core of the one that it waits for puts ranks on one core otherwise.
         """
-        ...
-
-    def household(self) -> Household | None:
-        """What lets one rank run the devices of all; None where ranks are better off by themselves. Every rank asks."""
         ...
 
     def barrier(self) -> None:

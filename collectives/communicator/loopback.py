@@ -57,9 +57,8 @@ class LoopbackWorld:
         size: int,
         timeout_seconds: float = 300.0,
         engine: StepEngine | None = None,
-        positions: Sequence[memoryview] | None = None,
     ) -> None:
-        """``engine``: what runs collectives over the devices' memory. positions: of the devices, by default private."""
+        """``engine`` runs collectives over the devices' memory, if there is one."""
         self.size = size
         self.timeout_seconds = timeout_seconds
         self.spins = _SPINS if size <= (os.cpu_count() or 1) else _SPINS_OVERSUBSCRIBED
@@ -71,8 +70,7 @@ class LoopbackWorld:
         self._notes = ["has not called a collective"] * size
         self._left: dict[int, str] = {}
         self._failure: PeerFailedError | None = None
-        positions = positions or [private_position() for _ in range(size)]
-        self._ends = [LoopbackCommunicator(self, *end) for end in enumerate(positions)]
+        self._ends = [LoopbackCommunicator(self, rank, private_position()) for rank in range(size)]
 
     @cached_property
     def cores(self) -> int:
@@ -94,11 +92,6 @@ class LoopbackWorld:
         """PeerFailedError where a rank has failed."""
         if self._failure is not None:
             raise PeerFailedError(str(self._failure), self._failure.rank)
-
-    @property
-    def failed_rank(self) -> int | None:
-        """The first that failed, if any has."""
-        return None if self._failure is None else self._failure.rank
 
     def leave(self, rank: int) -> None:
         """``rank`` ended its program: whoever waits for it waits in vain and is told so."""
@@ -230,9 +223,6 @@ class LoopbackCommunicator:
 
     def keep_to_own_cores(self) -> None:
         """Who runs the devices of a process places its threads."""
-
-    def household(self) -> None:
-        """Devices of one process have one anyway."""
 
     def barrier(self) -> None:
         self.all_gather_bytes(b"")

@@ -16,7 +16,6 @@ from mpi4py import MPI
 from collectives.communicator.algorithms import message_steps
 from collectives.communicator.array_steps import Copy
 from collectives.communicator.gate import GATE_BYTES, Gate
-from collectives.communicator.household import Household
 from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import (
     BoundCollective,
@@ -76,7 +75,7 @@ class MpiCommunicator:
         notify: told, on the first rank of a node, what a user should know of that.
         slot_bytes: up to this many bytes of operands are copied for the peers, larger ones read where they lie; by
         default as the node's cores suggest.
-        places_ranks: have each rank keep to cores of its own, or, where there are too few, one run the steps of all.
+        places_ranks: have each rank keep to cores of its own if there are enough.
         """
         self._places_ranks = places_ranks
         #: Until there is a board, nobody can see whether the others get on.
@@ -208,25 +207,6 @@ class MpiCommunicator:
         if cores and self._places_ranks:
             with contextlib.suppress(OSError):  # a sandbox forbids it
                 os.sched_setaffinity(0, cores)
-
-    def household(self) -> Household | None:
-        """None, besides, where ranks lie on several nodes, or are bound to cores."""
-        node = self._memory.node
-        is_better = node.is_oversubscribed and not node.has_bound_ranks
-        if self._gate is None or not is_better or not self._places_ranks:
-            return None
-        window, _own = self._memory.open(GATE_BYTES)
-        gate = self._memory.gate(window, keeper=node.ranks[0])
-        assert gate is not None, "there is one for barriers"
-        step = f"a step: group {describe_group(node.ranks)}"
-        return Household(
-            node.ranks,
-            self.rank,
-            gate,
-            self._memory.seen,
-            self._board.position_of,
-            partial(self._pass, gate, step, "meet", "nothing came from "),
-        )
 
     def barrier(self) -> None:
         if self._gate is None:

@@ -21,15 +21,14 @@ ByteExchange: TypeAlias = Callable[[bytes], list[bytes]]
 
 @dataclass(frozen=True)
 class Node:
-    """``ranks`` of one node, ascending; ``cores`` that at least one of them may run on.
+    """The ranks of one node, ascending, and the number of cores that at least one of them may run on.
 
-    has_bound_ranks: one of them may not run on all of these. own_cores: an equal share for this rank, of which no
-    other rank has a part; empty where there is none, and where ranks are bound by their launcher.
+    own_cores: an equal share of the cores for this rank, of which no other rank has a part. It is empty if there are
+    fewer cores than ranks, and if the launcher has bound a rank to some of the cores.
     """
 
     ranks: Group
     cores: int
-    has_bound_ranks: bool = False
     own_cores: tuple[int, ...] = ()
 
     @property
@@ -93,7 +92,7 @@ def find_nodes(exchange: ByteExchange, rank: int, node_id: str) -> Nodes:
     together = set[int]().union(*cores.values())
     has_bound_ranks = any(of_rank != together for of_rank in cores.values())
     share = () if has_bound_ranks else _share(sorted(together), ranks.index(rank), len(ranks))
-    own = Node(ranks, len(together), has_bound_ranks, share)
+    own = Node(ranks, len(together), share)
     users = Counter((other["node"], core) for other in everyone for core in other["cores"])
     parts = [
         sum(Fraction(1, users[other["node"], core]) for core in other["cores"])

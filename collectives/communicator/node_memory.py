@@ -154,7 +154,7 @@ class NodeMemory:
         )
         return shared
 
-    def gate(self, window: SharedWindow, offset: int = 0, keeper: int | None = None) -> Gate | None:
+    def gate(self, window: SharedWindow, offset: int = 0) -> Gate | None:
         """A gate for the node's ranks in GATE_BYTES of everyone's segment; None without native code."""
         if self._engine is None:
             return None
@@ -165,17 +165,8 @@ class NodeMemory:
             self._rank,
             self.node.ranks,
             offset=offset,
-            keeper=keeper,
             has_cores=has_cores,
         )
-
-    def seen(self, rank: int, own: Array) -> Array:
-        """What lies in ``rank``'s segment where ``own``, which was allocated here, lies in this rank's."""
-        spot = self._find(own)
-        if spot is None:
-            assert not own.nbytes, "allocated memory lies in a window"
-            return own
-        return spot.window.segment(rank, spot.first + own.nbytes)[spot.first :]
 
     def connect(self) -> None:
         """Compare with the other members what was bound since the last time, and make shared collectives ready.

@@ -144,10 +144,6 @@ class StatusBoard:
         """Those of this node."""
         return tuple(self._rows)
 
-    def position_of(self, rank: int) -> memoryview:
-        """For who runs ``rank``'s device: then its position is his to write."""
-        return self._words[rank][: STARTED + 1]
-
     def process(self, rank: int) -> ProcessId | None:
         """None for a rank of another node, and for one that has not opened its board yet."""
         words = self._words.get(rank)

@@ -20,7 +20,7 @@ from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_waits import WAITS
 from runtime.codegen.llvm_words import WORDS
 
-ENTER, WAIT, OPEN = FUNCTIONS = ("spmd_gate_enter", "spmd_gate_wait", "spmd_gate_open")
+ENTER, WAIT = FUNCTIONS = ("spmd_gate_enter", "spmd_gate_wait")
 
 
 class GateWord(IntEnum):
@@ -29,15 +29,13 @@ class GateWord(IntEnum):
     MEMBERS = 0
     OWN = 1
     COME = 2
-    LAST_OPENS = 3
-    AWAITED = 4
-    OPENS = 5
-    LOOKS = 6
-    NUMBER = 7
-    NAP = 8  # seconds and nanoseconds after which a sleep ends by itself
+    OPENED = 3
+    LOOKS = 4
+    NUMBER = 5
+    NAP = 6  # seconds and nanoseconds after which a sleep ends by itself
 
 
-RECORD_WORDS = 10
+RECORD_WORDS = 8
 
 #: Numbers of the futex system call; elsewhere nobody sleeps, and the core is given up instead.
 _SYSTEM_CALLS = {"x86_64": 202, "aarch64": 98}
@@ -47,7 +45,7 @@ _EVERYBODY = 2**31 - 1
 
 @cache
 def gate_library() -> NativeLibrary:
-    """i64 enter(ptr record), i64 wait(ptr record): 0 when the passage is over; void open(ptr record)."""
+    """Return i64 enter(ptr record) and i64 wait(ptr record): 0 when the passage is over."""
     ir = "\n".join([WORDS, WAITS, _sleep_ir(), _IR])
     return host_jit().compile(ir, FUNCTIONS, passes=Passes.CALL)
 
@@ -103,13 +101,6 @@ end:
   ret void
 }}
 
-define void @{OPEN}(ptr %gate) {{
-  %opens = call ptr @pointer(ptr %gate, i64 {GateWord.OPENS.value})
-  %number = call i64 @word(ptr %gate, i64 {GateWord.NUMBER.value})
-  call void @let_go(ptr %opens, i64 %number)
-  ret void
-}}
-
 define i64 @{ENTER}(ptr %gate) {{
 entry:
   %number_slot = getelementptr i64, ptr %gate, i64 {GateWord.NUMBER.value}
@@ -126,8 +117,8 @@ entry:
   %is_last = icmp eq i64 %now, %all
   br i1 %is_last, label %last, label %end
 last:
-  %opens = call ptr @pointer(ptr %gate, i64 {GateWord.LAST_OPENS.value})
-  call void @let_go(ptr %opens, i64 %number)
+  %opened = call ptr @pointer(ptr %gate, i64 {GateWord.OPENED.value})
+  call void @let_go(ptr %opened, i64 %number)
   br label %end
 end:
   %r = call i64 @{WAIT}(ptr %gate)
@@ -137,7 +128,7 @@ end:
 define i64 @{WAIT}(ptr %gate) {{
 entry:
   %number = call i64 @word(ptr %gate, i64 {GateWord.NUMBER.value})
-  %word = call ptr @pointer(ptr %gate, i64 {GateWord.AWAITED.value})
+  %word = call ptr @pointer(ptr %gate, i64 {GateWord.OPENED.value})
   %looks = call i64 @word(ptr %gate, i64 {GateWord.LOOKS.value})
   %nap = getelementptr i64, ptr %gate, i64 {GateWord.NAP.value}
   br label %look

@@ -111,8 +111,7 @@ def test_blocking_steps_give_the_same_bits(apart: Communicator) -> None:
         assert (flight.wait_start == start.end) is step.is_blocking
 
 
-def test_hosted_ranks_run_blocking_steps(comm: Communicator) -> None:
-    """Where ranks share cores, one of them runs the steps of all."""
+def test_blocking_steps_within_a_node_give_the_same_bits(comm: Communicator) -> None:
     ranks = ",".join(map(str, range(comm.size)))
     text = PROGRAM.replace("COUNT", str(comm.size)).replace("RANKS", ranks)
     want = outcome(RankExecutable.of(compiled(text, keep_order=True), comm), 1)
