@@ -1,13 +1,13 @@
-"""All devices of a program in this process: as many threads as there are cores, each with some of the devices."""
+"""All devices of a program in this process: at most a thread for each core, each with some of the devices."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from collectives.communicator.kinds import Group
 from collectives.communicator.loopback import LoopbackWorld
@@ -17,6 +17,7 @@ from runtime.codegen.table_words import State
 from runtime.crew import Crew
 from runtime.device_program import DeviceProgram
 from runtime.executor import LoadedDevice
+from runtime.growing_crew import GrowingCrew
 from runtime.kernel import KernelLibrary
 from runtime.lane import Lane
 from runtime.resident import DeviceArray
@@ -30,6 +31,11 @@ _LOOKS = 10_000
 More than twice what a return to Python takes. A lane that is less patient returns while it waits for one that has
 returned, which then waits for this one: short waits would all become such returns.
 """
+
+_MOST_MEMORY = 1 << 20
+"""Bytes of all devices together: with more they have their threads from the start."""
+
+MakeCrew: TypeAlias = Callable[[Sequence[Lane], Callable[[Lane, BaseException], None]], Crew]
 
 
 class LoopbackDevices:
@@ -56,10 +62,11 @@ class LoopbackDevices:
             )
             for rank in range(program.num_devices)
         ]
-        lanes = lanes_of(self.world, [device.table for device in self.devices])
-        self._crew = Crew(lanes, partial(abort_lane, self.world), self.world.cores)
+        tables = [device.table for device in self.devices]
+        make = partial(Crew, cores=self.world.cores)
+        self._crew = crew_of(self.world, tables, make, small=is_small(self.devices[0]))
         self._one_blas_thread = BlasThreads(1)
-        reserve_work_buffers(len(lanes) * self.world.cores)
+        reserve_work_buffers(self._crew.most * self.world.cores)
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
         """A step of every device on the inputs of every device. The first device's error is raised unchanged."""
@@ -72,9 +79,27 @@ class LoopbackDevices:
             device.end()
 
 
-def lanes_of(world: LoopbackWorld, tables: Sequence[Table]) -> list[Lane]:
+def crew_of(
+    world: LoopbackWorld, tables: Sequence[Table], make: MakeCrew, *, small: bool
+) -> GrowingCrew:
+    """Return what runs the devices of `tables`, on as many threads as there are cores; `small`: if it is worth it."""
+
+    def on_threads(count: int) -> Crew:
+        return make(lanes_of(world, tables, count), partial(abort_lane, world))
+
+    most = min(len(tables), len(os.sched_getaffinity(0)))
+    return GrowingCrew(on_threads, most, small=small and not any(t.has_shares for t in tables))
+
+
+def is_small(device: LoadedDevice) -> bool:
+    """Whether it does no Python and all devices together have so little memory that a step may be short."""
+    program = device.program
+    memory = sum(one.size for one in program.assignment.allocations)
+    return device.is_native and memory * program.num_devices <= _MOST_MEMORY
+
+
+def lanes_of(world: LoopbackWorld, tables: Sequence[Table], count: int) -> list[Lane]:
     """Neighbours on one lane: groups are mostly of such."""
-    count = min(len(tables), len(os.sched_getaffinity(0)))
     ends = [len(tables) * i // count for i in range(count + 1)]
     return [
         Lane(tables[first:end], _Patience(world, tables), looks=_LOOKS)

@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from benchmarks.zoo.generated import run
 from benchmarks.zoo.generated.run import Found, Runner, ahead
 from benchmarks.zoo.generated.seeds import devices_of
 
 
-def runner(work: Path) -> Runner:
-    return Runner(work, "python", ranks=True, confirm=lambda _: "agrees")
-
-
-def test_the_program_that_ends_the_job_is_named(
+def test_what_came_of_each_program_of_a_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tested = runner(tmp_path)
-    seeds = [seed for seed in range(99) if devices_of(seed) == 4][:4]
-    deadly = seeds[1]
-    jobs: list[list[int]] = []
+    tested = Runner(tmp_path, "python", ranks=True)
+    seeds = [seed for seed in range(99) if devices_of(seed) == 4][:3]
+    said = [
+        {"ranks": "same bits"},
+        {"crashed": "process ended with 9"},
+        {"ranks": "other bits in out0"},
+    ]
 
-    def job(self: Runner, devices: int, left: list[int]) -> str:
-        jobs.append(list(left))
-        for seed in left:
-            if seed == deadly:
-                return "the job ended with 9: out of luck"
-            self.ranks_file(seed).write_text("same bits")
-        return "the job ended with 0: nothing said"
+    def job(folders: Sequence[Path], devices: int) -> None:
+        assert devices == 4
+        for folder, one in zip(folders, said, strict=True):
+            (folder / "ranks.json").write_text(json.dumps(one))
 
-    monkeypatch.setattr(Runner, "_job", job)
+    monkeypatch.setattr(run, "run_on_ranks", job)
     for seed in seeds:
         tested.folder(seed).mkdir(parents=True)
-    found = list(tested.on_ranks(4, seeds))
-    assert [one.seed for one in found] == seeds
-    assert [one.passed for one in found] == [True, False, True, True]
-    assert found[1] == Found(deadly, "agrees", "", "the job ended with 9: out of luck")
-    assert jobs == [seeds, seeds[2:]]
-    assert [path.name for path in tmp_path.iterdir()] == [f"random_{deadly}"]
+    found = list(tested.on_ranks([Found(seed, "agrees") for seed in seeds]))
+    assert [one.passed for one in found] == [True, False, False]
+    assert found[1].ranks == "crashed: process ended with 9"
+    assert tested.tally == {
+        "agrees, same bits": 1,
+        "agrees, crashed": 1,
+        "agrees, other bits in out0": 1,
+    }
+    assert not tested.all_passed
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"random_{s}" for s in seeds[1:]]
 
 
 def test_programs_are_built_ahead_in_order() -> None:

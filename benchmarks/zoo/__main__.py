@@ -18,147 +18,47 @@ The exit code is 1 if a program does not agree.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.timing.turns import geometric_mean
 from benchmarks.zoo.generated.run import Runner
-from benchmarks.zoo.generated.seeds import devices_of, name_of
+from benchmarks.zoo.jobs import build, last_line, run_here, run_on_ranks
 from benchmarks.zoo.page import write_page
 from benchmarks.zoo.registry import names
-from benchmarks.zoo.results import HEADER, Row, line_of, row_of
-
-#: Seconds that JAX may take for a program, and this project for one number of devices.
-JAX_PATIENCE, PATIENCE = 600, 300
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path.cwd()), "SPMD_PROGRAM_CACHE": "off"}
-
-
-def last_line(text: str) -> str:
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[-1].strip()[:300] if lines else "no output"
-
-
-def build(names: list[str], options: argparse.Namespace) -> None:
-    """Have JAX write the cases of some programs; a process that dies is the fault of the first program it left."""
-    counts = options.devices.split(",")
-
-    def is_left(name: str) -> bool:
-        root = options.work / name
-        written = all((root / count / "case.json").exists() for count in counts)
-        return not written and not (root / "error.txt").exists()
-
-    while left := [name for name in names if is_left(name)]:
-        command = [options.jax, "-m", "benchmarks.zoo.build", *left]
-        command += ["--devices", options.devices, "--folder", str(options.work)]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=JAX_PATIENCE * len(left),
-                env=environment(),
-            )
-            said = f"process ended with {done.returncode}: {last_line(done.stderr)}"
-        except subprocess.TimeoutExpired:
-            said = "no end"
-        if is_left(left[0]):
-            (options.work / left[0]).mkdir(parents=True, exist_ok=True)
-            (options.work / left[0] / "error.txt").write_text(said)
-
-
-def run_here(folders: list[Path], options: argparse.Namespace) -> None:
-    """Run cases here; a process that dies or does not end is the fault of the first case that it left."""
-    left = [folder for folder in folders if not (folder / "ours.json").exists()]
-    while left:
-        command = [sys.executable, "-m", "benchmarks.zoo.ours", *map(str, left)]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE * len(left),
-                env=environment(),
-            )
-            said = f"process ended with {done.returncode}: {last_line(done.stderr)}"
-        except subprocess.TimeoutExpired:
-            said = f"no end within {PATIENCE * len(left)} s"
-        left = [folder for folder in left if not (folder / "ours.json").exists()]
-        if left:
-            (left[0] / "ours.json").write_text(json.dumps({"crashed": said}))
-            left = left[1:]
-
-
-def on_ranks(folder: Path, devices: int, options: argparse.Namespace) -> str:
-    """Run a case under mpirun and compare its bits with those of the run in one process."""
-    command = [sys.executable, "-m", "launch", "launch", "-n", str(devices), "--", "run"]
-    command += [str(folder / "module.hlo"), "--inputs", str(folder / "inputs.npz")]
-    command += ["--outputs", str(folder / "ranks.npz")]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, env=environment()
-        )
-    except subprocess.TimeoutExpired:
-        return f"no end within {PATIENCE} s"
-    if done.returncode:
-        return f"exit code {done.returncode}: {last_line(done.stderr)}"
-    with np.load(folder / "ranks.npz") as ranks, np.load(folder / "outputs.npz") as alone:
-        other = [name for name in alone.files if ranks[name].tobytes() != alone[name].tobytes()]
-    return f"other bits in {', '.join(other[:4])}" if other else "same bits"
+from benchmarks.zoo.results import HEADER, Row, line_of, row_of, summary
 
 
 def rows_of(group: list[str], counts: list[int], options: argparse.Namespace) -> list[Row]:
-    """Build programs, run them here, and compare."""
+    """Build programs, run them here and perhaps on ranks, and judge their outputs."""
     for name in group:
         if not options.keep:
             shutil.rmtree(options.work / name, ignore_errors=True)
-        (options.work / name / "error.txt").unlink(missing_ok=True)
-    build(group, options)
+        (options.work / name / "error.json").unlink(missing_ok=True)
+    build(options.jax, group, counts, options.work)
     folders = {(n, c): options.work / n / str(c) for n in group for c in counts}
-    written = {key: path for key, path in folders.items() if (path / "case.json").exists()}
-    for path in written.values():
-        (path / "ours.json").unlink(missing_ok=True)
-    run_here(list(written.values()), options)
-    rows = []
-    for (name, count), path in folders.items():
-        if path not in written.values():
-            rows.append(Row(name, count, f"JAX: {last_line(error_of(options.work / name))}", {}))
-            continue
-        row = row_of(path, name, count)
-        if options.ranks and row.verdict.startswith(("agrees", "differs")):
-            row = dataclasses.replace(row, ranks=on_ranks(path, count, options))
-        rows.append(row)
-    return rows
+    cases = {key: path for key, path in folders.items() if (path / "case.json").exists()}
+    for path in cases.values():
+        for old in ("ours.json", "ranks.json"):
+            (path / old).unlink(missing_ok=True)
+    run_here(list(cases.values()))
+    for count in counts if options.ranks else ():
+        mine = [path for (_, c), path in cases.items() if c == count]
+        run_on_ranks([path for path in mine if (path / "outputs.npz").exists()], count)
+    return [
+        row_of(cases[key], *key)
+        if key in cases
+        else Row(*key, "JAX", last_line(error_of(options.work / key[0])), {})
+        for key in folders
+    ]
 
 
 def error_of(folder: Path) -> str:
-    path = folder / "error.txt"
-    return path.read_text() if path.exists() else "no case was written"
-
-
-def summary(rows: list[Row]) -> list[str]:
-    ran = [row for row in rows if "step_ms" in row.figures]
-    lines = [f"{sum(row.passed for row in rows)} of {len(rows)} pass"]
-    for key in ("compile_s", "step_ms", "memory"):
-        pairs = [(row.figures[key], row.figures.get(f"xla_{key}")) for row in ran]
-        ratios = [mine / peer for mine, peer in pairs if mine and peer]
-        if ratios:
-            mean = geometric_mean(ratios)
-            lines.append(
-                f"{key}: {mean:.2f} of XLA CPU's (geometric mean), {max(ratios):.2f} at most"
-            )
-    return lines
+    path = folder / "error.json"
+    return str(json.loads(path.read_text())["crashed"]) if path.exists() else "no case was written"
 
 
 def parsed() -> argparse.Namespace:
@@ -184,20 +84,14 @@ def parsed() -> argparse.Namespace:
 def run_random(options: argparse.Namespace) -> int:
     """Run random programs, with a line for each that does not pass and for each hundred."""
 
-    def confirm(seed: int) -> str:
-        single = argparse.Namespace(**{**vars(options), "ranks": False, "keep": False})
-        single.devices = str(devices_of(seed))
-        (row,) = rows_of([name_of(seed)], [devices_of(seed)], single)
-        return row.verdict
-
-    runner = Runner(options.work, options.jax, options.ranks, confirm)
+    runner = Runner(options.work, options.jax, options.ranks)
     seeds = range(options.seed, options.seed + options.random)
     for number, found in enumerate(runner.run(seeds), 1):
         if not found.passed:
             print(found, flush=True)
         if number % 100 == 0 or number == options.random:
             print(f"{number} run: {dict(runner.tally)}", flush=True)
-    return 0 if set(runner.tally) == {"agrees"} else 1
+    return 0 if runner.all_passed else 1
 
 
 def main() -> int:
