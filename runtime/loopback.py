@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from collectives.communicator.kinds import Group
 from collectives.communicator.loopback import LoopbackWorld
@@ -35,8 +35,6 @@ returned, which then waits for this one: short waits would all become such retur
 _MOST_MEMORY = 1 << 20
 """Bytes of all devices together: with more they have their threads from the start."""
 
-MakeCrew: TypeAlias = Callable[[Sequence[Lane], Callable[[Lane, BaseException], None]], Crew]
-
 
 class LoopbackDevices:
     """Loaded once, run any number of times. After a failed run the devices are of no more use."""
@@ -62,11 +60,11 @@ class LoopbackDevices:
             )
             for rank in range(program.num_devices)
         ]
-        tables = [device.table for device in self.devices]
-        make = partial(Crew, cores=self.world.cores)
-        self._crew = crew_of(self.world, tables, make, small=is_small(self.devices[0]))
+        self._tables = [device.table for device in self.devices]
+        threads = min(len(self.devices), len(os.sched_getaffinity(0)))
+        self._crew = GrowingCrew(self._crew_of, threads, small=self._is_small)
         self._one_blas_thread = BlasThreads(1)
-        reserve_work_buffers(self._crew.most * self.world.cores)
+        reserve_work_buffers(threads * self.world.cores)
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
         """A step of every device on the inputs of every device. The first device's error is raised unchanged."""
@@ -78,24 +76,17 @@ class LoopbackDevices:
         for device in self.devices:
             device.end()
 
+    def _crew_of(self, threads: int) -> Crew:
+        lanes = lanes_of(self.world, self._tables, threads)
+        return Crew(lanes, partial(abort_lane, self.world), self.world.cores)
 
-def crew_of(
-    world: LoopbackWorld, tables: Sequence[Table], make: MakeCrew, *, small: bool
-) -> GrowingCrew:
-    """Return what runs the devices of `tables`, on as many threads as there are cores; `small`: if it is worth it."""
-
-    def on_threads(count: int) -> Crew:
-        return make(lanes_of(world, tables, count), partial(abort_lane, world))
-
-    most = min(len(tables), len(os.sched_getaffinity(0)))
-    return GrowingCrew(on_threads, most, small=small and not any(t.has_shares for t in tables))
-
-
-def is_small(device: LoadedDevice) -> bool:
-    """Whether it does no Python and all devices together have so little memory that a step may be short."""
-    program = device.program
-    memory = sum(one.size for one in program.assignment.allocations)
-    return device.is_native and memory * program.num_devices <= _MOST_MEMORY
+    @property
+    def _is_small(self) -> bool:
+        """Whether a step may be short: it needs no Python, threads share no kernel, and there is little memory."""
+        device = self.devices[0]
+        memory = sum(one.size for one in device.program.assignment.allocations)
+        is_little = memory * len(self.devices) <= _MOST_MEMORY
+        return is_little and device.is_native and not device.table.has_shares
 
 
 def lanes_of(world: LoopbackWorld, tables: Sequence[Table], count: int) -> list[Lane]:

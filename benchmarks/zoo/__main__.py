@@ -1,13 +1,13 @@
 """Programs that were not written for this project, beside JAX: numbers, times, bytes sent and memory.
 
     python -m benchmarks.zoo [--only RE] [--devices 1,4,8] [--ranks] [--json F] [--work FOLDER] [--jax PYTHON]
+    python -m benchmarks.zoo --jax PYTHON --group 8 --ranks --work FOLDER --keep --page docs/zoo.md
     python -m benchmarks.zoo --random 1000 --seed 0 [--ranks]
 
 Each program is built, lowered and run by JAX in a process of its own, or with --group N in one of N programs (--jax: a
 Python that has the `zoo` extra; this one by default). Then it is compiled and run here on devices of one process, and
-with --ranks also on MPI ranks, which must give the same bits. An output agrees if it differs from JAX's by no more than
-a tolerance made from its type and from what JAX's own runs differ by: sharded, unsharded, and on inputs moved in their
-last bits (docs/zoo.md).
+with --ranks also on MPI ranks, which must give the same bits. Outputs are judged beside those of JAX's own runs: they
+agree, differ by rounding that the program amplifies, at a named op, or differ (docs/zoo.md).
 
 Random programs are run by the thousand (generated/run.py), each on as many devices as its own number decides, with a
 line for each that does not pass, whose folder stays, and a tally of the others.
@@ -23,12 +23,13 @@ import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.zoo.generated.run import Runner
 from benchmarks.zoo.jobs import build, last_line, run_here, run_on_ranks
 from benchmarks.zoo.page import write_page
-from benchmarks.zoo.registry import names
+from benchmarks.zoo.registry import TENSORFLOW, names
 from benchmarks.zoo.results import HEADER, Row, line_of, row_of, summary
 
 
@@ -38,7 +39,7 @@ def rows_of(group: list[str], counts: list[int], options: argparse.Namespace) ->
         if not options.keep:
             shutil.rmtree(options.work / name, ignore_errors=True)
         (options.work / name / "error.json").unlink(missing_ok=True)
-    build(options.jax, group, counts, options.work)
+    build(builder(group, options), group, counts, options.work)
     folders = {(n, c): options.work / n / str(c) for n in group for c in counts}
     cases = {key: path for key, path in folders.items() if (path / "case.json").exists()}
     for path in cases.values():
@@ -54,6 +55,12 @@ def rows_of(group: list[str], counts: list[int], options: argparse.Namespace) ->
         else Row(*key, "JAX", last_line(error_of(options.work / key[0])), {})
         for key in folders
     ]
+
+
+def builder(group: list[str], options: argparse.Namespace) -> list[str]:
+    if group[0] in TENSORFLOW:
+        return [options.tensorflow, "-m", "benchmarks.zoo.build_tensorflow"]
+    return [options.jax, "-m", "benchmarks.zoo.build"]
 
 
 def error_of(folder: Path) -> str:
@@ -75,6 +82,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, help="folder of cases (default: a temporary one)")
     parser.add_argument("--keep", action="store_true", help="use what JAX wrote there before")
     parser.add_argument("--jax", default=sys.executable, help="Python that has the zoo extra")
+    parser.add_argument("--tensorflow", help="Python that has TensorFlow: its programs run, too")
     parser.add_argument("--random", type=int, metavar="N", help="N random programs instead")
     parser.add_argument("--seed", type=int, default=0, help="number of the first random program")
     parser.add_argument("--group", type=int, default=1, help="programs for each process of JAX")
@@ -83,7 +91,6 @@ def parsed() -> argparse.Namespace:
 
 def run_random(options: argparse.Namespace) -> int:
     """Run random programs, with a line for each that does not pass and for each hundred."""
-
     runner = Runner(options.work, options.jax, options.ranks)
     seeds = range(options.seed, options.seed + options.random)
     for number, found in enumerate(runner.run(seeds), 1):
@@ -94,20 +101,22 @@ def run_random(options: argparse.Namespace) -> int:
     return 0 if runner.all_passed else 1
 
 
-def main() -> int:
-    options = parsed()
-    with tempfile.TemporaryDirectory() as temporary:
-        options.work = (options.work or Path(temporary)).absolute()
-        return run_random(options) if options.random is not None else run_zoo(options)
+def groups_of(options: argparse.Namespace) -> Iterator[tuple[list[str], list[int]]]:
+    """Programs that go through one process, with their numbers of devices."""
+    counts = [int(n) for n in options.devices.split(",")]
+    chosen = [name for name in names() if re.search(options.only, name)]
+    for start in range(0, len(chosen), options.group):
+        yield chosen[start : start + options.group], counts
+    of_tensorflow = [name for name in TENSORFLOW if re.search(options.only, name)]
+    if options.tensorflow and of_tensorflow:
+        yield of_tensorflow, [1]
 
 
 def run_zoo(options: argparse.Namespace) -> int:
-    counts = [int(n) for n in options.devices.split(",")]
     print(HEADER)
     rows: list[Row] = []
-    programs = [name for name in names() if re.search(options.only, name)]
-    for start in range(0, len(programs), options.group):
-        for row in rows_of(programs[start : start + options.group], counts, options):
+    for group, counts in groups_of(options):
+        for row in rows_of(group, counts, options):
             rows.append(row)
             print(line_of(row), flush=True)
         if options.json:
@@ -117,6 +126,13 @@ def run_zoo(options: argparse.Namespace) -> int:
     if options.page:
         write_page(options.page, rows)
     return 0 if rows and all(row.passed for row in rows) else 1
+
+
+def main() -> int:
+    options = parsed()
+    with tempfile.TemporaryDirectory() as temporary:
+        options.work = (options.work or Path(temporary)).absolute()
+        return run_random(options) if options.random is not None else run_zoo(options)
 
 
 if __name__ == "__main__":

@@ -192,6 +192,7 @@ def write_case(folder: Path, ours: Prepared, reference: Prepared, devices: int) 
     paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_flatten_with_path(shapes)[0]]
     case = {
         "devices": devices,
+        "jax": jax.__version__,
         "outputs": [
             {"path": path, "dtype": x.dtype.name} for path, x in zip(paths, sharded, strict=True)
         ],

@@ -1,4 +1,4 @@
-"""Processes of the zoo: JAX, which writes cases, and this project, which runs them alone or on MPI ranks.
+"""Processes of the zoo: JAX or TensorFlow, which write cases, and this project, which runs them alone or on MPI ranks.
 
 Many cases go through one process, since to start one takes longer than most programs. A process that dies, or gives no
 result for a while, is the fault of the first case that it left; another process goes on behind that one.
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Seconds that JAX may take for a program, and this project for a case.
+#: Seconds that JAX may take to build a program, and this project for a case.
 JAX_PATIENCE, PATIENCE = 600.0, 300.0
 #: Seconds between two looks at what a process has written, and those that it gets to end when told to.
 _LOOK, _END = 0.2, 30.0
@@ -81,10 +81,11 @@ def last_line(text: str) -> str:
     return lines[-1].strip()[:300] if lines else "no output"
 
 
-def build(jax: str, names: Sequence[str], counts: Sequence[int], folder: Path) -> None:
-    """Have JAX write the cases that are not there yet; error.json of a program says why it cannot."""
-    command = [jax, "-m", "benchmarks.zoo.build", "--folder", str(folder)]
-    command += ["--devices", ",".join(map(str, counts)), "--names"]
+def build(
+    command: Sequence[str], names: Sequence[str], counts: Sequence[int], folder: Path
+) -> None:
+    """Have `command` write the cases that are not there yet; error.json of a program says why it cannot."""
+    options = ["--folder", str(folder), "--devices", ",".join(map(str, counts)), "--names"]
     works = [
         Work(
             name,
@@ -93,7 +94,7 @@ def build(jax: str, names: Sequence[str], counts: Sequence[int], folder: Path) -
         )
         for name in names
     ]
-    finish(command, works, JAX_PATIENCE)
+    finish([*command, *options], works, JAX_PATIENCE)
 
 
 def run_here(cases: Sequence[Path]) -> None:

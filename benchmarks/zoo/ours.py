@@ -42,7 +42,7 @@ ENTRY main {
 def run_case(folder: Path) -> dict[str, Any]:
     case = json.loads((folder / "case.json").read_text())
     start = time.perf_counter()
-    module = spmd.load(folder / "module.hlo")
+    module = spmd.load(module_file(folder))
     options = CompileOptions(machine=machine_for(None, None, "cpu"))
     executable = compile_module(module, case["devices"], options)
     executable.load_devices()
@@ -65,6 +65,12 @@ def run_case(folder: Path) -> dict[str, Any]:
         "memory": memory["arguments"] + memory["outputs"] + memory["temp"] - memory["aliased"],
     }
     return {"figures": figures, "outputs": [check.as_json() for check in checks], "notes": notes}
+
+
+def module_file(folder: Path) -> Path:
+    """JAX writes text, TensorFlow a proto."""
+    proto = folder / "module.pb"
+    return proto if proto.exists() else folder / "module.hlo"
 
 
 def peer_wire_bytes(path: Path) -> float | None:

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import spmd
+from benchmarks.zoo.ours import module_file
 from launch.agreement import AgreedError
 from launch.execution import time_steps
 from launch.inputs import read_inputs, to_storage
@@ -24,7 +25,7 @@ WARM_UP, STEPS = 2, 5
 
 def run_case(folder: Path, ranks: int) -> dict[str, object]:
     """Collective: every rank calls it; rank 0 gets the result."""
-    executable = spmd.compile(spmd.load(folder / "module.hlo"), ranks)
+    executable = spmd.compile(spmd.load(module_file(folder)), ranks)
     inputs = read_inputs(folder / "inputs.npz", [place.shape for place in executable.inputs])
     outputs = executable.run(*inputs)
     times = time_steps(executable, executable.put(inputs), WARM_UP + STEPS)[WARM_UP:]
