@@ -2,12 +2,15 @@
 
     python -m benchmarks.zoo [--only RE] [--devices 1,4,8] [--ranks] [--json F] [--work FOLDER] [--jax PYTHON]
     python -m benchmarks.zoo --jax PYTHON --group 8 --ranks --work FOLDER --keep --page docs/zoo.md
-    python -m benchmarks.zoo --random 200 --seed 0 --group 20
+    python -m benchmarks.zoo --random 1000 --seed 0 [--ranks]
 
 Each program is built, lowered and run by JAX in a process of its own, or with --group N in one of N programs (--jax: a
 Python that has the `zoo` extra; this one by default). Then it is compiled and run here on devices of one process, and
 with --ranks also on MPI ranks, which must give the same bits. Outputs are judged beside those of JAX's own runs: they
 agree, differ by rounding that the program amplifies, at a named op, or differ (docs/zoo.md).
+
+Random programs are run by the thousand (generated/run.py), each on as many devices as its own number decides, with a
+line for each that does not pass, whose folder stays, and a tally of the others.
 
 The exit code is 1 if a program does not agree.
 """
@@ -23,6 +26,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.zoo.generated.run import Runner
 from benchmarks.zoo.jobs import build, calls_python, last_line, run_here, run_on_ranks
 from benchmarks.zoo.page import write_page
 from benchmarks.zoo.registry import TENSORFLOW, names
@@ -81,41 +85,54 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--tensorflow", help="Python that has TensorFlow: its programs run, too")
     parser.add_argument("--random", type=int, metavar="N", help="N random programs instead")
     parser.add_argument("--seed", type=int, default=0, help="number of the first random program")
-    parser.add_argument("--group", type=int, default=1, help="programs for each process")
+    parser.add_argument("--group", type=int, default=1, help="programs for each process of JAX")
     return parser.parse_args()
+
+
+def run_random(options: argparse.Namespace) -> int:
+    """Run random programs, with a line for each that does not pass and for each hundred."""
+    runner = Runner(options.work, options.jax, options.ranks)
+    seeds = range(options.seed, options.seed + options.random)
+    for number, found in enumerate(runner.run(seeds), 1):
+        if not found.passed:
+            print(found, flush=True)
+        if number % 100 == 0 or number == options.random:
+            print(f"{number} run: {dict(runner.tally)}", flush=True)
+    return 0 if runner.all_passed else 1
 
 
 def groups_of(options: argparse.Namespace) -> Iterator[tuple[list[str], list[int]]]:
     """Programs that go through one process, with their numbers of devices."""
     counts = [int(n) for n in options.devices.split(",")]
-    if options.random is not None:
-        chosen = [f"random_{options.seed + k}" for k in range(options.random)]
-    else:
-        chosen = [name for name in names() if re.search(options.only, name)]
+    chosen = [name for name in names() if re.search(options.only, name)]
     for start in range(0, len(chosen), options.group):
         yield chosen[start : start + options.group], counts
     of_tensorflow = [name for name in TENSORFLOW if re.search(options.only, name)]
-    if options.tensorflow and options.random is None and of_tensorflow:
+    if options.tensorflow and of_tensorflow:
         yield of_tensorflow, [1]
+
+
+def run_zoo(options: argparse.Namespace) -> int:
+    print(HEADER)
+    rows: list[Row] = []
+    for group, counts in groups_of(options):
+        for row in rows_of(group, counts, options):
+            rows.append(row)
+            print(line_of(row), flush=True)
+        if options.json:
+            report = [row.as_json() for row in rows]
+            options.json.write_text(json.dumps(report, indent=1) + "\n")
+    print("\n".join(summary(rows)))
+    if options.page:
+        write_page(options.page, rows)
+    return 0 if rows and all(row.passed for row in rows) else 1
 
 
 def main() -> int:
     options = parsed()
     with tempfile.TemporaryDirectory() as temporary:
         options.work = (options.work or Path(temporary)).absolute()
-        print(HEADER)
-        rows: list[Row] = []
-        for group, counts in groups_of(options):
-            for row in rows_of(group, counts, options):
-                rows.append(row)
-                print(line_of(row), flush=True)
-            if options.json:
-                report = [row.as_json() for row in rows]
-                options.json.write_text(json.dumps(report, indent=1) + "\n")
-    print("\n".join(summary(rows)))
-    if options.page:
-        write_page(options.page, rows)
-    return 0 if rows and all(row.passed for row in rows) else 1
+        return run_random(options) if options.random is not None else run_zoo(options)
 
 
 if __name__ == "__main__":

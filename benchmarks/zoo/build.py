@@ -102,9 +102,13 @@ class Prepared:
         return min(times)
 
     def parameters(self) -> list[int]:
-        """Numbers of the flat arguments that the module takes."""
-        kept = self.lowered._lowering.compile_args.get("kept_var_idx")
-        return list(range(len(self.placed.arrays))) if kept is None else sorted(kept)
+        return kept_arguments(self.lowered, len(self.placed.arrays))
+
+
+def kept_arguments(lowered: Any, count: int) -> list[int]:
+    """Numbers of the flat arguments, `count` in all, that the module takes."""
+    kept = lowered._lowering.compile_args.get("kept_var_idx")
+    return list(range(count)) if kept is None else sorted(kept)
 
 
 def host(array: Any) -> Any:

@@ -53,9 +53,11 @@ class Ran:
     outputs: Sequence[Array]
 
 
-def judge(ran: Ran, jax_file: Path, paths: Sequence[str]) -> tuple[list[OutputCheck], list[str]]:
-    """Return a check of each output, and notes on how they were judged."""
-    runs = [read_arrays(jax_file, name, ran.entry.outputs) for name in RUNS]
+def judge(
+    ran: Ran, jax_file: Path, paths: Sequence[str], names: Sequence[str] = RUNS
+) -> tuple[list[OutputCheck], list[str]]:
+    """Return a check of each output, and notes on how they were judged. `names`: the runs of JAX that there are."""
+    runs = [read_arrays(jax_file, name, ran.entry.outputs) for name in names]
     pairs = [
         nearest(got, path, shape, each)
         for got, path, shape, *each in zip(

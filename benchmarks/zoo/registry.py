@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from benchmarks.zoo.generated.seeds import seed_of
+
 if TYPE_CHECKING:
     from benchmarks.zoo.program import Builder
 
@@ -269,10 +271,10 @@ def family_of(name: str) -> str:
 
 def builder_of(name: str) -> Builder:
     """Builder of a program, of the random one with that number for `random_NUMBER`."""
-    if name.startswith("random_") and name.removeprefix("random_").isdigit():
-        from benchmarks.zoo.random_programs import random_builder
+    if (seed := seed_of(name)) is not None:
+        from benchmarks.zoo.generated.programs import random_builder
 
-        return random_builder(int(name.removeprefix("random_")))
+        return random_builder(seed)
     module = importlib.import_module(f"benchmarks.zoo.families.{family_of(name)}")
     builder: Builder = getattr(module, name)
     return builder
