@@ -1,5 +1,7 @@
 """Which axes split which factors of an op: a few candidate assignments, priced, the cheapest taken.
 
+No further ones are made once one moves nothing and is split along all axes that anyone asks for.
+
 Price = resharding the operands + local work + resharding the (possibly partial) result to what propagation wants,
 all in bytes on the wire: local work is counted at ``BYTES_PER_FLOP``, the ratio of link speed to arithmetic speed
 at which a device would rather communicate than compute again.
@@ -7,7 +9,7 @@ at which a device would rather communicate than compute again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from partitioner.axes import Axes, DeviceAxes
@@ -60,52 +62,82 @@ def best_plan(problem: OpProblem) -> OpPlan:
     """The cheapest candidate; on ties the earlier one (the wanted result first)."""
     best: OpPlan | None = None
     best_cost = 0.0
-    for assignment, is_displaced in _candidates(problem).items():
+    asked = _asked(problem)
+    least = _local_cost(problem, asked.axes)
+    for assignment, is_displaced in _candidates(problem, asked):
         plan = _plan(problem, assignment)
         cost = _cost(problem, plan, returns=is_displaced)
         if best is None or cost < best_cost:
             best, best_cost = plan, cost
+        if cost <= least:
+            break
     assert best is not None
     return best
 
 
-def _candidates(problem: OpProblem) -> dict[Assignment, bool]:
-    """What the results want, what each operand has, and their merges in several orders of preference.
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The factor axes that each result is wanted with, and that each operand has. axes: all of them, once each."""
 
-    True for those with displaced axes, which nobody asked for where they now are.
-    """
+    wanted: list[Assignment]
+    held: list[Assignment]
+    axes: Axes
+
+
+def _asked(problem: OpProblem) -> _Asked:
     rule, axes = problem.rule, problem.axes
-    base = empty_assignment(rule)
-    wishes = [
+    wanted = [
         project(axes, rule, m, s.dims) for m, s in zip(rule.results, problem.wanted, strict=True)
     ]
     held = [
         project(axes, rule, m, s.dims)
         for m, s in zip(rule.operands, problem.operand_states, strict=True)
     ]
+    named = (
+        a for each in (empty_assignment(rule), *wanted, *held) for split in each for a in split
+    )
+    return _Asked(wanted, held, tuple(dict.fromkeys(named)))
+
+
+def _candidates(problem: OpProblem, asked: _Asked) -> Iterator[tuple[Assignment, bool]]:
+    """What the results want, what each operand has, and their merges in several orders of preference, each once.
+
+    True for those with displaced axes, which nobody asked for where they now are.
+    """
+    rule, axes = problem.rule, problem.axes
 
     def allowed(assignment: Assignment) -> Assignment:
         return without_axes(legalize(axes, rule, assignment), problem.forbidden, rule)
 
-    results, operands = [allowed(a) for a in wishes], [allowed(a) for a in held]
+    results, operands = [allowed(a) for a in asked.wanted], [allowed(a) for a in asked.held]
     by_size = sorted(range(len(operands)), key=lambda i: (-problem.operand_shapes[i].byte_size, i))
-    orders: list[Sequence[Assignment]] = [[*results, *(operands[i] for i in by_size)], results]
-    for i in by_size:
-        rest = [operands[j] for j in by_size if j != i]
-        orders.append([operands[i], *results, *rest])
-        orders.append([operands[i]])
-    orders.append([])
-    found: dict[Assignment, bool] = {}
-    for order in dict.fromkeys(map(tuple, orders)):
-        assignment = base
+    found: dict[Assignment, None] = {}
+    for order in _orders(results, [operands[i] for i in by_size]):
+        assignment = empty_assignment(rule)
         for more in order:
             assignment = merge(rule, assignment, more)
-        found[legalize(axes, rule, assignment)] = False
-    displaced = _displaced(problem, [held[i] for i in by_size])
-    if displaced:
-        for assignment in list(found):
-            found.setdefault(_with_displaced(problem, assignment, displaced), True)
-    return found
+        assignment = legalize(axes, rule, assignment)
+        if assignment not in found:
+            found[assignment] = None
+            yield assignment, False
+    displaced = _displaced(problem, [asked.held[i] for i in by_size])
+    for assignment in list(found) if displaced else ():
+        moved = _with_displaced(problem, assignment, displaced)
+        if moved not in found:
+            found[moved] = None
+            yield moved, True
+
+
+def _orders(
+    results: list[Assignment], operands: list[Assignment]
+) -> Iterator[Sequence[Assignment]]:
+    """Whose axes come first; ``operands``: the largest first."""
+    yield [*results, *operands]
+    yield results
+    for i, operand in enumerate(operands):
+        yield [operand, *results, *operands[:i], *operands[i + 1 :]]
+        yield [operand]
+    yield []
 
 
 def _displaced(problem: OpProblem, asked: Sequence[Assignment]) -> Axes:
@@ -175,5 +207,9 @@ def _cost(problem: OpProblem, plan: OpPlan, *, returns: bool) -> float:
             total += reshard_cost(axes, shape, have, want)
             have = want
         total += sum(reshard_cost(axes, shape, have, state) for state in demanded)
-    split = axes.count(a for chosen in plan.assignment for a in chosen)
-    return total + BYTES_PER_FLOP * problem.flops / split
+    return total + _local_cost(problem, (a for chosen in plan.assignment for a in chosen))
+
+
+def _local_cost(problem: OpProblem, axes: Iterable[int]) -> float:
+    """Of the op on one device, which is split along ``axes``."""
+    return BYTES_PER_FLOP * problem.flops / problem.axes.count(axes)

@@ -62,7 +62,7 @@ REFUSALS = (
     ),
     Refusal(
         "an elided constant `{...}`", "evaluate",
-        "it has no value; print large constants in full",
+        "it has no value; a proto of the module has it, or text with large constants printed",
         "ROOT c = f32[100] constant({...})",
         "elide",
     ),

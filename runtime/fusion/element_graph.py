@@ -68,6 +68,8 @@ class ElementGraph:
 Wanted: TypeAlias = tuple[HloInstruction, ViewPath]
 #: What tells one read of an instruction from another: the place, or the path where no strides can say it.
 _Key: TypeAlias = Place | ViewPath
+#: An instruction read at one place.
+_Read: TypeAlias = tuple[HloInstruction, _Key]
 
 
 @dataclass
@@ -115,14 +117,19 @@ def element_graph(
     inputs: Mapping[HloInstruction, int],
     starts: Starts,
     ranges: Sequence[Range] = (),
+    order: Sequence[HloInstruction] | None = None,
 ) -> ElementGraph:
     """The program that gives ``wanted`` from elements of ``inputs``, beyond which it does not look.
 
     An instruction that is wanted at one place by several others is computed once; at two places, twice. Scalars where
     dynamic slices start go to ``starts``; ``ranges`` say which indices there are. NoEmitterError where an instruction
     is not elementwise, or no strides say how an input is read; CutError where that depends on the index.
+
+    ``order``: the post order of what is wanted, for a caller that wants the same at several places.
     """
-    return _Builder(wanted, inputs, starts, ranges).build()
+    if order is None:
+        order = post_order([instruction for instruction, _ in wanted], inputs)
+    return _Builder(wanted, inputs, starts, order, ranges).build()
 
 
 def post_order(
@@ -145,26 +152,32 @@ def post_order(
 
 @dataclass
 class _Builder:
+    """reads: what each instruction that computes reads for each of its demands. same: what names or rearranges, at the
+    place where that is looked for instead.
+    """
+
     wanted: Sequence[Wanted]
     inputs: Mapping[HloInstruction, int]
     starts: Starts
+    order: Sequence[HloInstruction]
     ranges: Sequence[Range] = ()
     demands: dict[HloInstruction, dict[_Key, ViewPath]] = field(default_factory=dict)
+    reads: dict[_Read, list[_Read]] = field(default_factory=dict)
+    same: dict[_Read, _Read] = field(default_factory=dict)
     leaves: list[Leaf] = field(default_factory=list)
     steps: list[ScalarStep] = field(default_factory=list)
-    leaf_of: dict[tuple[HloInstruction, _Key], int] = field(default_factory=dict)
-    registers: dict[tuple[HloInstruction, _Key], int] = field(default_factory=dict)
+    leaf_of: dict[_Read, int] = field(default_factory=dict)
+    registers: dict[_Read, int] = field(default_factory=dict)
+    size: int = 0
 
     def build(self) -> ElementGraph:
-        order = post_order([instruction for instruction, _ in self.wanted], self.inputs)
-        for instruction, path in self.wanted:
-            self.demand(instruction, path)
-        for instruction in reversed(order):
-            for path in list(self.demands.get(instruction, {}).values()):
-                for operand, inner in self.operand_reads(instruction, path):
-                    self.demand(operand, inner)
-        self.make_leaves(order)
-        for instruction in order:
+        wanted = [self.demand(*each) for each in self.wanted]
+        for instruction in reversed(self.order):
+            # Of several paths to the same elements, the first is followed further.
+            for key, path in list(self.demands.get(instruction, {}).items()):
+                self.follow((instruction, key), path)
+        self.make_leaves()
+        for instruction in self.order:
             self.make_steps(instruction)
         self.check_size()
         return ElementGraph(
@@ -172,13 +185,30 @@ class _Builder:
             ScalarProgram(
                 tuple(leaf.kind for leaf in self.leaves),
                 tuple(self.steps),
-                tuple(self.register(*wanted) for wanted in self.wanted),
+                tuple(map(self.register, wanted)),
             ),
         )
 
-    def demand(self, instruction: HloInstruction, path: ViewPath) -> None:
-        self.demands.setdefault(instruction, {}).setdefault(self.key(instruction, path), path)
+    def follow(self, read: _Read, path: ViewPath) -> None:
+        """Demand what the instruction of ``read`` needs to be seen through ``path``."""
+        instruction, _ = read
+        if instruction in self.inputs or instruction.opcode in _SOURCES:
+            return
+        seen = self.seen(instruction, path)
+        if seen is not None:
+            self.same[read] = self.demand(*seen)
+        else:
+            reads = self.operand_reads(instruction, path)
+            self.reads[read] = [self.demand(*each) for each in reads]
+
+    def demand(self, instruction: HloInstruction, path: ViewPath) -> _Read:
+        key = self.key(instruction, path)
+        demands = self.demands.setdefault(instruction, {})
+        if key not in demands:
+            demands[key] = path
+            self.size += 1
         self.check_size()
+        return instruction, key
 
     def key(self, instruction: HloInstruction, path: ViewPath) -> _Key:
         """A constant is one value wherever it is read, unless it is an input: that may be any array."""
@@ -188,19 +218,13 @@ class _Builder:
         return path if place is None else place
 
     def check_size(self) -> None:
-        size = sum(map(len, self.demands.values()))
-        if size > 2 * MAX_STEPS or len(self.steps) > MAX_STEPS:
+        if self.size > 2 * MAX_STEPS or len(self.steps) > MAX_STEPS:
             raise NoEmitterError(f"a kernel computes at most {MAX_STEPS} values per element")
         if len(self.leaves) > MAX_LEAVES:
             raise NoEmitterError(f"a kernel reads at most {MAX_LEAVES} elements per index")
 
     def operand_reads(self, instruction: HloInstruction, path: ViewPath) -> Iterator[Wanted]:
-        """Where the operands are read for ``instruction`` seen through ``path``."""
-        if instruction in self.inputs or instruction.opcode in _SOURCES:
-            return
-        if (seen := self.seen(instruction, path)) is not None:
-            yield seen
-            return
+        """Where the operands are read for ``instruction``, which computes, seen through ``path``."""
         if not _is_elementwise(instruction.opcode):
             raise NoEmitterError(f"{instruction.opcode} is no element operation")
         dims = array_shape(instruction).dims
@@ -228,18 +252,13 @@ class _Builder:
         starts = self.starts.numbers(instruction, instruction.operands[1:])
         return ViewOp(instruction.opcode, instruction.dims, starts=starts)
 
-    def register(self, instruction: HloInstruction, path: ViewPath) -> int:
-        while instruction not in self.inputs:
-            # Of several paths to the same elements here, one was followed further.
-            path = self.demands[instruction][self.key(instruction, path)]
-            seen = self.seen(instruction, path)
-            if seen is None:
-                break
-            instruction, path = seen
-        return self.registers[instruction, self.key(instruction, path)]
+    def register(self, read: _Read) -> int:
+        while read in self.same:
+            read = self.same[read]
+        return self.registers[read]
 
-    def make_leaves(self, order: Sequence[HloInstruction]) -> None:
-        for instruction in order:
+    def make_leaves(self) -> None:
+        for instruction in self.order:
             if instruction not in self.inputs and instruction.opcode is not Opcode.IOTA:
                 continue
             for key, path in self.demands.get(instruction, {}).items():
@@ -265,28 +284,26 @@ class _Builder:
         return CountLeaf(counting, shifts(path, line))
 
     def make_steps(self, instruction: HloInstruction) -> None:
-        if instruction in self.inputs:
-            for key in self.demands.get(instruction, {}):
-                self.registers[instruction, key] = self.leaf_of[instruction, key]
-            return
-        if is_piecewise(instruction) or _is_name(instruction) or self.view(instruction) is not None:
-            return
-        for key, path in self.demands.get(instruction, {}).items():
-            self.registers[instruction, key] = len(self.leaves) + len(self.steps)
-            self.steps.append(self.step(instruction, path))
+        for key in self.demands.get(instruction, {}):
+            read = instruction, key
+            if instruction in self.inputs:
+                self.registers[read] = self.leaf_of[read]
+            elif read not in self.same:
+                self.registers[read] = len(self.leaves) + len(self.steps)
+                self.steps.append(self.step(read))
 
-    def step(self, instruction: HloInstruction, path: ViewPath) -> ScalarStep:
+    def step(self, read: _Read) -> ScalarStep:
+        instruction, _ = read
         if instruction.opcode is Opcode.CONSTANT:
             return _constant(instruction)
         result = array_shape(instruction).element_type
         if instruction.opcode is Opcode.IOTA:
-            number = self.leaf_of[instruction, self.key(instruction, path)]
             signature = ElementSignature(Opcode.CONVERT, (PrimitiveType.S64,), result)
-            return _operation(signature, (number,))
-        reads = list(self.operand_reads(instruction, path))
+            return _operation(signature, (self.leaf_of[read],))
+        reads = self.reads[read]
         kinds = tuple(array_shape(operand).element_type for operand, _ in reads)
         signature = ElementSignature(instruction.opcode, kinds, result, instruction.attrs)
-        return _operation(signature, tuple(self.register(*read) for read in reads))
+        return _operation(signature, tuple(map(self.register, reads)))
 
 
 _SOURCES = frozenset({Opcode.CONSTANT, Opcode.IOTA})

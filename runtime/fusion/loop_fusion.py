@@ -13,6 +13,7 @@ from runtime.fusion.element_graph import (
     Starts,
     array_shape,
     element_graph,
+    post_order,
 )
 from runtime.fusion.piecewise import CutError, Range
 from runtime.fusion.refusal import NoEmitterError
@@ -92,7 +93,8 @@ def _over(
             raise NoEmitterError(f"no strides say how {result.root.name} is written")
         views.append(view)
     whole = tuple((0, size) for size in dims)
-    some = _pieces(whole, (), dims, results, views, inputs, starts)
+    order = post_order([result.base for result in results], inputs)
+    some = _pieces(whole, (), dims, results, views, inputs, starts, order)
     pieces = tuple(itertools.islice(some, MAX_PIECES + 1))
     if len(pieces) > MAX_PIECES:
         raise NoEmitterError(f"a loop is cut into at most {MAX_PIECES} pieces")
@@ -111,10 +113,11 @@ def _pieces(
     views: Sequence[ResultView],
     inputs: Mapping[HloInstruction, int],
     starts: Starts,
+    order: Sequence[HloInstruction],
 ) -> Iterator[LoopPiece]:
     """Loops over ``box`` of the index space ``dims``, which is cut where concatenations and pads have edges.
 
-    ranges: of indices of the whole space.
+    ranges: of indices of the whole space. order: of what the results need.
     """
     begins, ends = tuple(a for a, _ in box), tuple(b for _, b in box)
     ones = (1,) * len(dims)
@@ -127,10 +130,10 @@ def _pieces(
     if any(each.first >= each.end for each in here):
         return
     try:
-        graph = element_graph(wanted, inputs, starts, here)
+        graph = element_graph(wanted, inputs, starts, here, order)
     except CutError as cut:
         for smaller, narrower in _halves(cut, box, ranges):
-            yield from _pieces(smaller, narrower, dims, results, views, inputs, starts)
+            yield from _pieces(smaller, narrower, dims, results, views, inputs, starts, order)
         return
     cut_views = tuple(
         ResultView(each.view.slice(begins, ends, ones), each.shifts) for each in views

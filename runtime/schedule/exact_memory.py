@@ -39,15 +39,6 @@ def needs_no_more(program: Program, bound: int) -> bool:
     return fits(intervals(places), bound - sum(group.size for group in fixed))
 
 
-def device_bytes_below(module: HloModule, bound: int, worth: int) -> int | None:
-    """The same; None where it is ``bound`` or more. Values are laid out only where it may be ``worth`` bytes less."""
-    program = linearize(module)
-    if least_bytes(program) > bound - max(worth, 1):
-        return None
-    found = program_bytes(program)
-    return found if found < bound else None
-
-
 def least_device_bytes(module: HloModule) -> int:
     """What no packing of the module's values goes below: they are joined into places, which are not laid out."""
     return least_bytes(linearize(module))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -63,18 +63,6 @@ class Lives:
                 elif value not in self.model.reads[user]:
                     return False
         return True
-
-    def least_peak(self, may_go: Callable[[HloInstruction], bool]) -> int:
-        """What no repetition of values that ``may_go`` gets below: each of them away in all its gaps.
-
-        Where a gap begins and ends its value may make room, too: for what is written over it.
-        """
-        gaps = self.gaps
-        away = np.array([may_go(v) and self.is_movable(v) for v in gaps.values], bool)
-        change = np.zeros(len(self.order) + 1, np.int64)
-        np.add.at(change, gaps.starts[away], gaps.sizes[away])
-        np.add.at(change, gaps.ends[away] + 1, -gaps.sizes[away])
-        return int((self.needs - np.cumsum(change)[:-1]).max(initial=0))
 
     @cached_property
     def gaps(self) -> Gaps:
