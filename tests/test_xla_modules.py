@@ -106,6 +106,14 @@ def test_propagation_flags_have_to_fit_the_parameters() -> None:
     assert "flags" in unsound(module("ROOT r = f32[4] negate(x)", flags))
 
 
+def test_a_fused_bitcast_to_another_layout_does_not_reach_xla() -> None:
+    text = """HloModule m
+f {{ a = f32[2,4]{{1,0}} parameter(0) ROOT b = f32[4,2]{layout} bitcast(a) }}
+ENTRY e {{ x = f32[2,4]{{1,0}} parameter(0) ROOT r = f32[4,2]{layout} fusion(x), kind=kLoop, calls=f }}"""
+    assert not unsound(spmd.parse(text.format(layout="{1,0}")))
+    assert "layouts" in unsound(spmd.parse(text.format(layout="{0,1}")))
+
+
 def test_windows_that_do_not_start_from_the_neutral_element_are_a_free_choice() -> None:
     window = "i = f32[] constant({}) ROOT r = f32[4] reduce-window(x, i), window={{size=2 pad=1_0}}, to_apply=add"
     assert not free_choice(module(window.format(0)))

@@ -40,6 +40,8 @@ def unsound(module: HloModule) -> str:
         if x.opcode is Opcode.RESHAPE and x.attrs_as(ReshapeAttrs).inferred_dimension >= 0:
             if any(x.array_shape.dynamic):
                 return "a reshape infers a run-time size: StableHLO, which XLA gets, does not say which"
+        if x.opcode is Opcode.BITCAST and x.parent is not module.entry and _is_laid_out(x):
+            return "a bitcast to another layout within a fusion: StableHLO, which XLA gets, has no layouts"
         if x.opcode is Opcode.RNG and x.num_operands != 2:
             return "rng of other than two operands, which XLA's verifier refuses, too"
         if isinstance(x.attrs, CustomCallAttrs) and x.attrs.target == "GetRngSeed":
@@ -79,6 +81,11 @@ def _is_passed_on(body: HloComputation, k: int) -> bool:
     x = body.root.operand(k)
     is_state = x.opcode is Opcode.GET_TUPLE_ELEMENT and x.operand(0) in body.parameters
     return is_state and x.attrs_as(TupleIndexAttrs).index == k
+
+
+def _is_laid_out(x: HloInstruction) -> bool:
+    layout = x.array_shape.layout
+    return layout is not None and not layout.is_default
 
 
 def _is_bound(x: HloInstruction) -> bool:
