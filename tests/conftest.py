@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +13,7 @@ import pytest
 from hlo_fixture import HloFixture
 from hypothesis import settings
 
+from launch.object_folder import VARIABLE, keep_objects
 from spmd.hlo import HloModule
 from spmd.passes import pipeline
 from spmd.passes.interface import HloPass
@@ -30,10 +35,40 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return None
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Machine code is kept for as long as the tests run, in a folder that pytest-xdist's workers inherit.
+
+    A kernel that many tests use is compiled once, by the first of them, and the user's own folder is neither read nor
+    written. Whoever has set the variable keeps it: ranks under mpirun are given one folder together.
+    """
+    if VARIABLE in os.environ:
+        return
+    folder = tempfile.mkdtemp(prefix="spmd-tests-")
+    os.environ[VARIABLE] = folder
+
+    def remove() -> None:
+        del os.environ[VARIABLE]
+        shutil.rmtree(folder, ignore_errors=True)
+
+    config.add_cleanup(remove)
+
+
+def pytest_collection_finish() -> None:
+    """Keep modules and tests, which live to the end, out of every later collection of garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def cases() -> Path:
     """The folder of the copied corpus cases: NAME/{module.hlo, inputs.npz, expected.npz, case.json}."""
     return CASES
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _machine_code_is_kept() -> None:
+    """In this process as in those that tests start."""
+    keep_objects()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -77,7 +77,7 @@ HOLES: dict[str, dict[Opcode, str]] = {
     | dict.fromkeys((Opcode.RNG, Opcode.RNG_GET_AND_UPDATE_STATE, Opcode.SCAN), "expanded before")
     | dict.fromkeys(
         (Opcode.SET_DIMENSION_SIZE, Opcode.DYNAMIC_RESHAPE),
-        "padded before, where every operation it reaches is known",
+        "padded before; the evaluator runs what is not known",
     ),
 }
 

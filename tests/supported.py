@@ -62,7 +62,7 @@ REFUSALS = (
     ),
     Refusal(
         "an elided constant `{...}`", "evaluate",
-        "it has no value; print large constants in full",
+        "it has no value; a proto of the module has it, or text with large constants printed",
         "ROOT c = f32[100] constant({...})",
         "elide",
     ),
@@ -73,11 +73,11 @@ REFUSALS = (
         "mystery",
     ),
     Refusal(
-        "`reshape` and `broadcast` of a bounded array below its bound", "evaluate",
-        "the written result sizes follow from the bound alone; `dynamic-reshape` says its sizes",
+        "`reshape` of a bounded array below its bound, where no one dimension of the result has its size", "evaluate",
+        "nothing says which it is: a mark (`<=`), `inferred_dimension`, or `dynamic-reshape`, which says its sizes",
         "x = f32[4] parameter(0) n = s32[] constant(2)\n"
         "d = f32[<=4] set-dimension-size(x, n), dimensions={0} ROOT r = f32[2,2] reshape(d)",
-        "below their bounds",
+        "does not follow",
     ),
     Refusal(
         "`stochastic-convert` to other than signed integers", "evaluate",

@@ -1,7 +1,11 @@
-"""spmd-executor as a worker: makes a module's inputs, and compiles and runs it for one device."""
+"""spmd-executor as a worker: makes a module's inputs, compiles and runs it, and compares the outputs with XLA's.
+
+Files hold the arrays of all devices, device after device, or the global ones of a module that is to be partitioned.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,72 +13,213 @@ from typing import Any
 import numpy as np
 
 import spmd
+from benchmarks.xla_modules.arrangement import Arrangement, arranged, arrangement_of, manual_text
+from benchmarks.xla_modules.soundness import free_choice, unsound
 from benchmarks.xla_modules.worker import serve
 from launch.entry import Entry
-from launch.expect import check_output, read_expected
-from launch.inputs import seeded_inputs, write_arrays
-from partitioner.spmd_partitioner import require_devices
-from spmd.errors import SpmdError
-from spmd.hlo import HloModule, Opcode
-from spmd.ops.attrs import SortAttrs
-from spmd.shape import PrimitiveType
+from launch.expect import (
+    Expected,
+    OutputCheck,
+    Verdict,
+    check_output,
+    default_tolerance,
+)
+from launch.inputs import from_storage, read_inputs, seeded_inputs, write_arrays
+from launch.npz import Array, StoredArrays
+from launch.options import CompileOptions
+from launch.pipeline import is_partitioned
+from launch.rounding import judge_rounding
+from spmd.evaluator.op_tables import REGISTERED, OpTables
+from spmd.evaluator.rounding_noise import RoundingNoise
+from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.ops.attrs import DimensionsAttrs
+from spmd.ops.reduction import identity_value, reduction_kind
+from spmd.shape import ArrayShape, PrimitiveType
 
-#: Elements of inputs and outputs together; larger modules are left out by both sides.
-MAX_ELEMENTS = 1 << 24
+#: Modules for more devices are left out by both sides.
+MAX_DEVICES = 8
+#: No evaluation that tells rounding from errors begins after so many seconds.
+JUDGE_SECONDS = 60
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     module = spmd.load(request["module"])
-    entry = Entry.of_module(module)
+    arrangement = arrangement_of(module)
+    module = arranged(module, arrangement)
     if request["do"] == "inputs":
-        return made_inputs(module, entry, Path(request["inputs"]))
-    arrays = seeded_inputs(0, entry.inputs)
-    got = spmd.compile(module, devices=1).run(*arrays)
-    wanted = read_expected(Path(request["outputs"]), entry.outputs)
-    worst = max(
-        (check_output(a, b).of_tolerance for a, b in zip(got, wanted, strict=True)), default=0.0
-    )
-    found = {"error_of_tolerance": worst}
-    if worst > 1:
-        # A difference that the reference evaluator shares is a question of definition or of rounding.
-        evaluated = spmd.evaluate(module, *arrays)
-        again = [replace(w, values=v) for w, v in zip(wanted, evaluated, strict=True)]
-        found["error_to_evaluator"] = max(
-            check_output(a, b).of_tolerance for a, b in zip(got, again, strict=True)
+        return made_inputs(module, arrangement, Path(request["inputs"]), request["elements"])
+    entry = Entry.of_module(module)
+    count = copies(arrangement)
+    arrays = read_inputs(Path(request["inputs"]), entry.inputs * count)
+    outputs = compiled(module, arrangement, arrays)
+    if "keep" in request:
+        write_arrays(Path(request["keep"]), "out", outputs)
+    wanted = expected(Path(request["outputs"]), entry.outputs * count, outputs)
+    found = compared(module, arrangement, arrays, outputs, wanted)
+    if found["verdict"] == "agrees" and arrangement.devices > 1:
+        # What the devices compute in lock step is the definition: it has to agree, too.
+        found = compared(
+            module, arrangement, arrays, evaluated(module, arrangement, arrays), wanted
         )
-        found["free_choice"] = free_choice(module)
+        found["reason"] = found["reason"] and f"the reference evaluator: {found['reason']}"
     return found
 
 
-def free_choice(module: HloModule) -> str:
-    """Return the reason why two right compilers may give different results; empty if there is none."""
-    for x in module.all_instructions():
-        if x.opcode is Opcode.RNG:
-            return "random numbers of the implementation's own"
-        if x.opcode is Opcode.SORT and not x.attrs_as(SortAttrs).is_stable:
-            return "equal keys of an unstable sort"
-    return ""
-
-
-def made_inputs(module: HloModule, entry: Entry, path: Path) -> dict[str, Any]:
-    """Write the module's inputs and say what kind of module it is."""
+def made_inputs(
+    module: HloModule, arrangement: Arrangement, path: Path, limit: int
+) -> dict[str, Any]:
+    """Write the module's inputs and say what kind of module it is; ``limit``: of elements, outputs included."""
+    entry = Entry.of_module(module)
     elements = sum(shape.num_elements for shape in (*entry.inputs, *entry.outputs))
-    if elements > MAX_ELEMENTS:
-        return {"left_out": f"{elements} elements of inputs and outputs"}
-    if not runs_on_one_device(module):
-        return {"left_out": "several devices"}
-    arrays = seeded_inputs(0, entry.inputs)
+    if elements * copies(arrangement) > limit:
+        return {"left_out": "more elements of inputs and outputs than --elements"}
+    if arrangement.devices > MAX_DEVICES:
+        return {"left_out": f"more than {MAX_DEVICES} devices"}
+    reason = unsound(module)
+    if reason:
+        return {"unsound": reason}
+    arrays = [
+        array
+        for device in range(copies(arrangement))
+        for array in fitting(module, seeded_inputs(device, entry.inputs))
+    ]
     write_arrays(path, "arg", arrays)
-    return {"types": [kind_of(shape.element_type) for shape in entry.inputs]}
+    found = {
+        "types": [kind_of(shape.element_type) for shape in entry.inputs],
+        "shapes": [list(shape.dims) for shape in entry.outputs],
+        "replicas": arrangement.replicas,
+        "partitions": arrangement.partitions,
+        "per_device": arrangement.per_device,
+    }
+    if arrangement.per_device and arrangement.partitions > 1:
+        path.with_suffix(".hlo").write_text(manual_text(module))
+        found["module"] = str(path.with_suffix(".hlo"))
+    return found
 
 
-def runs_on_one_device(module: HloModule) -> bool:
-    """Return whether neither the header nor a sharding of `module` asks for several devices."""
+def fitting(module: HloModule, arrays: list[Array]) -> list[Array]:
+    """Return ``arrays`` with values that the program is defined for, where parameters are operands of these kinds.
+
+    A run-time size is no larger than its dimension, and what a reduction starts from is its neutral element: padding
+    and parts of a reduction that start by themselves would count any other value more than once.
+    """
+    for number, parameter in enumerate(module.entry.parameters):
+        if not isinstance(parameter.shape, ArrayShape):
+            return arrays  # then the arrays are parts of the parameters
+        for user in parameter.users:
+            if user.opcode is Opcode.SET_DIMENSION_SIZE and user.operand(1) is parameter:
+                bound = user.dims[user.attrs_as(DimensionsAttrs).dimensions[0]]
+                arrays[number] = np.minimum(arrays[number], bound).astype(arrays[number].dtype)
+            elif parameter in starts(user) and (kind := reduction_kind(user.to_apply)) is not None:
+                neutral = identity_value(kind, parameter.array_shape.element_type)
+                arrays[number] = np.full_like(arrays[number], neutral)
+    return arrays
+
+
+def starts(x: HloInstruction) -> tuple[HloInstruction, ...]:
+    """Return the operands that a reduction starts from."""
+    if x.opcode in (Opcode.REDUCE, Opcode.REDUCE_WINDOW):
+        return x.operands[x.num_operands // 2 :]
+    return x.operands[2:] if x.opcode is Opcode.SELECT_AND_SCATTER else ()
+
+
+def copies(arrangement: Arrangement) -> int:
+    """Return how many devices have arrays of their own."""
+    return arrangement.devices if arrangement.per_device else 1
+
+
+def compiled(module: HloModule, arrangement: Arrangement, arrays: Sequence[Array]) -> list[Array]:
+    """Return the outputs of all devices, or the global ones, as the compiled program computes them."""
+    if arrangement.devices == 1:
+        return spmd.compile(module, devices=1).run(*arrays)
+    options = CompileOptions(partitioned=arrangement.per_device or None)
+    executable = spmd.compile(module, devices=arrangement.devices, options=options)
+    if not arrangement.per_device:
+        return executable.run(*arrays)
+    return joined(executable.run_devices(divided(arrays, arrangement.devices)))
+
+
+def evaluated(
+    module: HloModule,
+    arrangement: Arrangement,
+    arrays: Sequence[Array],
+    tables: OpTables = REGISTERED,
+) -> list[Array]:
+    """Return the same by the reference evaluator."""
+    speaks_of_device = arrangement.devices > 1 or is_partitioned(module, CompileOptions())
+    if not (arrangement.per_device and speaks_of_device):
+        return spmd.evaluate(module, *arrays, tables=tables)
+    return joined(spmd.evaluate_partitions(module, divided(arrays, arrangement.devices), tables))
+
+
+def divided(arrays: Sequence[Array], devices: int) -> list[list[Array]]:
+    each = len(arrays) // devices
+    return [list(arrays[k * each : (k + 1) * each]) for k in range(devices)]
+
+
+def joined(devices: Sequence[Sequence[Array]]) -> list[Array]:
+    return [array for own in devices for array in own]
+
+
+def expected(path: Path, shapes: Sequence[ArrayShape], outputs: Sequence[Array]) -> list[Expected]:
+    """Return XLA's outputs; those of bounded size, which it gives at the bound, with the sizes of ``outputs``.
+
+    XLA packs what there is of a bounded array at the beginning of its buffer.
+    """
+    stored = StoredArrays(path)
+    found = []
+    for k, (shape, output) in enumerate(zip(shapes, outputs, strict=True)):
+        values = from_storage(stored[f"out{k}"], shape, f"out{k}")
+        if any(shape.dynamic):
+            values = values.reshape(-1)[: output.size].reshape(output.shape)
+        tolerance = default_tolerance(shape.element_type, values)
+        found.append(Expected(f"out{k}", shape, values, tolerance))
+    return found
+
+
+def compared(
+    module: HloModule,
+    arrangement: Arrangement,
+    arrays: Sequence[Array],
+    outputs: Sequence[Array],
+    wanted: Sequence[Expected],
+) -> dict[str, Any]:
+    """Return the verdict, and where outputs differ the reason: rounding, a free choice, or how far they are off."""
+    checks = [check_output(got, want) for got, want in zip(outputs, wanted, strict=True)]
+    if all(check.ok for check in checks):
+        return {"verdict": "agrees", "reason": ""}
     try:
-        require_devices(module, 1)
-    except SpmdError:
-        return False
-    return max(module.num_partitions, 1) * max(module.replica_count, 1) == 1
+        reference = evaluated(module, arrangement, arrays)
+        again = [replace(w, values=v) for w, v in zip(wanted, reference, strict=True)]
+        worst = max(check_output(a, b).of_tolerance for a, b in zip(outputs, again, strict=True))
+    except Exception as error:  # noqa: BLE001 - reported beside the difference
+        return {"verdict": "differs", "reason": f"{off(checks)}; the evaluator: {error}"[:300]}
+    if worst <= 1 and (choice := free_choice(module)):
+        return {"verdict": "left to the implementation", "reason": choice}
+
+    def sample(noise: RoundingNoise | None) -> list[Array]:
+        tables = REGISTERED if noise is None else noise.tables()
+        return evaluated(module, arrangement, arrays, tables)
+
+    judged = judge_rounding(
+        outputs,
+        wanted,
+        checks,
+        sample,
+        excess=True,
+        seconds=JUDGE_SECONDS,
+        show=lambda _: None,
+    )
+    reason = f"{off(checks)} ({worst:.3g} to the evaluator)"
+    if all(check.ok for check in judged.checks):
+        return {"verdict": "agrees but for rounding", "reason": reason}
+    return {"verdict": "differs", "reason": reason}
+
+
+def off(checks: Sequence[OutputCheck]) -> str:
+    number, worst = max(enumerate(checks), key=lambda one: one[1].of_tolerance)
+    bad = sum(check.verdict is Verdict.DIFFERS for check in checks)
+    return f"{bad} of {len(checks)} outputs, out{number} by {worst.of_tolerance:.3g} of tolerance"
 
 
 def kind_of(kind: PrimitiveType) -> str:

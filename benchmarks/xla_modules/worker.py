@@ -9,8 +9,9 @@ import json
 import selectors
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import IO, Any
 
 
 class Worker:
@@ -20,6 +21,7 @@ class Worker:
         self._command = command
         self._seconds = seconds
         self._process: subprocess.Popen[str] | None = None
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the answer, or {"error": reason} if the process ended itself or took too long."""
@@ -37,7 +39,7 @@ class Worker:
         if not line:
             code = process.wait()
             self._process = None
-            return {"error": f"the process ended itself ({code})"}
+            return {"error": f"the process ended itself ({code}): {self._last_words()}"}
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -48,12 +50,19 @@ class Worker:
             self._process.wait()
             self._process = None
 
+    def _last_words(self) -> str:
+        """Return the first line that the process wrote as its error; the file begins with zeros after a restart."""
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").replace("\0", "").split("\n")
+        return next((line for line in lines if line.strip()), "")[:200]
+
     def _started(self) -> subprocess.Popen[str]:
+        self._said.truncate(0)
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             text=True,
         )
         return self._process

@@ -1,13 +1,13 @@
 """Programs that were not written for this project, beside JAX: numbers, times, bytes sent and memory.
 
     python -m benchmarks.zoo [--only RE] [--devices 1,4,8] [--ranks] [--json F] [--work FOLDER] [--jax PYTHON]
+    python -m benchmarks.zoo --jax PYTHON --group 8 --ranks --work FOLDER --keep --page docs/zoo.md
     python -m benchmarks.zoo --random 200 --seed 0 --group 20
 
 Each program is built, lowered and run by JAX in a process of its own, or with --group N in one of N programs (--jax: a
 Python that has the `zoo` extra; this one by default). Then it is compiled and run here on devices of one process, and
-with --ranks also on MPI ranks, which must give the same bits. An output agrees if it differs from JAX's by no more than
-a tolerance made from its type and from what JAX's own runs differ by: sharded, unsharded, and on inputs moved in their
-last bits (docs/zoo.md).
+with --ranks also on MPI ranks, which must give the same bits. Outputs are judged beside those of JAX's own runs: they
+agree, differ by rounding that the program amplifies, at a named op, or differ (docs/zoo.md).
 
 The exit code is 1 if a program does not agree.
 """
@@ -15,145 +15,53 @@ The exit code is 1 if a program does not agree.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.timing.turns import geometric_mean
+from benchmarks.zoo.jobs import build, last_line, run_here, run_on_ranks
 from benchmarks.zoo.page import write_page
-from benchmarks.zoo.registry import names
-from benchmarks.zoo.results import HEADER, Row, line_of, row_of
-
-#: Seconds that JAX may take for a program, and this project for one number of devices.
-JAX_PATIENCE, PATIENCE = 600, 300
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path.cwd()), "SPMD_PROGRAM_CACHE": "off"}
-
-
-def last_line(text: str) -> str:
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[-1].strip()[:300] if lines else "no output"
-
-
-def build(names: list[str], options: argparse.Namespace) -> None:
-    """Have JAX write the cases of some programs; a process that dies is the fault of the first program it left."""
-    counts = options.devices.split(",")
-
-    def is_left(name: str) -> bool:
-        root = options.work / name
-        written = all((root / count / "case.json").exists() for count in counts)
-        return not written and not (root / "error.txt").exists()
-
-    while left := [name for name in names if is_left(name)]:
-        command = [options.jax, "-m", "benchmarks.zoo.build", *left]
-        command += ["--devices", options.devices, "--folder", str(options.work)]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=JAX_PATIENCE * len(left),
-                env=environment(),
-            )
-            said = f"process ended with {done.returncode}: {last_line(done.stderr)}"
-        except subprocess.TimeoutExpired:
-            said = "no end"
-        if is_left(left[0]):
-            (options.work / left[0]).mkdir(parents=True, exist_ok=True)
-            (options.work / left[0] / "error.txt").write_text(said)
-
-
-def run_here(folders: list[Path], options: argparse.Namespace) -> None:
-    """Run cases here; a process that dies or does not end is the fault of the first case that it left."""
-    left = [folder for folder in folders if not (folder / "ours.json").exists()]
-    while left:
-        command = [sys.executable, "-m", "benchmarks.zoo.ours", *map(str, left)]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=PATIENCE * len(left),
-                env=environment(),
-            )
-            said = f"process ended with {done.returncode}: {last_line(done.stderr)}"
-        except subprocess.TimeoutExpired:
-            said = f"no end within {PATIENCE * len(left)} s"
-        left = [folder for folder in left if not (folder / "ours.json").exists()]
-        if left:
-            (left[0] / "ours.json").write_text(json.dumps({"crashed": said}))
-            left = left[1:]
-
-
-def on_ranks(folder: Path, devices: int, options: argparse.Namespace) -> str:
-    """Run a case under mpirun and compare its bits with those of the run in one process."""
-    command = [sys.executable, "-m", "launch", "launch", "-n", str(devices), "--", "run"]
-    command += [str(folder / "module.hlo"), "--inputs", str(folder / "inputs.npz")]
-    command += ["--outputs", str(folder / "ranks.npz")]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, env=environment()
-        )
-    except subprocess.TimeoutExpired:
-        return f"no end within {PATIENCE} s"
-    if done.returncode:
-        return f"exit code {done.returncode}: {last_line(done.stderr)}"
-    with np.load(folder / "ranks.npz") as ranks, np.load(folder / "outputs.npz") as alone:
-        other = [name for name in alone.files if ranks[name].tobytes() != alone[name].tobytes()]
-    return f"other bits in {', '.join(other[:4])}" if other else "same bits"
+from benchmarks.zoo.registry import TENSORFLOW, names
+from benchmarks.zoo.results import HEADER, Row, line_of, row_of, summary
 
 
 def rows_of(group: list[str], counts: list[int], options: argparse.Namespace) -> list[Row]:
-    """Build programs, run them here, and compare."""
+    """Build programs, run them here and perhaps on ranks, and judge their outputs."""
     for name in group:
         if not options.keep:
             shutil.rmtree(options.work / name, ignore_errors=True)
-        (options.work / name / "error.txt").unlink(missing_ok=True)
-    build(group, options)
+        (options.work / name / "error.json").unlink(missing_ok=True)
+    build(builder(group, options), group, counts, options.work)
     folders = {(n, c): options.work / n / str(c) for n in group for c in counts}
-    written = {key: path for key, path in folders.items() if (path / "case.json").exists()}
-    for path in written.values():
-        (path / "ours.json").unlink(missing_ok=True)
-    run_here(list(written.values()), options)
-    rows = []
-    for (name, count), path in folders.items():
-        if path not in written.values():
-            rows.append(Row(name, count, f"JAX: {last_line(error_of(options.work / name))}", {}))
-            continue
-        row = row_of(path, name, count)
-        if options.ranks and row.verdict.startswith(("agrees", "differs")):
-            row = dataclasses.replace(row, ranks=on_ranks(path, count, options))
-        rows.append(row)
-    return rows
+    cases = {key: path for key, path in folders.items() if (path / "case.json").exists()}
+    for path in cases.values():
+        for old in ("ours.json", "ranks.json"):
+            (path / old).unlink(missing_ok=True)
+    run_here(list(cases.values()))
+    for count in counts if options.ranks else ():
+        mine = [path for (_, c), path in cases.items() if c == count]
+        run_on_ranks([path for path in mine if (path / "outputs.npz").exists()], count)
+    return [
+        row_of(cases[key], *key)
+        if key in cases
+        else Row(*key, "JAX", last_line(error_of(options.work / key[0])), {})
+        for key in folders
+    ]
+
+
+def builder(group: list[str], options: argparse.Namespace) -> list[str]:
+    if group[0] in TENSORFLOW:
+        return [options.tensorflow, "-m", "benchmarks.zoo.build_tensorflow"]
+    return [options.jax, "-m", "benchmarks.zoo.build"]
 
 
 def error_of(folder: Path) -> str:
-    path = folder / "error.txt"
-    return path.read_text() if path.exists() else "no case was written"
-
-
-def summary(rows: list[Row]) -> list[str]:
-    ran = [row for row in rows if "step_ms" in row.figures]
-    lines = [f"{sum(row.passed for row in rows)} of {len(rows)} pass"]
-    for key in ("compile_s", "step_ms", "memory"):
-        pairs = [(row.figures[key], row.figures.get(f"xla_{key}")) for row in ran]
-        ratios = [mine / peer for mine, peer in pairs if mine and peer]
-        if ratios:
-            mean = geometric_mean(ratios)
-            lines.append(
-                f"{key}: {mean:.2f} of XLA CPU's (geometric mean), {max(ratios):.2f} at most"
-            )
-    return lines
+    path = folder / "error.json"
+    return str(json.loads(path.read_text())["crashed"]) if path.exists() else "no case was written"
 
 
 def parsed() -> argparse.Namespace:
@@ -170,28 +78,35 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, help="folder of cases (default: a temporary one)")
     parser.add_argument("--keep", action="store_true", help="use what JAX wrote there before")
     parser.add_argument("--jax", default=sys.executable, help="Python that has the zoo extra")
+    parser.add_argument("--tensorflow", help="Python that has TensorFlow: its programs run, too")
     parser.add_argument("--random", type=int, metavar="N", help="N random programs instead")
     parser.add_argument("--seed", type=int, default=0, help="number of the first random program")
     parser.add_argument("--group", type=int, default=1, help="programs for each process")
     return parser.parse_args()
 
 
-def chosen(options: argparse.Namespace) -> list[str]:
+def groups_of(options: argparse.Namespace) -> Iterator[tuple[list[str], list[int]]]:
+    """Programs that go through one process, with their numbers of devices."""
+    counts = [int(n) for n in options.devices.split(",")]
     if options.random is not None:
-        return [f"random_{options.seed + k}" for k in range(options.random)]
-    return [name for name in names() if re.search(options.only, name)]
+        chosen = [f"random_{options.seed + k}" for k in range(options.random)]
+    else:
+        chosen = [name for name in names() if re.search(options.only, name)]
+    for start in range(0, len(chosen), options.group):
+        yield chosen[start : start + options.group], counts
+    of_tensorflow = [name for name in TENSORFLOW if re.search(options.only, name)]
+    if options.tensorflow and options.random is None and of_tensorflow:
+        yield of_tensorflow, [1]
 
 
 def main() -> int:
     options = parsed()
-    counts = [int(n) for n in options.devices.split(",")]
     with tempfile.TemporaryDirectory() as temporary:
         options.work = (options.work or Path(temporary)).absolute()
         print(HEADER)
         rows: list[Row] = []
-        programs = chosen(options)
-        for start in range(0, len(programs), options.group):
-            for row in rows_of(programs[start : start + options.group], counts, options):
+        for group, counts in groups_of(options):
+            for row in rows_of(group, counts, options):
                 rows.append(row)
                 print(line_of(row), flush=True)
             if options.json:

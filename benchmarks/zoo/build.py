@@ -1,13 +1,13 @@
 """Lower programs of the zoo, run them with JAX, and write modules, inputs and outputs to a folder.
 
-    python -m benchmarks.zoo.build NAME... --devices 1,4,8 --folder F
+    python -m benchmarks.zoo.build --devices 1,4,8 --folder F --names NAME...
 
 Run by `python -m benchmarks.zoo` in JAX's environment. For each program and number of devices it writes
 F/NAME/DEVICES/: module.hlo (before optimization), peer.hlo (XLA CPU's program), inputs.npz, jax.npz and case.json.
 jax.npz holds the outputs of four runs: `sharded`, `unsharded` (the program built for one device), `nudged` (the latter
 on inputs that differ in their last bits, which measures how well-conditioned the outputs are) and `rounded` (the
 unsharded program with every rounding to a narrow type done). The reason why
-JAX cannot build or run a program is written to F/NAME/error.txt, so that the other programs have their turn.
+JAX cannot build or run a program is written to F/NAME/error.json, so that the other programs have their turn.
 """
 
 from __future__ import annotations
@@ -188,6 +188,7 @@ def write_case(folder: Path, ours: Prepared, reference: Prepared, devices: int) 
     paths = [jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_flatten_with_path(shapes)[0]]
     case = {
         "devices": devices,
+        "jax": jax.__version__,
         "outputs": [
             {"path": path, "dtype": x.dtype.name} for path, x in zip(paths, sharded, strict=True)
         ],
@@ -221,7 +222,7 @@ def build_cases(name: str, counts: list[int], folder: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="+")
+    parser.add_argument("--names", nargs="+", required=True)
     parser.add_argument("--devices", default="1,4,8")
     parser.add_argument("--folder", type=Path, required=True)
     options = parser.parse_args()
@@ -236,7 +237,7 @@ def main() -> int:
         try:
             build_cases(name, counts, folder)
         except Exception:  # noqa: BLE001 - the reason is for the table
-            (folder / "error.txt").write_text(traceback.format_exc())
+            (folder / "error.json").write_text(json.dumps({"crashed": traceback.format_exc()}))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Compile and run cases of the zoo on devices of this process, each with its figures.
+"""Compile and run cases of the zoo on devices of this process, each with its figures and the verdict on its outputs.
 
     python -m benchmarks.zoo.ours FOLDER...
 
@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 import spmd
+from benchmarks.zoo.judge import Ran, judge
+from launch.entry import Entry
 from launch.execution import time_steps
 from launch.inputs import read_inputs, write_arrays
 from launch.machine_option import machine_for
@@ -27,23 +29,34 @@ from spmd.analysis.cost import module_cost
 from spmd.errors import SpmdError
 
 WARM_UP, STEPS = 2, 20
+#: A program that is compiled first, so that no case's time has that of imports in it.
+FIRST = """HloModule first
+
+ENTRY main {
+  x = f32[8,8] parameter(0), sharding={devices=[2,1]<=[2]}
+  ROOT y = f32[8,8] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
 
 
 def run_case(folder: Path) -> dict[str, Any]:
     case = json.loads((folder / "case.json").read_text())
     start = time.perf_counter()
-    module = spmd.load(folder / "module.hlo")
+    module = spmd.load(module_file(folder))
     options = CompileOptions(machine=machine_for(None, None, "cpu"))
     executable = compile_module(module, case["devices"], options)
     executable.load_devices()
     seconds = time.perf_counter() - start
-    shapes = [boundary.shape for boundary in executable.inputs]
-    inputs = read_inputs(folder / "inputs.npz", shapes)
+    entry = Entry.of_executable(executable)
+    inputs = read_inputs(folder / "inputs.npz", entry.inputs)
     outputs = [np.asarray(x) for x in executable.run(*inputs)]
     write_arrays(folder / "outputs.npz", "out", outputs)
     times = time_steps(executable, executable.put(inputs), WARM_UP + STEPS)[WARM_UP:]
     memory = executable.stats.figures()
-    return {
+    paths = [leaf["path"] or "result" for leaf in case["outputs"]]
+    ran = Ran(module, entry, case["devices"], inputs, outputs)
+    checks, notes = judge(ran, folder / "jax.npz", paths)
+    figures = {
         "instructions": module.instruction_count,
         "compile_s": seconds,
         "step_ms": 1e3 * min(times),
@@ -51,6 +64,13 @@ def run_case(folder: Path) -> dict[str, Any]:
         "peer_wire_bytes": peer_wire_bytes(folder / "peer.hlo"),
         "memory": memory["arguments"] + memory["outputs"] + memory["temp"] - memory["aliased"],
     }
+    return {"figures": figures, "outputs": [check.as_json() for check in checks], "notes": notes}
+
+
+def module_file(folder: Path) -> Path:
+    """JAX writes text, TensorFlow a proto."""
+    proto = folder / "module.pb"
+    return proto if proto.exists() else folder / "module.hlo"
 
 
 def peer_wire_bytes(path: Path) -> float | None:
@@ -62,6 +82,7 @@ def peer_wire_bytes(path: Path) -> float | None:
 
 
 def main(folders: list[str]) -> int:
+    compile_module(spmd.parse(FIRST), 2).load_devices()
     for name in folders:
         folder = Path(name)
         try:

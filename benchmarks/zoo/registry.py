@@ -224,6 +224,34 @@ FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "contrastive_pairs",
         ),
     ),
+    (
+        "larger",
+        (
+            "resnet_50",
+            "gpt_of_four_layers",
+            "wide_unet",
+            "wide_lstm",
+        ),
+    ),
+)
+
+#: Programs of TensorFlow (families/tensorflow_programs.py), for one device: it has no partitioner of its own.
+TENSORFLOW = (
+    "tf_dense_training",
+    "tf_conv_batch_norm",
+    "tf_lstm_scan",
+    "tf_segments",
+    "tf_top_k_and_sorts",
+    "tf_linear_algebra",
+    "tf_fourier",
+    "tf_images",
+    "tf_random_numbers",
+    "tf_collatz",
+    "tf_bfloat16",
+    "tf_indexing",
+    "tf_keras_convolutions",
+    "tf_keras_recurrent",
+    "tf_keras_transformer",
 )
 
 

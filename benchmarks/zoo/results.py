@@ -1,22 +1,18 @@
-"""Results of the zoo: one row for each program and number of devices, as a line of a table or of a page."""
+"""Results of the zoo: one row for each program and number of devices, as a line of a table, and their summary."""
 
 from __future__ import annotations
 
 import json
-import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from benchmarks.timing.turns import geometric_mean
 
-from benchmarks.zoo.compare import LeafDifference, compare_leaf
-
-#: A tolerance above this part of an output's largest element is marked in the table.
-LOOSE = 1e-2
-
-#: Runs of JAX, of which the first two are compared with.
-RUNS = ("sharded", "unsharded", "nudged", "rounded")
+#: Programs that take XLA CPU less are small: their steps are compared apart from those of the others.
+SMALL_MS = 30.0
 
 HEADER = (
     f"{'program':28s} {'dev':>3s} {'instr':>6s} {'compile s':>9s} {'XLA s':>6s} {'step ms':>8s} "
@@ -26,59 +22,69 @@ HEADER = (
 
 @dataclass(frozen=True)
 class Row:
-    """Result of one program on one number of devices; figures are missing where it did not run."""
+    """Result of one program on one number of devices; figures are missing where it did not run.
+
+    `outcome`: agrees, rounding (the program amplifies it), differs, refused, crashed, or JAX (which cannot build it).
+    `said`: why it is not `agrees`. `ranks`: what came of MPI ranks, empty if they did not run.
+    """
 
     program: str
     devices: int
-    verdict: str
+    outcome: str
+    said: str
     figures: dict[str, float]
-    worst: str = ""
-    of_tolerance: float = math.nan
-    loose: int = 0
     ranks: str = ""
 
     @property
     def passed(self) -> bool:
-        return self.verdict == "agrees" and self.ranks in ("", "same bits")
+        return self.outcome in ("agrees", "rounding") and self.ranks in ("", "same bits")
+
+    @property
+    def verdict(self) -> str:
+        return f"{self.outcome}: {self.said}" if self.said else self.outcome
+
+    def ratio(self, key: str) -> float | None:
+        """Return the figure over XLA CPU's; None where one of them is missing or zero."""
+        mine, peer = self.figures.get(key), self.figures.get(f"xla_{key}")
+        return mine / peer if mine and peer else None
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def row_of(folder: Path, program: str, devices: int) -> Row:
-    """Row of a case whose ours.json has been written."""
-    case = json.loads((folder / "case.json").read_text())
-    found = json.loads((folder / "ours.json").read_text())
-    xla = {f"xla_{key}": value for key, value in case["xla"].items()}
+def row_of(case: Path, program: str, devices: int) -> Row:
+    """Row of a case on which `ours` has run, and perhaps `ranks`."""
+    described = json.loads((case / "case.json").read_text())
+    found = json.loads((case / "ours.json").read_text())
+    xla = {f"xla_{key}": value for key, value in described["xla"].items()}
     for kind in ("refused", "crashed"):
         if kind in found:
-            said = found[kind].strip().splitlines()[-1]
-            return Row(program, devices, f"{kind}: {said}", xla)
-    differences = compare_case(folder, "outputs.npz")
-    worst = max(differences, key=lambda one: one.of_tolerance, default=None)
-    figures = {**{k: v for k, v in found.items() if v is not None}, **xla}
-    if worst is None:
-        return Row(program, devices, "agrees", figures)
-    verdict = "agrees"
-    if not worst.agrees:
-        wrong = sum(not one.agrees for one in differences)
-        verdict = f"differs: {wrong} of {len(differences)}, {worst.path} {worst.of_tolerance:.3g} of tolerance"
-    loose = sum(one.looseness > LOOSE for one in differences)
-    return Row(program, devices, verdict, figures, worst.path, worst.of_tolerance, loose)
+            return Row(program, devices, kind, found[kind].strip().splitlines()[-1], xla)
+    figures = {k: v for k, v in found["figures"].items() if v is not None} | xla
+    outcome, said = verdict_of(found["outputs"])
+    path = case / "ranks.json"
+    if not path.exists():
+        return Row(program, devices, outcome, said, figures)
+    ranks = json.loads(path.read_text())
+    if "step_ms" in ranks:
+        figures["ranks_step_ms"] = ranks["step_ms"]
+    on_ranks = ranks.get("ranks") or f"crashed: {ranks['crashed']}"
+    return Row(program, devices, outcome, said, figures, on_ranks)
 
 
-def compare_case(folder: Path, outputs: str) -> list[LeafDifference]:
-    case = json.loads((folder / "case.json").read_text())
-    with np.load(folder / outputs) as got, np.load(folder / "jax.npz") as jax_runs:
-        return [
-            compare_leaf(
-                leaf["path"] or "result",
-                leaf["dtype"],
-                got[f"out{k}"],
-                [jax_runs[f"{run}{k}"] for run in RUNS],
+def verdict_of(checks: Sequence[dict[str, Any]]) -> tuple[str, str]:
+    """Return the outcome of a program's outputs, and what is said of the worst of those that do not agree."""
+    for outcome in ("differs", "rounding"):
+        found = [check for check in checks if check["verdict"] == outcome]
+        if found:
+            worst = max(found, key=lambda check: float(check["of_tolerance"]))
+            where = f", at {worst['amplified_at']}" if worst["amplified_at"] else ""
+            count = f"{len(found)} of {len(checks)} outputs"
+            return (
+                outcome,
+                f"{count}, {worst['name']} {worst['of_tolerance']:.3g} of tolerance{where}",
             )
-            for k, leaf in enumerate(case["outputs"])
-        ]
+    return "agrees", ""
 
 
 def line_of(row: Row) -> str:
@@ -98,6 +104,40 @@ def line_of(row: Row) -> str:
         figure("memory", 8, 1, 1e3),
         figure("xla_memory", 8, 1, 1e3),
     ]
-    loose = f" ({row.loose} loose)" if row.loose else ""
     ranks = f"; ranks: {row.ranks}" if row.ranks else ""
-    return " ".join(columns) + f"  {row.verdict[:160]}{loose}{ranks[:160]}"
+    return " ".join(columns) + f"  {row.verdict[:160]}{ranks[:160]}"
+
+
+def summary(rows: Sequence[Row]) -> list[str]:
+    """Lines on how many programs pass, by number of devices, and on how figures compare with XLA CPU's."""
+    lines = [f"{sum(row.passed for row in rows)} of {len(rows)} pass"]
+    for devices in sorted({row.devices for row in rows}):
+        here = [row for row in rows if row.devices == devices]
+        lines.append(f"on {devices}: {counted(row.outcome for row in here)}")
+        if any(row.ranks for row in here):
+            kinds = counted(row.ranks.split(":")[0].split(" in ")[0] or "not run" for row in here)
+            lines.append(f"on {devices} MPI ranks: {kinds}")
+    small = [row for row in rows if row.figures.get("xla_step_ms", 0.0) < SMALL_MS]
+    large = [row for row in rows if row.figures.get("xla_step_ms", 0.0) >= SMALL_MS]
+    lines += compared(f"step, where XLA CPU takes less than {SMALL_MS:g} ms", small, "step_ms")
+    lines += compared("step, where it takes more", large, "step_ms")
+    lines += compared("compilation", rows, "compile_s")
+    lines += compared("memory", rows, "memory")
+    return lines
+
+
+def counted(kinds: Iterable[str]) -> str:
+    return ", ".join(f"{number} {kind}" for kind, number in Counter(kinds).most_common())
+
+
+def compared(what: str, rows: Sequence[Row], key: str, worst: int = 3) -> list[str]:
+    """Return a line on a figure over XLA CPU's: the geometric mean and the largest; none where there is none."""
+    pairs = [(ratio, row) for row in rows if (ratio := row.ratio(key)) is not None]
+    if not pairs:
+        return []
+    mean = geometric_mean(ratio for ratio, _ in pairs)
+    pairs.sort(key=lambda pair: -pair[0])
+    largest = ", ".join(
+        f"{ratio:.2f} ({row.program} on {row.devices})" for ratio, row in pairs[:worst]
+    )
+    return [f"{what}: {mean:.3f} of XLA CPU's in the mean of {len(pairs)}, at most {largest}"]

@@ -72,7 +72,10 @@ def visit_constant(
     """A constant lives outside of time: in an allocation that is filled when the program is loaded."""
     literal = instruction.attrs_as(ConstantAttrs).literal
     if literal is None:
-        raise UnsupportedError(f"{instruction!r}: an elided constant has no value to run with")
+        raise UnsupportedError(
+            f"{instruction!r}: an elided constant has no value to run with; a proto of the module has it "
+            "(TensorFlow's stage='hlo_serialized'), and so has text with large constants (--xla_dump_large_constants)"
+        )
     if literal.array is None:
         raise UnsupportedError(f"{instruction!r}: the runtime takes array constants only")
     return constant_view(linearizer, instruction, literal.array, region)

@@ -20,13 +20,12 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
+from runtime.codegen.elements.variants import VARIANTS
 from runtime.codegen.llvm_at_once import emit_object
 from runtime.codegen.llvm_passes import Passes
+from runtime.codegen.llvm_vectors import vectorized
 from runtime.codegen.object_cache import ObjectCache, key_of
 from spmd.errors import SpmdError
-
-#: The attribute of functions that have variants for vectors of arguments (LLVM's Vector Function ABI).
-VARIANTS = "vector-function-abi-variant"
 
 
 class CodegenError(SpmdError):
@@ -79,6 +78,7 @@ class Jit:
         llvm.initialize_native_asmprinter()
         self._processor = processor or (llvm.get_host_cpu_name(), _features())
         self.made_by = (llvmlite.__version__, str(llvm.llvm_version_info), *self._processor)
+        self._has_masks = _has_masks(self._processor[1])
         self._machine = self._target_machine()
         self._layout = str(self._machine.target_data)
         self._linker = llvm.create_lljit_compiler(self._machine)
@@ -172,6 +172,8 @@ class Jit:
 
     def _emitted(self, ir: str, passes: Passes) -> bytes:
         """Optimized machine code; on any thread."""
+        if passes is Passes.VECTORIZE and self._has_masks and (written := vectorized(ir)):
+            ir, passes = written, Passes.TIDY
         module = self._parsed(ir)
         machine = self._machine_of_thread(passes.codegen_level)
         passes.run(machine, module, variants=VARIANTS in ir)
@@ -225,6 +227,12 @@ def _features() -> str:
     features = llvm.get_host_cpu_features()
     wide = ",-prefer-256-bit" if features.get("avx512fp16", False) else ""
     return str(features.flatten()) + wide
+
+
+def _has_masks(features: str) -> bool:
+    """Whether vectors of all elements have masks (AVX-512), and this LLVM the words for what ``vectorized`` writes."""
+    given = set(features.split(","))
+    return given >= {"+avx512bw", "+avx512dq", "+avx512vl"} and llvm.llvm_version_info >= (20,)
 
 
 @cache

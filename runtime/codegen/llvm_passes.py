@@ -20,8 +20,9 @@ class Passes(Enum):
     CALL = "call"
     """The same, and machine code is made without care, in a fifth of the time: for code that calls what does the work,
     that nobody waits for, or that is wanted at once."""
-    VECTORIZE = "vectorize"
-    """Loops over elements become loops over vectors, none is unrolled: memory limits most of them."""
+    VECTORIZE = "vectors"
+    """Loops over elements become loops over vectors, none is unrolled: memory limits most of them. Where the processor
+    has masks they are written so, and then only tidied (llvm_vectors.py)."""
     UNROLL = "unroll"
     """And loops are unrolled: for those that compute more than they load."""
 

@@ -8,14 +8,20 @@ from spmd.custom_call import custom_call, register_custom_call
 from spmd.custom_call_advice import advice_for
 from spmd.errors import UnsupportedError
 from spmd.evaluator.device import Device, Steps
+from spmd.evaluator.interpreter import run_computation
 from spmd.evaluator.manual import MANUAL_TARGETS, evaluate_manual
 from spmd.evaluator.registry import evaluates_in_steps
 from spmd.evaluator.sort import top_k
-from spmd.evaluator.value import Operands, Value, array_of, packed
+from spmd.evaluator.value import NDArray, Operands, Value, array_of, packed, tuple_of
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CustomCallAttrs
-from spmd.ops.custom_call import ALLOCATE_BUFFER
+from spmd.ops.custom_call import (
+    ALLOCATE_BUFFER,
+    DYNAMIC_REGION,
+    PAD_TO_STATIC,
+    SLICE_TO_DYNAMIC,
+)
 from spmd.shape import as_array, as_tuple
 
 _IDENTITIES = (
@@ -25,12 +31,17 @@ _IDENTITIES = (
     "MoveToDevice",
     "annotate_device_placement",
     "LayoutConstraint",
+    "ShardBarrierFrom",
+    "ShardBarrierTo",
+    "xla.sdy.PropagationBarrier",
 )
 
 
 @evaluates_in_steps(Opcode.CUSTOM_CALL)
 def evaluate_custom_call(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
     target = instruction.attrs_as(CustomCallAttrs).target
+    if target == DYNAMIC_REGION:
+        return (yield from evaluate_dynamic_region(instruction, operands, device))
     if target in MANUAL_TARGETS:
         return (yield from evaluate_manual(instruction, operands, device))
     evaluate = custom_call(target).evaluate
@@ -43,12 +54,56 @@ def evaluate_custom_call(instruction: HloInstruction, operands: Operands, device
     return value
 
 
+def evaluate_dynamic_region(
+    instruction: HloInstruction, operands: Operands, device: Device
+) -> Steps:
+    """Return the arrays of the called computation, with zeros up to their bounds."""
+    (computation,) = instruction.called_computations
+    value = yield from run_computation(computation, operands, device)
+    shapes = as_tuple(instruction.shape).elements
+    return tuple(
+        _at_bounds(array_of(part), as_array(shape).dims)
+        for part, shape in zip(tuple_of(value), shapes, strict=True)
+    )
+
+
+def _at_bounds(array: NDArray, bounds: tuple[int, ...]) -> NDArray:
+    if array.shape == bounds:
+        return array
+    return np.pad(array, [(0, bound - n) for n, bound in zip(array.shape, bounds, strict=True)])
+
+
+def _cut(_: HloInstruction, operands: Operands) -> Value:
+    """Return an array cut to the sizes behind it."""
+    x, *sizes = map(array_of, operands)
+    return x[tuple(slice(int(size)) for size in sizes)]
+
+
+def _with_sizes(instruction: HloInstruction, operands: Operands) -> Value:
+    """Return an array at its bounds, and its sizes."""
+    x = array_of(operands[0])
+    bounds = as_array(as_tuple(instruction.shape).elements[0]).dims
+    return (_at_bounds(x, bounds), *(np.array(size, np.int32) for size in x.shape))
+
+
+register_custom_call(SLICE_TO_DYNAMIC, evaluate=_cut)
+register_custom_call(PAD_TO_STATIC, evaluate=_with_sizes)
+
+
 def _identity(instruction: HloInstruction, operands: Operands) -> Value:
     return packed(operands, instruction.shape) if len(operands) > 1 else operands[0]
 
 
 for _target in _IDENTITIES:
     register_custom_call(_target, evaluate=_identity)
+
+
+def _nothing(_: HloInstruction, __: Operands) -> Value:
+    """A sharding group has no result: a tuple of no parts."""
+    return ()
+
+
+register_custom_call("xla.sdy.ShardingGroup", evaluate=_nothing)
 
 
 def _unwritten(instruction: HloInstruction, _: Operands) -> Value:

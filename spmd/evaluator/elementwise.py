@@ -169,9 +169,22 @@ def evaluate_unary(instruction: HloInstruction, operands: Operands) -> Value:
     return narrow(result, element_type(instruction).numpy)
 
 
+def of_common_sizes(lhs: NDArray, rhs: NDArray) -> tuple[NDArray, NDArray]:
+    """Return operands cut to the smaller of their run-time sizes; a size of 1 is repeated as often as the other has it.
+
+    Static arrays have the same sizes, or are scalars of a function that is applied to entire arrays.
+    """
+    if lhs.shape == rhs.shape or lhs.ndim != rhs.ndim:
+        return lhs, rhs
+    common = tuple(
+        slice(None if 1 in (m, n) else min(m, n)) for m, n in zip(lhs.shape, rhs.shape, strict=True)
+    )
+    return lhs[common], rhs[common]
+
+
 @evaluates(*BINARY)
 def evaluate_binary(instruction: HloInstruction, operands: Operands) -> Value:
-    lhs, rhs = arrays_of(operands)
+    lhs, rhs = of_common_sizes(*arrays_of(operands))
     result = BINARY[instruction.opcode](widen(lhs), widen(rhs))
     return narrow(result, element_type(instruction).numpy)
 
@@ -202,7 +215,7 @@ def evaluate_shift(instruction: HloInstruction, operands: Operands) -> Value:
 def evaluate_compare(instruction: HloInstruction, operands: Operands) -> Value:
     """``type=TOTALORDER`` compares floats by sign and magnitude: -nan < -inf < ... < -0 < +0 < ... < inf < nan."""
     attrs = instruction.attrs_as(CompareAttrs)
-    lhs, rhs = arrays_of(operands)
+    lhs, rhs = of_common_sizes(*arrays_of(operands))
     if attrs.type == "TOTALORDER":
         lhs, rhs = total_order_keys(lhs), total_order_keys(rhs)
     return np.asarray(_COMPARE[attrs.direction](widen(lhs), widen(rhs)))

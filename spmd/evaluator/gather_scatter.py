@@ -7,6 +7,8 @@ of the updates the windows have: where windows overlap, the last index vector's 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from spmd.evaluator.combine import combine_at
@@ -23,8 +25,8 @@ def evaluate_gather(instruction: HloInstruction, operands: Operands) -> Value:
 
     Dimensions taken whole stay slices; all others are indexed by arrays over (batch dims, partial offset dims).
     """
-    attrs = instruction.attrs_as(GatherAttrs)
     x, indices = arrays_of(operands)
+    attrs = _whole_at_run_time(instruction, x.shape)
     if attrs.index_vector_dim == indices.ndim:
         indices = indices[..., None]
     vectors = np.moveaxis(indices, attrs.index_vector_dim, -1)
@@ -49,6 +51,15 @@ def evaluate_gather(instruction: HloInstruction, operands: Operands) -> Value:
     batch_dims = [d for d in range(rank) if d not in attrs.offset_dims]
     produced = [*batch_dims, *(offset_of[d] for d in partial), *(offset_of[d] for d in whole)]
     return taken.transpose(np.argsort(produced))
+
+
+def _whole_at_run_time(instruction: HloInstruction, sizes: tuple[int, ...]) -> GatherAttrs:
+    """Return attributes in which what is taken whole is so at ``sizes`` below the bounds, too."""
+    attrs, bounds = instruction.attrs_as(GatherAttrs), instruction.operand(0).dims
+    if sizes == bounds:
+        return attrs
+    taken = zip(attrs.slice_sizes, bounds, sizes, strict=True)
+    return replace(attrs, slice_sizes=tuple(n if n < bound else size for n, bound, size in taken))
 
 
 def _is_whole(attrs: GatherAttrs, d: int, dims: tuple[int, ...]) -> bool:

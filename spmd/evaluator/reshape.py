@@ -6,6 +6,7 @@ Results may be views of their operands: values are never written after they are 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -16,25 +17,26 @@ from spmd.evaluator.value import NDArray, Operands, Value, array_of
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.memory_order import logical_order, memory_orders
-from spmd.ops.attrs import DimensionsAttrs
+from spmd.ops.attrs import DimensionsAttrs, ReshapeAttrs
 
 
 @evaluates(Opcode.RESHAPE)
 def evaluate_reshape(instruction: HloInstruction, operands: Operands) -> Value:
-    _check_static(instruction, array_of(operands[0]))
-    return array_of(operands[0]).reshape(instruction.dims)
+    x = array_of(operands[0])
+    if x.shape == instruction.operand(0).dims or not instruction.operand(0).dims:
+        return x.reshape(instruction.dims)
+    return x.reshape(_reshaped_sizes(instruction, x.shape))
 
 
 @evaluates(Opcode.BROADCAST)
 def evaluate_broadcast(instruction: HloInstruction, operands: Operands) -> Value:
     x = array_of(operands[0])
-    _check_static(instruction, x)
     dimensions = instruction.attrs_as(DimensionsAttrs).dimensions
-    sizes = [1] * len(instruction.dims)
-    for size, d in zip(x.shape, dimensions, strict=True):
-        sizes[d] = size
+    dims, sizes = list(instruction.dims), [1] * len(instruction.dims)
+    for size, d in zip(x.shape, dimensions, strict=False):
+        dims[d] = sizes[d] = size
     order = np.argsort(dimensions) if len(dimensions) > 1 else range(len(dimensions))
-    return np.broadcast_to(x.transpose(tuple(order)).reshape(sizes), instruction.dims)
+    return np.broadcast_to(x.transpose(tuple(order)).reshape(sizes), dims)
 
 
 @evaluates(Opcode.TRANSPOSE)
@@ -118,9 +120,54 @@ def evaluate_dynamic_reshape(instruction: HloInstruction, operands: Operands) ->
     return elements.reshape(sizes)
 
 
-def _check_static(instruction: HloInstruction, x: NDArray) -> None:
-    """The operand has its written sizes: the result's, which are written too, follow from nothing else."""
-    if x.shape != instruction.operand(0).dims and instruction.operand(0).dims:
-        raise UnsupportedError(
-            f"{instruction!r}: sizes below their bounds are not evaluated here (found {list(x.shape)})"
-        )
+def _reshaped_sizes(instruction: HloInstruction, sizes: tuple[int, ...]) -> list[int]:
+    """Return the sizes of a reshape's result where its operand has ``sizes``, some of them below their bounds.
+
+    Dimensions of operand and result are taken in groups of as many elements. In a group of the result one dimension
+    has a run-time size: the one that is marked (or the only one), or the inferred dimension.
+    """
+    bounds, found = instruction.operand(0).dims, list(instruction.dims)
+    for source, target in _groups(bounds, instruction.dims):
+        if all(sizes[d] == bounds[d] for d in source):
+            continue
+        sized = _sized_dimension(instruction, target)
+        others = math.prod(found[d] for d in target if d != sized)
+        elements = math.prod(sizes[d] for d in source)
+        if sized is None or others == 0 or elements % others:
+            raise UnsupportedError(
+                f"{instruction!r}: which sizes the result has does not follow from {list(sizes)}"
+            )
+        found[sized] = elements // others
+    return found
+
+
+def _sized_dimension(instruction: HloInstruction, dims: list[int]) -> int | None:
+    inferred = instruction.attrs_as(ReshapeAttrs).inferred_dimension
+    if inferred in dims:
+        return inferred
+    dynamic = instruction.array_shape.dynamic
+    marked = [d for d in dims if dynamic and dynamic[d]]
+    candidates = marked or [d for d in dims if instruction.dims[d] > 1]
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def _groups(
+    source: tuple[int, ...], target: tuple[int, ...]
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield dimensions of two shapes that hold as many elements, as few as possible at a time."""
+    i = j = 0
+    while i < len(source) and j < len(target):
+        left, right, sizes = [i], [j], [source[i], target[j]]
+        i, j = i + 1, j + 1
+        while sizes[0] != sizes[1]:
+            if sizes[0] < sizes[1] and i < len(source):
+                sizes[0] *= source[i]
+                left.append(i)
+                i += 1
+            elif j < len(target):
+                sizes[1] *= target[j]
+                right.append(j)
+                j += 1
+            else:
+                break
+        yield left, right

@@ -65,12 +65,17 @@ _ROUNDED = _SUMS | frozenset(
     }
 )  # fmt: skip
 
-#: By bytes of the type: its bits of mantissa, and so many zeros at their end that a value is taken for exact.
+#: By type: its bits of mantissa, and so many zeros at their end that a value is taken for exact; 8-bit floats have too
+#: few bits to tell that from.
 _MANTISSA = {
     PrimitiveType.F64: (52, 16),
     PrimitiveType.F32: (23, 8),
     PrimitiveType.F16: (10, 2),
     PrimitiveType.BF16: (7, 2),
+    PrimitiveType.F8E5M2: (2, 0),
+    PrimitiveType.F8E4M3: (3, 0),
+    PrimitiveType.F8E4M3FN: (3, 0),
+    PrimitiveType.F8E3M4: (4, 0),
 }
 #: One element in so many of a 16-bit type is rounded to another neighbour by an error in f32 (a power of two).
 _NARROW_EVERY = 64
@@ -82,8 +87,8 @@ _SHORT_SUM = 8
 class RoundingNoise:
     """Noise of `ulps` units in the last place (more in long sums), whose signs follow from `seed`.
 
-    `excess`: 16-bit results may have been kept in f32 elsewhere, as XLA does by default; else a 16-bit result differs
-    only where an error in f32 crosses a boundary between two values.
+    `excess`: 16-bit and 8-bit results may have been kept in f32 elsewhere, as XLA does by default; else a 16-bit result
+    differs only where an error in f32 crosses a boundary between two values, and an 8-bit one never.
     """
 
     seed: int
@@ -125,7 +130,8 @@ class RoundingNoise:
             around = tuple(
                 self._perturbed(operand, self.ulps, placed=False) for operand in operands
             )
-            return evaluate(instruction, around, device)
+            value = yield from evaluate(instruction, around, device)
+            return self._perturbed(value, self.ulps, placed=False) if self.excess else value
 
         return noisy
 
@@ -153,14 +159,14 @@ class RoundingNoise:
 def perturb(x: NDArray, noise: RoundingNoise, ulps: int, placed: bool) -> NDArray:
     """Move each element of `x` that does not look exact up or down by `ulps` units in the last place.
 
-    `placed`: which way depends on the element's position, too. Integers, pred and 8-bit floats are returned as they
-    are.
+    `placed`: which way depends on the element's position, too. Integers and pred are returned as they are, and without
+    `excess` 8-bit floats.
     """
     if x.dtype.kind == "c":
         parts = np.ascontiguousarray(x).reshape(-1).view(x.real.dtype)
         return perturb(parts, noise, ulps, placed).view(x.dtype).reshape(x.shape)
     kind = PrimitiveType.from_numpy(x.dtype)
-    if kind not in _MANTISSA or x.size == 0:
+    if kind not in _MANTISSA or x.size == 0 or (kind.bits == 8 and not noise.excess):
         return x
     mantissa, zeros = _MANTISSA[kind]
     raw = np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}")
@@ -168,9 +174,10 @@ def perturb(x: NDArray, noise: RoundingNoise, ulps: int, placed: bool) -> NDArra
     infinity = ((1 << (kind.bits - 1 - mantissa)) - 1) << mantissa
     magnitude = raw & word((1 << (kind.bits - 1)) - 1)
     moved = (magnitude > ulps) & (magnitude < infinity - ulps)
-    moved &= (raw & word((1 << zeros) - 1)) != 0
-    wide = x if kind in (PrimitiveType.F32, PrimitiveType.F64) else x.astype(np.float32)
-    moved &= (np.rint(wide) != wide) | (np.abs(wide) >= 2.0**mantissa)
+    if zeros:
+        moved &= (raw & word((1 << zeros) - 1)) != 0
+        wide = x if kind in (PrimitiveType.F32, PrimitiveType.F64) else x.astype(np.float32)
+        moved &= (np.rint(wide) != wide) | (np.abs(wide) >= 2.0**mantissa)
     keys = raw
     if placed:
         keys = raw ^ _hashes(
@@ -200,14 +207,13 @@ def _hashes(raw: NDArray, seed: int) -> NDArray:
 
 
 def _is_rounded(instruction: HloInstruction) -> bool:
-    """Return whether the instruction rounds its results; conversions do if they are to 16 bits."""
+    """Return whether the instruction rounds its results; conversions do if they are to 16 bits or fewer."""
     if instruction.opcode is not Opcode.CONVERT:
         return True
     shape = instruction.shape
-    return isinstance(shape, ArrayShape) and shape.element_type in (
-        PrimitiveType.F16,
-        PrimitiveType.BF16,
-    )
+    if not isinstance(shape, ArrayShape):
+        return False
+    return shape.element_type in _MANTISSA and shape.element_type.bits <= 16
 
 
 def _relative_error(instruction: HloInstruction) -> int:

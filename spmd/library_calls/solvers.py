@@ -1,6 +1,7 @@
-"""cuSOLVER's factorizations, written as the LAPACK calls that compute the same; JAX's lowering names the targets.
+"""Factorizations of cuSOLVER and of XLA's own, written as the LAPACK calls that compute the same.
 
-Flags stand in the backend_config as ``lower = true``, those of LAPACK as characters, ``uplo = 76 : ui8``.
+JAX's lowering names the targets of cuSOLVER, TensorFlow's those of XLA. Flags stand in the backend_config as
+``lower = true``, those of LAPACK as characters, ``uplo = 76 : ui8``, and those of XLA's Eigh as numbers in a row.
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ LIBRARY_CALLS.add("cusolver_potrf_ffi", _same_results("potrf", 1, has_lower=True
 LIBRARY_CALLS.add("cusolver_getrf_ffi", _same_results("getrf", 1))
 LIBRARY_CALLS.add("cusolver_geqrf_ffi", _same_results("geqrf", 1))
 LIBRARY_CALLS.add("cusolver_orgqr_ffi", _same_results("orgqr", 2))
+LIBRARY_CALLS.add("Qr", _same_results("geqrf", 1))
+LIBRARY_CALLS.add("ProductOfElementaryHouseholderReflectors", _same_results("orgqr", 2))
 LIBRARY_CALLS.add("cusolver_syevd_ffi", _same_results("syevd", 1, has_lower=True))
 
 
@@ -105,6 +108,21 @@ def cholesky(call: HloInstruction, operands: Sequence[HloInstruction], b: Builde
     uplo = _uplo(settings_of(call).flag("lower"))
     factor, info = _lapack(call, "potrf", operands, [shapes[0], shapes[2]], b, uplo=uplo)
     return (factor, b.unwritten(shapes[1]), info)
+
+
+@LIBRARY_CALLS.register("Eigh")
+def eigenvectors(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
+    """(vectors, values); the backend_config says lower, sorted, iterations and tolerance: values ascend in any case."""
+    require_operands(call, operands, 1)
+    said = call.annotations.backend_config.split(",")
+    if len(said) != 4 or said[0] not in ("0", "1"):
+        raise UnsupportedError(
+            f"{call!r}: its backend_config is not lower,sorted,iterations,tolerance"
+        )
+    shapes = _shapes(call)
+    info = ArrayShape(PrimitiveType.S32, operands[0].dims[:-2])
+    flags = {"uplo": _uplo(said[0] == "1"), "mode": "V"}
+    return tuple(_lapack(call, "syevd", operands, [*shapes, info], b, **flags)[:2])
 
 
 @LIBRARY_CALLS.register("cusolver_gesvd_ffi", "cusolver_gesvdj_ffi")

@@ -13,6 +13,22 @@ from spmd.ops.opdef import OpDef, define, not_counted, operands_and_result
 #: Target (XLA's) of an array that holds whatever lay in its memory: nobody reads it before it is written.
 ALLOCATE_BUFFER = "AllocateBuffer"
 
+#: Target of a computation whose arrays have run-time sizes; its results come at their bounds, padded with zeros.
+DYNAMIC_REGION = "DynamicRegion"
+
+#: Targets (XLA's) at the borders of programs that it has padded: an array cut to sizes, an array and its sizes.
+SLICE_TO_DYNAMIC, PAD_TO_STATIC = "SliceToDynamic", "PadToStatic"
+
+
+def cuts_to_sizes(instruction: HloInstruction) -> bool:
+    attrs = instruction.attrs
+    return isinstance(attrs, CustomCallAttrs) and attrs.target == SLICE_TO_DYNAMIC
+
+
+def is_dynamic_region(instruction: HloInstruction) -> bool:
+    attrs = instruction.attrs
+    return isinstance(attrs, CustomCallAttrs) and attrs.target == DYNAMIC_REGION
+
 
 def is_unwritten(instruction: HloInstruction) -> bool:
     """An array that nothing has been written to yet."""

@@ -17,6 +17,7 @@ from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.defuser import Defuser
 from spmd.passes.dynamic_index_splitter import DynamicIndexSplitter
 from spmd.passes.dynamic_padder import DynamicPadder
+from spmd.passes.dynamic_region_outliner import DynamicRegionOutliner
 from spmd.passes.flatten_call_graph import FlattenCallGraph
 from spmd.passes.gather_simplifier import GatherSimplifier
 from spmd.passes.interface import HloPass
@@ -60,6 +61,7 @@ LEGALIZATION: tuple[HloPass, ...] = (
     SendRecvPairing(),
     DynamicIndexSplitter(),
     DynamicPadder(),
+    DynamicRegionOutliner(),
     ScanExpander(),
     RngExpander(),
     RngStateThreading(),
@@ -70,6 +72,7 @@ LEGALIZATION: tuple[HloPass, ...] = (
 
 #: Simplification, to be run until nothing changes.
 SIMPLIFICATION: tuple[HloPass, ...] = (
+    AsyncInliner(),
     CallInliner(),
     FlattenCallGraph(),
     SubcomputationUnification(),

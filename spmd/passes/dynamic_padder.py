@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
@@ -11,6 +12,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs
+from spmd.ops.custom_call import cuts_to_sizes
 from spmd.passes.algebraic.match import splat
 from spmd.passes.dynamic_dimensions import Place, flow_of
 from spmd.passes.dynamic_packing import repacked
@@ -61,24 +63,28 @@ class DynamicPadder(FueledPass):
 
 def can_pad(computation: HloComputation, *, is_entry: bool) -> bool:
     """Say whether each operand dimension with a run-time size is passed on or summed up by an operation that is known,
-    or, in the entry, returned together with its size.
+    or, in the entry, returned together with its size, and whether sizes that meet in one dimension are the same.
     """
-    sized: dict[HloInstruction, set[int]] = {}
+    sized: dict[HloInstruction, Sizes] = {}
     for x in computation.post_order():
-        found: set[int] = set()
+        found = Sizes()
         taken = [(i, d) for i, y in enumerate(x.operands) for d in sized[y]]
         if x.opcode in _SIZES:
             if has_control_edges(x) or x.operand(0).array_shape.num_elements > _MAX_S32:
                 return False
-            found = _sized_by(x, sized[x.operand(0)])
-        elif x.opcode in (Opcode.PARAMETER, Opcode.IOTA):
-            if _is_marked(x):
+            found = _sized_by(x, sized)
+        elif x.opcode in (Opcode.PARAMETER, Opcode.IOTA, Opcode.CUSTOM_CALL) and not taken:
+            if _is_marked(x) or cuts_to_sizes(x):
                 return False
         elif not (is_entry and x.is_root and _gives_sizes(x, taken)):
             flow = flow_of(x)
             if not all(map(flow.knows, taken)):
                 return False
-            found = {flow.result[place] for place in taken if place in flow.result}
+            for i, d in taken:
+                if (i, d) in flow.result:
+                    size = sized[x.operand(i)][d]
+                    if not _is_same(found.setdefault(flow.result[i, d], size), size):
+                        return False
         sized[x] = found
     return not sized[computation.root]
 
@@ -93,15 +99,39 @@ def _gives_sizes(x: HloInstruction, taken: list[Place]) -> bool:
     return all((x.operand(i), d) in given for i, d in taken)
 
 
-def _sized_by(x: HloInstruction, operand: set[int]) -> set[int]:
-    """The dimensions with a run-time size of a result that says its sizes; ``operand``: those of its operand."""
+def _sized_by(x: HloInstruction, sized: Mapping[HloInstruction, Sizes]) -> Sizes:
+    """Return the run-time sizes of a result that says its sizes; ``sized``: those of its operand."""
     if x.opcode is Opcode.SET_DIMENSION_SIZE:
-        d = _dimension(x)
-        return operand - {d} | (set() if _is_bound(x.operand(1), x.dims[d]) else {d})
+        d, size = _dimension(x), x.operand(1)
+        others = {k: other for k, other in sized.get(x.operand(0), {}).items() if k != d}
+        return others if _is_bound(size, x.dims[d]) else {**others, d: _asked_of(size, sized)}
     if x.opcode is Opcode.DYNAMIC_RESHAPE:
-        sizes = zip(x.operands[1:], x.dims, strict=True)
-        return {d for d, (size, bound) in enumerate(sizes) if not _is_bound(size, bound)}
-    return set()
+        sizes = enumerate(zip(x.operands[1:], x.dims, strict=True))
+        return {d: size for d, (size, bound) in sizes if not _is_bound(size, bound)}
+    return {}
+
+
+def _asked_of(size: HloInstruction, sized: Mapping[HloInstruction, Sizes]) -> HloInstruction:
+    """Return the size that a get-dimension-size asks for, where it is known; any other as it is."""
+    if size.opcode is not Opcode.GET_DIMENSION_SIZE:
+        return size
+    return sized.get(size.operand(0), {}).get(_dimension(size), size)
+
+
+def _is_same(one: HloInstruction, other: HloInstruction) -> bool:
+    if one is other:
+        return True
+    values = splat(one), splat(other)
+    return values[0] is not None and values[1] is not None and int(values[0]) == int(values[1])
+
+
+def says_size(x: HloInstruction) -> bool:
+    """Say whether the result of ``x`` has a run-time size that none of its operands need have."""
+    if cuts_to_sizes(x):
+        return True
+    return x.opcode in (Opcode.SET_DIMENSION_SIZE, Opcode.DYNAMIC_RESHAPE) and bool(
+        _sized_by(x, {})
+    )
 
 
 def _dimension(x: HloInstruction) -> int:

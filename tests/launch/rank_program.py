@@ -31,7 +31,7 @@ def all_reduce(comm: MpiCommunicator, *, stalled_rank: int | None = None) -> flo
     comm.connect()
     if comm.rank == stalled_rank:
         comm.note("computes dot.7")
-        time.sleep(60)
+        time.sleep(300)
     bound.start()
     bound.wait()
     return float(value[0])
@@ -73,7 +73,7 @@ def has_a_defect(comm: MpiCommunicator) -> int:
 def stalls(comm: MpiCommunicator) -> int:
     if comm.rank == 1:
         comm.note("computes dot.7")
-        time.sleep(60)
+        time.sleep(300)
     return int(all_reduce(comm))
 
 
@@ -85,7 +85,7 @@ def stalls_later(comm: MpiCommunicator) -> int:
 
 def stalls_before_agreeing(comm: MpiCommunicator) -> int:
     if comm.rank == 1:
-        time.sleep(60)
+        time.sleep(300)
     return agree(comm, lambda: (0, {"module": "a"}))
 
 
@@ -128,7 +128,7 @@ def main() -> int:
         os.environ["SPMD_NODE_ID"] = f"node {world[0]}"
     if sys.argv[1] == "opens_its_row_late" and world[0] == 1:
         mpi.StatusBoard = LateBoard  # type: ignore[misc]
-    timeout = float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
+    timeout = float(sys.argv[2]) if len(sys.argv) > 2 else 600.0
     return run_rank(open_world(world[1], timeout), globals()[sys.argv[1]])
 
 

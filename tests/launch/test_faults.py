@@ -70,7 +70,7 @@ def test_two_runs_of_a_kind(kind: str, tmp_path: Path) -> None:
         ),
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=250,
         check=False,
         cwd=ROOT,
     )
@@ -95,7 +95,7 @@ def test_a_survivor_says_the_op_and_its_source_line(tmp_path: Path) -> None:
         env=job.environment(os.environ),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
         cwd=ROOT,
     )

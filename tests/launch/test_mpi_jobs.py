@@ -14,7 +14,8 @@ from mpi_available import needs_mpi
 from launch.mpirun import MpiJob
 
 PROGRAM = Path(__file__).parent / "rank_program.py"
-
+#: Seconds, on a machine that does other work as well; who waits for a rank that never comes takes 300 and more.
+PROMPT = 100.0
 
 pytestmark = needs_mpi
 
@@ -34,7 +35,7 @@ def run_job(ranks: int, *arguments: str) -> Outcome:
         env=job.environment(os.environ),
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=250,
         check=False,
     )
     return Outcome(done.returncode, done.stderr, time.monotonic() - started)
@@ -66,7 +67,7 @@ def test_a_rank_that_raises_while_the_others_wait() -> None:
     assert outcome.code == 3
     assert "spmd: error: [rank 1/4] fusion.7: out of memory" in outcome.errors
     assert "Traceback" not in outcome.errors
-    assert outcome.seconds < 20
+    assert outcome.seconds < PROMPT
 
 
 def test_a_defect_on_one_rank_shows_its_traceback_and_ends_the_job() -> None:
@@ -74,7 +75,7 @@ def test_a_defect_on_one_rank_shows_its_traceback_and_ends_the_job() -> None:
     assert outcome.code == 3
     assert "[rank 1/2] Traceback" in outcome.errors
     assert "KeyError: 'no such thing'" in outcome.errors
-    assert outcome.seconds < 20
+    assert outcome.seconds < PROMPT
 
 
 def test_a_rank_that_stalls_is_named_with_what_it_did_last() -> None:
@@ -85,7 +86,7 @@ def test_a_rank_that_stalls_is_named_with_what_it_did_last() -> None:
         "(rank 1 computes dot.7 (noted"
     )
     assert message in outcome.errors
-    assert outcome.seconds < 20
+    assert outcome.seconds < PROMPT
 
 
 def test_a_rank_of_another_node_that_stalls_is_named() -> None:
@@ -94,7 +95,7 @@ def test_a_rank_of_another_node_that_stalls_is_named() -> None:
     assert outcome.code == 3
     message = "all-reduce.3: group {0,1,2} did not meet within 2 s: nothing came from {1} ("
     assert message in outcome.errors
-    assert outcome.seconds < 20
+    assert outcome.seconds < PROMPT
 
 
 def test_a_rank_that_stalls_before_it_binds_is_named_too() -> None:
@@ -102,7 +103,7 @@ def test_a_rank_that_stalls_before_it_binds_is_named_too() -> None:
     assert outcome.code == 3
     assert "among all ranks did not finish within 2 s (" in outcome.errors
     assert "rank 1 computes dot.7 (noted" in outcome.errors
-    assert outcome.seconds < 20
+    assert outcome.seconds < PROMPT
 
 
 def test_a_rank_that_stalls_before_the_first_collective() -> None:
@@ -112,14 +113,19 @@ def test_a_rank_that_stalls_before_the_first_collective() -> None:
         "[rank 0/2] an exchange of sizes among all ranks did not finish within 2 s"
         in outcome.errors
     )
-    assert outcome.seconds < 20
+    assert outcome.seconds < PROMPT
 
 
 def test_a_rank_that_is_killed_ends_the_job_and_leaves_no_shared_memory() -> None:
     outcome = run_job(3, "is_killed")
     assert outcome.code != 0
-    assert outcome.seconds < 20
-    assert list(Path("/dev/shm").glob("spmd-memory-*")) == []
+    assert outcome.seconds < PROMPT
+    left = set(Path("/dev/shm").glob("spmd-memory-*"))
+    # Other jobs of this machine have files there, each for as long as its ranks take to open it.
+    deadline = time.monotonic() + 20
+    while any(path.exists() for path in left):
+        assert time.monotonic() < deadline, "files outlived their job"
+        time.sleep(0.05)
 
 
 def test_ranks_with_node_identities_of_their_own_share_no_memory() -> None:

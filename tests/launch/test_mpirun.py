@@ -198,7 +198,7 @@ def test_ranks_of_one_node_probe_no_network_whoever_starts_them(
         env={**{k: v for k, v in environment.items() if k not in ONE_NODE}, **own},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -224,6 +224,7 @@ def test_where_all_numbers_are_taken_it_is_said(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(mpirun, "end_with_parent", MakeSession(tmp_path, most=1000))
+    monkeypatch.setattr(mpirun, "_MOST_NUMBERS", 4)
     with pytest.raises(LaunchError, match="remove those of jobs that are gone"):
         MpiJob(1, ("true",)).run(60)
 

@@ -20,7 +20,7 @@ def test_ml_dtypes_without_uint1(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 2

@@ -199,7 +199,7 @@ def bench(folder: Path, *launcher: str) -> dict[str, object]:
         [*command, "--repeat", "1", "--json"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=False,
         env=environment,
     )

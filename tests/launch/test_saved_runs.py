@@ -19,7 +19,7 @@ RANKS = ("launch", "-n", "4", "--")
 
 def spmd(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = (*SPMD, *map(str, arguments))
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ EXPECT = ("--expect", str(CASE / "expected.npz"))
 
 
 def run_command(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
 
 def run_ranks(*commands: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
@@ -34,7 +34,7 @@ def run_ranks(*commands: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
         arguments += [":", "-n", "1", *command]
     environment = job.environment(os.environ)
     return subprocess.run(
-        arguments, env=environment, capture_output=True, text=True, timeout=60, check=False
+        arguments, env=environment, capture_output=True, text=True, timeout=200, check=False
     )
 
 

@@ -28,7 +28,7 @@ def shardy_axes_reversed() -> AbstractContextManager[None]:
     return method(AnnotationReader, "of_shardy", of_shardy)
 
 
-@mutant("a transposed iota sharding is read as if its axes stood in device order")
+@mutant("a transposed iota sharding is read as if its axes stood in device order", first=5)
 def gspmd_transpose_ignored() -> AbstractContextManager[None]:
     original = DeviceAxes.axes_of_sharding
 
@@ -58,7 +58,7 @@ def outputs_forgotten() -> AbstractContextManager[None]:
     return method(EntryBinding, "_output", lambda self, slot, constraint, allowed, is_bound: slot)
 
 
-@mutant("values of a manual region may be split along its axes", "manual_region")
+@mutant("values of a manual region may be split along its axes", "manual_region", first=7)
 def manual_axes_not_forbidden() -> AbstractContextManager[None]:
     return function(slots.spread_manual, lambda graph: None)
 
@@ -82,7 +82,11 @@ def axis_used_twice() -> AbstractContextManager[None]:
     return function(original, extend)
 
 
-@mutant("an entry edge of a manual region leaves its operand in any order of axes", "manual_region")
+@mutant(
+    "an entry edge of a manual region leaves its operand in any order of axes",
+    "manual_region",
+    first=10,
+)
 def boundary_in_any_state() -> AbstractContextManager[None]:
     original = annotation.boundary_rule
 

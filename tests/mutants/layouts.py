@@ -58,7 +58,10 @@ def other_orders_ignored() -> AbstractContextManager[None]:
     return Both()
 
 
-@mutant("the tile of a foreign output is that of the device's number, not of its place in the list")
+@mutant(
+    "the tile of a foreign output is that of the device's number, not of its place in the list",
+    first=20,
+)
 def foreign_output_unordered() -> AbstractContextManager[None]:
     original = foreign.View.__init__
 
@@ -68,7 +71,7 @@ def foreign_output_unordered() -> AbstractContextManager[None]:
     return method(foreign.View, "__init__", init)
 
 
-@mutant("a foreign parameter's tiles are gathered along the module's axes")
+@mutant("a foreign parameter's tiles are gathered along the module's axes", first=20)
 def foreign_parameter_read_as_own() -> AbstractContextManager[None]:
     original = foreign.own_axes
 
@@ -78,7 +81,9 @@ def foreign_parameter_read_as_own() -> AbstractContextManager[None]:
     return function(original, own_axes)
 
 
-@mutant("a manual region's shardings do not lead, so that it may be foreign", "manual_region")
+@mutant(
+    "a manual region's shardings do not lead, so that it may be foreign", "manual_region", first=12
+)
 def regions_do_not_lead() -> AbstractContextManager[None]:
     return function(leading._leads, lambda instruction, sharding: False)
 

@@ -26,12 +26,12 @@ from spmd.ops.attrs import DimensionsAttrs
 from tests.mutants.patching import entry, function, method, mutant
 
 
-@mutant("padding is not masked before a reduction")
+@mutant("padding is not masked before a reduction", first=13)
 def no_mask() -> AbstractContextManager[None]:
     return method(PartitionContext, "mask_padding", lambda self, value, dims, fill: value.hlo)
 
 
-@mutant("the mask keeps one element of padding")
+@mutant("the mask keeps one element of padding", first=13)
 def mask_off_by_one() -> AbstractContextManager[None]:
     original = PartitionContext.valid
 
@@ -46,12 +46,12 @@ def mask_off_by_one() -> AbstractContextManager[None]:
     return method(PartitionContext, "valid", valid)
 
 
-@mutant("padding is masked with 0 whatever the reduction", first=160)
+@mutant("padding is masked with 0 whatever the reduction", first=166)
 def mask_with_zero() -> AbstractContextManager[None]:
     return function(identity_value, lambda kind, element_type: 0)
 
 
-@mutant("an init value (or a scatter's input) is counted on every device")
+@mutant("an init value (or a scatter's input) is counted on every device", first=16)
 def init_counted_twice() -> AbstractContextManager[None]:
     return function(generic._only_first, lambda context, value, axes, identity: value.hlo)
 
@@ -71,7 +71,7 @@ def _with_reductions(rule: Any, kind: ReductionKind) -> Any:
     )
 
 
-@mutant("partial results of a dot combine by maximum")
+@mutant("partial results of a dot combine by maximum", first=9)
 def dot_reduced_by_max() -> AbstractContextManager[None]:
     return entry(
         SHARDING_RULES,
@@ -80,7 +80,7 @@ def dot_reduced_by_max() -> AbstractContextManager[None]:
     )
 
 
-@mutant("a reduction's minimum is taken for a maximum", "reduce")
+@mutant("a reduction's minimum is taken for a maximum", "reduce", first=5)
 def reduce_min_as_max() -> AbstractContextManager[None]:
     original = reducers.reduction_of
 
@@ -129,7 +129,7 @@ def transpose_inverted() -> AbstractContextManager[None]:
     return entry(SHARDING_RULES, Opcode.TRANSPOSE, wrap)
 
 
-@mutant("every device's iota starts at 0")
+@mutant("every device's iota starts at 0", first=12)
 def iota_without_offset() -> AbstractContextManager[None]:
     def wrap(partition: Any) -> Any:
         def wrong(context: Any, iota: Any) -> Any:
@@ -213,12 +213,12 @@ def every_device_is_owner() -> AbstractContextManager[None]:
     return function(owner.in_tile, in_tile)
 
 
-@mutant("a start index is not clamped before its owner is looked for")
+@mutant("a start index is not clamped before its owner is looked for", first=8)
 def start_not_clamped() -> AbstractContextManager[None]:
     return function(owner.clamped, lambda context, position, highest: position)
 
 
-@mutant("a window that lies across tiles is written one element too far")
+@mutant("a window that lies across tiles is written one element too far", first=8)
 def margin_off_by_one() -> AbstractContextManager[None]:
     original = owned_slices._padded_starts
 
@@ -230,7 +230,7 @@ def margin_off_by_one() -> AbstractContextManager[None]:
     return function(original, starts)
 
 
-@mutant("the padding of an argmax's input may be chosen", "argmax")
+@mutant("the padding of an argmax's input may be chosen", "argmax", first=9)
 def chosen_padding() -> AbstractContextManager[None]:
     return function(chosen_reduce._filled, lambda context, value, init, dims: value.hlo)
 

@@ -48,17 +48,17 @@ def all_gather_order() -> AbstractContextManager[None]:
     return _with_groups_reversed(AllGatherStep)
 
 
-@mutant("all-to-all exchanges among members in minor-major order")
+@mutant("all-to-all exchanges among members in minor-major order", first=13)
 def all_to_all_order() -> AbstractContextManager[None]:
     return _with_groups_reversed(AllToAllStep)
 
 
-@mutant("reduce-scatter hands the parts to members in minor-major order", "dot")
+@mutant("reduce-scatter hands the parts to members in minor-major order", "dot", first=9)
 def reduce_scatter_order() -> AbstractContextManager[None]:
     return _with_groups_reversed(ReduceScatterStep)
 
 
-@mutant("collectives run over the axes that they should not touch")
+@mutant("collectives run over the axes that they should not touch", first=8)
 def groups_of_the_other_axes() -> AbstractContextManager[None]:
     original = DeviceAxes.groups
 
@@ -69,7 +69,7 @@ def groups_of_the_other_axes() -> AbstractContextManager[None]:
     return method(DeviceAxes, "groups", groups)
 
 
-@mutant("all-reduce runs over every device, not over the partial axes alone")
+@mutant("all-reduce runs over every device, not over the partial axes alone", first=9)
 def all_reduce_everywhere() -> AbstractContextManager[None]:
     def emit(self: AllReduceStep, context: Any, value: Any) -> Any:
         kind = all_reduce.reduction_of(value.state)
@@ -78,12 +78,12 @@ def all_reduce_everywhere() -> AbstractContextManager[None]:
     return method(AllReduceStep, "emit", emit)
 
 
-@mutant("a partial maximum (or minimum, product) is summed")
+@mutant("a partial maximum (or minimum, product) is summed", first=4)
 def reduction_always_sum() -> AbstractContextManager[None]:
     return function(all_reduce.reduction_of, lambda state: ReductionKind.SUM)
 
 
-@mutant("reduce-scatter cuts another dimension of the same size", "dot", first=335)
+@mutant("reduce-scatter cuts another dimension of the same size", "dot", first=339)
 def reduce_scatter_other_dim() -> AbstractContextManager[None]:
     original = ReduceScatterStep.emit
 
@@ -149,7 +149,7 @@ def coordinate_stride() -> AbstractContextManager[None]:
     return method(PartitionContext, "_coordinate", coordinate)
 
 
-@mutant("a device's offset is that of tiles rounded down, not up")
+@mutant("a device's offset is that of tiles rounded down, not up", first=13)
 def offset_rounded_down() -> AbstractContextManager[None]:
     from partitioner.state import tile_size
 
@@ -162,12 +162,12 @@ def offset_rounded_down() -> AbstractContextManager[None]:
     return method(PartitionContext, "offset", offset)
 
 
-@mutant("unevenly split dimensions are taken to line up with any other split")
+@mutant("unevenly split dimensions are taken to line up with any other split", first=4)
 def uneven_tiles_line_up() -> AbstractContextManager[None]:
     return method(ReshardProblem, "lines_up", lambda self, dim, coarse, factor: True)
 
 
-@mutant("collective-permute sends backwards")
+@mutant("collective-permute sends backwards", first=4)
 def permute_backwards() -> AbstractContextManager[None]:
     original = permute.source_target_pairs
 
@@ -198,7 +198,7 @@ def trimmed_in_front() -> AbstractContextManager[None]:
     return function(tiles.trim_to, trim_to)
 
 
-@mutant("a value once resharded is taken for every later state of the same local sizes")
+@mutant("a value once resharded is taken for every later state of the same local sizes", first=12)
 def reshard_memory_ignores_state() -> AbstractContextManager[None]:
     original = PartitionContext.reshard
 

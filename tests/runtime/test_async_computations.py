@@ -46,3 +46,26 @@ def test_a_started_computation_is_partitioned() -> None:
     (got,) = executable.run(a)
     np.testing.assert_array_equal(got, a * a - a)
     assert executable.stats.arguments == 16
+
+
+#: A gathering of one device alone is its operand: simplified, nothing is left that could be in flight.
+TRIVIAL = """HloModule trivial, num_partitions=2
+
+gather {
+  x = f32[8] parameter(0)
+  ROOT g = f32[8] all-gather(x), channel_id=1, dimensions={0}, replica_groups={{0},{1}}, use_global_device_ids=true
+}
+
+ENTRY main {
+  a = f32[8] parameter(0)
+  start = ((f32[8]), f32[8]) async-start(a), calls=gather
+  ROOT done = f32[8] async-done(start), calls=gather
+}
+"""
+
+
+def test_a_started_collective_that_simplifies_to_its_operand_runs() -> None:
+    executable = compile_module(parse_module(TRIVIAL), 2, CompileOptions(partitioned=True))
+    tiles = [[np.arange(8, dtype=np.float32)], [np.ones(8, np.float32)]]
+    for got, want in zip(executable.run_devices(tiles), tiles, strict=True):
+        np.testing.assert_array_equal(got[0], want[0])

@@ -86,8 +86,8 @@ def ragged_all_to_all(devices: int) -> Program:
     mesh = mesh_of(devices, "x")
     if devices == 1:
         run = jax.jit(lambda a, _: 2 * a)
-        return Program(run, (normal(1, 32, 4), integers(2, 2, 8, 8)), mesh)
-    n, rows = devices, 32 // devices
+        return Program(run, (normal(1, 128, 4), integers(2, 2, 8, 8)), mesh)
+    n, rows = devices, 128 // devices
 
     @jax.jit
     @mapped(mesh, (P("x"), P("x")), P("x"), check_vma=False)
@@ -104,7 +104,7 @@ def ragged_all_to_all(devices: int) -> Program:
             2 * out, jnp.zeros_like(a), offsets, counts, there, counts, axis_name="x"
         )
 
-    arguments = (put(mesh, normal(1, 32, 4), "x"), put(mesh, integers(2, 2, 8, 8), "x"))
+    arguments = (put(mesh, normal(1, 128, 4), "x"), put(mesh, integers(2, 2, 8, 8), "x"))
     return Program(run, arguments, mesh)
 
 

@@ -6,8 +6,8 @@ pass drops them; ``Passes.run`` ends both.
 
 from __future__ import annotations
 
-from runtime.codegen.llvm_jit import VARIANTS
-
+#: The attribute of functions that have variants for vectors of arguments (LLVM's Vector Function ABI).
+VARIANTS = "vector-function-abi-variant"
 #: Arguments of a variant, at most as many as a register holds.
 LANES = (8, 16)
 #: Of a function that gives the same for the same arguments, and does nothing else.

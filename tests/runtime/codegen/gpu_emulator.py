@@ -241,7 +241,8 @@ def _compiled(ir: str, entry: str, parameters: int) -> tuple[NativeLibrary, int]
     else:
         text += f"\n{_shared(0)}, align 16\n"
     emulation = _emulation(entry, parameters)
-    return host_jit().compile(text + emulation, _EXPORTS, passes=Passes.TIDY), size
+    # Most kernels run once, over small arrays: making better code takes longer than it saves.
+    return host_jit().compile(text + emulation, _EXPORTS, passes=Passes.CALL), size
 
 
 def _shared(size: int) -> str:

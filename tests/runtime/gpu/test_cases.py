@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from launch.entry import Entry
 from launch.expect import check_output, read_expected
 from launch.inputs import read_inputs
-from launch.pipeline import compile_module
-from spmd.text.parser import parse_module
+from tests.runtime.gpu.compiled_cases import compiled_case
 from tests.runtime.gpu.engines import Doubles
 
 NAMES = (
@@ -30,11 +27,10 @@ NAMES = (
 @pytest.mark.parametrize("ptx", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_case(name: str, ptx: bool, cases: Path) -> None:
-    case = json.loads((cases / name / "case.json").read_text())
-    module = parse_module((cases / name / "module.hlo").read_text())
-    executable = Doubles(ptx=ptx).on(compile_module(module, case["num_partitions"]))
-    inputs = read_inputs(cases / name / "inputs.npz", Entry.of_module(module).inputs)
-    wanted = read_expected(cases / name / "expected.npz", Entry.of_module(module).outputs)
+    case = compiled_case(cases / name)
+    executable = Doubles(ptx=ptx).on(case.executable())
+    inputs = read_inputs(cases / name / "inputs.npz", case.entry.inputs)
+    wanted = read_expected(cases / name / "expected.npz", case.entry.outputs)
     for _ in range(3 if ptx else 1):  # done one by one, captured, replayed
         outputs = executable.run(*inputs)
         assert isinstance(outputs, list)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from loopback_ranks import run_ranks
 
 from collectives.communicator.loopback import LoopbackCommunicator
 from collectives.communicator.nccl import NcclCommunicator
-from launch.entry import Entry
 from launch.expect import check_output, read_expected
 from launch.inputs import read_inputs
 from launch.options import CompileOptions
@@ -24,6 +22,7 @@ from runtime.gpu.options import GpuOptions
 from runtime.saved import load_bytes, save_bytes
 from spmd.text.parser import parse_module
 from tests.collectives.communicator.nccl_double import World
+from tests.runtime.gpu.compiled_cases import compiled_case
 from tests.runtime.gpu.driver_memory import DriverMemory
 from tests.runtime.gpu.engines import ptx_of_all
 from tests.runtime.gpu.host_driver import HostDriver
@@ -61,17 +60,14 @@ def on_rank(
 @pytest.mark.parametrize("way", ["nccl", "host"])
 @pytest.mark.parametrize("name", NAMES)
 def test_case(name: str, way: str, cases: Path) -> None:
-    case = json.loads((cases / name / "case.json").read_text())
-    module = parse_module((cases / name / "module.hlo").read_text())
-    saved = save_bytes(compile_module(module, case["num_partitions"]))
-    entry = Entry.of_module(module)
-    inputs = read_inputs(cases / name / "inputs.npz", entry.inputs)
-    wanted = read_expected(cases / name / "expected.npz", entry.outputs)
-    world = World(case["num_partitions"]) if way == "nccl" else None
+    case = compiled_case(cases / name)
+    inputs = read_inputs(cases / name / "inputs.npz", case.entry.inputs)
+    wanted = read_expected(cases / name / "expected.npz", case.entry.outputs)
+    world = World(case.devices) if way == "nccl" else None
 
     def program(host: LoopbackCommunicator) -> None:
         driver = HostDriver()
-        executable = on_rank(load_bytes(saved, name), host, driver, world)
+        executable = on_rank(case.executable(), host, driver, world)
         for _ in range(STEPS):  # one by one, captured, replayed
             outputs = executable.run(*inputs, gather="all")
             assert isinstance(outputs, list)
@@ -80,7 +76,7 @@ def test_case(name: str, way: str, cases: Path) -> None:
                 assert result.ok, result
         assert ("a collective" in driver.launched) == (world is not None)
 
-    run_ranks(case["num_partitions"], program, 120)
+    run_ranks(case.devices, program, 120)
 
 
 SCENARIOS_HERE = sorted(set(SCENARIOS) - {"a_second_start_before_the_first_is_over_is_refused"})

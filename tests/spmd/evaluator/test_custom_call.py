@@ -52,3 +52,18 @@ def test_topk(run):
     values, places = run(body, np.array([1, 5, 5, 2], np.float32))
     assert values.tolist() == [5, 5]
     assert places.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "target", ["ShardBarrierFrom", "ShardBarrierTo", "xla.sdy.PropagationBarrier"]
+)
+def test_barriers_of_sharding_propagation_are_their_operand(run, target):
+    body = f'x = s32[3] parameter(0) ROOT r = s32[3] custom-call(x), custom_call_target="{target}"'
+    assert run(body, np.arange(3, dtype=np.int32))[0].tolist() == [0, 1, 2]
+
+
+def test_a_sharding_group_has_no_value(run):
+    body = """x = s32[3] parameter(0)
+    g = () custom-call(x), custom_call_target="xla.sdy.ShardingGroup", custom_call_has_side_effect=true
+    ROOT r = s32[3] negate(x)"""
+    assert run(body, np.arange(3, dtype=np.int32))[0].tolist() == [0, -1, -2]

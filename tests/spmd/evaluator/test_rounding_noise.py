@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from spmd.evaluator import evaluate
+from spmd.evaluator import evaluate, evaluate_partitions
 from spmd.evaluator.rounding_noise import RoundingNoise, perturb
 from spmd.text.parser import parse_module
 
@@ -36,6 +36,42 @@ def test_what_looks_exact_stays(rng):
     assert not moved(np.array([0.0, 1.0, 2.0**40 + 1, np.inf, np.nan])).any()
     for x in (np.arange(5), np.array([True]), np.array([1.5], ml_dtypes.float8_e4m3fn)):
         assert perturb(x, RoundingNoise(0, 1), 1, placed=True) is x
+
+
+@pytest.mark.parametrize(
+    "kind", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float8_e3m4]
+)
+def test_8_bit_floats_move_where_they_may_have_been_kept_in_f32(rng, kind):
+    x = rng.standard_normal(1000).astype(kind)
+    steps = moved(x)
+    assert set(np.unique(steps)) <= {-1, 0, 1}
+    assert np.count_nonzero(steps) > 900
+    after = perturb(x, RoundingNoise(0, 1, excess=True), 1, placed=False)
+    assert np.isfinite(after.astype(np.float32)).all()
+    assert not moved(x, excess=False).any()
+
+
+F8_SUM = """HloModule m, replica_count=2
+add { a = f8e4m3fn[] parameter(0) b = f8e4m3fn[] parameter(1) ROOT c = f8e4m3fn[] add(a, b) }
+ENTRY e {
+  x = f8e4m3fn[64] parameter(0)
+  s = f8e4m3fn[64] all-reduce(x), replica_groups={{0,1}}, to_apply=add
+  ROOT r = f16[64] convert(s)
+}"""
+
+
+def test_noise_reaches_as_far_as_sums_over_devices_that_were_not_rounded_to_8_bits(rng):
+    tiles = [[rng.standard_normal(64).astype(ml_dtypes.float8_e4m3fn)] for _ in range(2)]
+    unrounded = sum(tile[0].astype(np.float32) for tile in tiles)
+    module = parse_module(F8_SUM)
+    ((base,), _) = evaluate_partitions(module, tiles)
+    reached = np.zeros(64)
+    for seed in range(6):
+        noise = RoundingNoise(seed, 1, excess=True).tables()
+        ((one,), (other,)) = evaluate_partitions(module, tiles, noise)
+        np.testing.assert_array_equal(one, other)
+        reached = np.maximum(reached, np.abs(one.astype(np.float32) - base))
+    assert (np.abs(base - unrounded) <= 4 * reached).all()
 
 
 def test_few_16_bit_values_cross_a_boundary(rng):

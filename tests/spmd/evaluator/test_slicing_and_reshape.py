@@ -157,8 +157,12 @@ def test_a_bounded_dimension_is_as_long_as_it_was_set(run):
 def test_a_written_size_does_not_follow_a_bounded_one(run):
     body = """x = f32[4] parameter(0) n = s32[] parameter(1) some = f32[<=4] set-dimension-size(x, n), dimensions={0}
       ROOT r = f32[2,2] reshape(some)"""
-    with pytest.raises(UnsupportedError, match="below their bounds"):
+    with pytest.raises(UnsupportedError, match="does not follow"):
         run(body, np.zeros(4, np.float32), np.int32(2))
+    marked = body.replace("f32[2,2] reshape(some)", "f32[2,<=2] reshape(some)")
+    assert run(marked, np.arange(4, dtype=np.float32), np.int32(2))[0].tolist() == [[0], [1]]
+    inferred = body.replace("reshape(some)", "reshape(some), inferred_dimension=0")
+    assert run(inferred, np.arange(4, dtype=np.float32), np.int32(2))[0].tolist() == [[0, 1]]
 
 
 def test_elided_constants_have_no_value(run):

@@ -77,16 +77,23 @@ ENTRY main {
     assert run(text, pivots)[0].tolist() == [[2, 0, 4, 3, 1], [0, 1, 2, 3, 4]]
 
 
-def test_geqrf_and_orgqr(run) -> None:
-    text = """
-ENTRY main {
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("cusolver_geqrf_ffi", "cusolver_orgqr_ffi"),
+        ("Qr", "ProductOfElementaryHouseholderReflectors"),
+    ],
+)
+def test_geqrf_and_orgqr(run, first: str, second: str) -> None:
+    text = f"""
+ENTRY main {{
   a = f32[2,5,3] parameter(0)
-  z = (f32[2,5,3], f32[2,3]) custom-call(a), custom_call_target="cusolver_geqrf_ffi", backend_config={}
+  z = (f32[2,5,3], f32[2,3]) custom-call(a), custom_call_target="{first}"
   h = f32[2,5,3] get-tuple-element(z), index=0
   tau = f32[2,3] get-tuple-element(z), index=1
-  q = f32[2,5,3] custom-call(h, tau), custom_call_target="cusolver_orgqr_ffi", backend_config={}
+  q = f32[2,5,3] custom-call(h, tau), custom_call_target="{second}"
   ROOT t = (f32[2,5,3], f32[2,5,3]) tuple(h, q)
-}"""
+}}"""
     h, q = run(text, A)
     np.testing.assert_allclose(q @ np.triu(h[:, :3]), A, rtol=1e-4, atol=1e-5)
 
@@ -96,6 +103,25 @@ def test_syevd(run) -> None:
     config = "algorithm = 0 : ui8, lower = true"
     text = call("cusolver_syevd_ffi", POSITIVE, results, config, [1])
     np.testing.assert_allclose(run(text, POSITIVE)[0], np.linalg.eigvalsh(POSITIVE), rtol=1e-4)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_eigh_of_xla(run, lower: bool) -> None:
+    """The other triangle is not looked at."""
+    half = np.tril(POSITIVE) if lower else np.triu(POSITIVE)
+    results = ["f32[2,4,4]", "f32[2,4]"]
+    text = call("Eigh", half, results, "", [0, 1]).replace(
+        "backend_config={}", f'backend_config="{int(lower)},1,6,0.000001"'
+    )
+    vectors, values = run(text, half)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(POSITIVE), rtol=1e-4)
+    again = vectors * values[:, None] @ np.swapaxes(vectors, 1, 2)
+    np.testing.assert_allclose(again, POSITIVE, rtol=1e-3, atol=1e-3)
+
+
+def test_eigh_without_its_numbers_is_refused(run) -> None:
+    with pytest.raises(UnsupportedError, match="lower,sorted,iterations,tolerance"):
+        run(call("Eigh", POSITIVE, ["f32[2,4,4]", "f32[2,4]"], "", [0]), POSITIVE)
 
 
 @pytest.mark.parametrize("operand", [A, A + 1j * A[:, ::-1]], ids=["real", "complex"])

@@ -136,7 +136,8 @@ TEXTS = {
 def test_time_is_linear(text: Callable[[int], str]) -> None:
     """Sixteen times the text takes about sixteen times as long to read and to verify, accepted or refused."""
 
-    def seconds(length: int) -> float:
+    def seconds(length: int, enough: float = 0.0) -> float:
+        """The least of three times, or the first that is less than enough."""
         written = text(length)
         best = float("inf")
         for _ in range(3):
@@ -144,9 +145,12 @@ def test_time_is_linear(text: Callable[[int], str]) -> None:
             with contextlib.suppress(SpmdError):
                 verify(parse_module(written))
             best = min(best, time.process_time() - start)
+            if best < enough:
+                break
         return best
 
-    assert seconds(16_000) < 0.02 + 48 * seconds(1_000)
+    most = 0.02 + 48 * seconds(1_000)
+    assert seconds(16_000, most) < most
 
 
 def test_broken_text_gives_a_parse_error_or_a_module() -> None:

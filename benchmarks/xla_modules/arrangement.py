@@ -1,0 +1,118 @@
+"""How many replicas and partitions a test module is for, and whether each device has inputs of its own.
+
+XLA's tests often give these numbers to the function that runs the text, and not in the text. They follow from the
+header, else from shardings and meshes, else from the groups and pairs of the collectives, else from how many times as
+large as its operand an all-gather is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from launch.options import CompileOptions
+from launch.pipeline import is_partitioned
+from spmd.device import CollectiveGroupMode, ReplicaGroups
+from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.hlo.clone import clone_module
+from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
+from spmd.ops.groups import group_mode
+from spmd.shape import ArrayShape, Shape, TupleShape, leaves
+from spmd.sharding import HloSharding
+from spmd.text.stage import device_count
+
+_CHANGE_SIZE = (Opcode.ALL_GATHER, Opcode.ALL_GATHER_START, Opcode.REDUCE_SCATTER)
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """``per_device``: the module is one device's program; else it is to be partitioned, and takes global arrays."""
+
+    replicas: int
+    partitions: int
+    per_device: bool
+
+    @property
+    def devices(self) -> int:
+        return self.replicas * self.partitions
+
+
+def arrangement_of(module: HloModule) -> Arrangement:
+    replicas, partitions = module.replica_count, module.num_partitions
+    logical = not is_partitioned(module, CompileOptions())
+    if logical and (named := device_count(module)) > replicas * partitions:
+        partitions = named // replicas
+    for mode, count in _named(module):
+        if mode is CollectiveGroupMode.FLATTENED_ID:
+            partitions = max(partitions, -(-count // replicas))
+        elif mode is CollectiveGroupMode.CROSS_PARTITION:
+            partitions = max(partitions, count)
+        elif partitions == 1 or mode is CollectiveGroupMode.CROSS_REPLICA:
+            replicas = max(replicas, count)
+    return Arrangement(replicas, partitions, not logical or partitions == 1)
+
+
+def _named(module: HloModule) -> Iterator[tuple[CollectiveGroupMode, int]]:
+    """Yield what the ids of each collective mean and how many of them there are at least, replicas first."""
+    found = [
+        one
+        for x in module.all_instructions()
+        if isinstance(x.attrs, CollectiveAttrs | CollectivePermuteAttrs)
+        for one in _ids(x)
+        if one[1]
+    ]
+    yield from sorted(found, key=lambda one: one[0] is not CollectiveGroupMode.CROSS_REPLICA)
+
+
+def _ids(collective: HloInstruction) -> Iterator[tuple[CollectiveGroupMode, int]]:
+    attrs, mode = collective.attrs, group_mode(collective)
+    if isinstance(attrs, CollectivePermuteAttrs):
+        yield mode, attrs.source_target_pairs.largest + 1
+        return
+    groups = collective.attrs_as(CollectiveAttrs).replica_groups
+    if groups.is_all:
+        yield mode, _growth(collective)
+        return
+    yield mode, _largest(groups) + 1
+    if mode is CollectiveGroupMode.CROSS_REPLICA_AND_PARTITION:
+        yield CollectiveGroupMode.CROSS_PARTITION, _growth(collective) // groups.group_size(0)
+
+
+def _growth(collective: HloInstruction) -> int:
+    """Return how many operands the result of a gathering, or results the operand of a scattering; 0 for others."""
+    dimension = collective.attrs_as(CollectiveAttrs).dimension
+    if collective.opcode not in _CHANGE_SIZE or dimension is None:
+        return 0
+    sizes = [_last_leaf(x).dims[dimension] for x in (collective.operand(0).shape, collective.shape)]
+    return max(sizes) // max(min(sizes), 1)
+
+
+def _last_leaf(shape: Shape) -> ArrayShape:
+    while isinstance(shape, TupleShape):
+        shape = shape.elements[-1]
+    assert isinstance(shape, ArrayShape)
+    return shape
+
+
+def _largest(groups: ReplicaGroups) -> int:
+    if (spanned := groups.spanned()) is not None:
+        return spanned - 1
+    return max((max(group, default=-1) for group in groups.expand(0)), default=-1)
+
+
+def arranged(module: HloModule, arrangement: Arrangement) -> HloModule:
+    """Return a copy of ``module`` whose header states the arrangement."""
+    copy = clone_module(module)
+    copy.states_partitions = arrangement.partitions > 1
+    copy.replica_count, copy.num_partitions = arrangement.replicas, arrangement.partitions
+    return copy
+
+
+def manual_text(module: HloModule) -> str:
+    """Return the text of one device's program with everything manual, so that XLA's partitioner leaves it as it is."""
+    copy = clone_module(module)
+    for instruction in copy.all_instructions():
+        parts = tuple(HloSharding.manual() for _ in leaves(instruction.shape))
+        whole = isinstance(instruction.shape, TupleShape)
+        instruction.sharding = HloSharding.tuple_of(parts) if whole else HloSharding.manual()
+    return str(copy)

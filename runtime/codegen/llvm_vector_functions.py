@@ -1,0 +1,154 @@
+"""The functions of a module of LLVM IR as text: what loops over elements call, and what is made of it for vectors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+
+from runtime.codegen.elements.variants import LANES, VARIANTS
+
+TYPE = re.compile(r"(?<![%@.\w])(?:i\d+|half|bfloat|float|double)\b")
+LINE = re.compile(r"(%[\w.]+) = (\w+) (.*)")
+_DEFINED = re.compile(r"define (?:internal |weak )?(.+?) @([\w.]+)\((.*?)\)(.*)\{$")
+_CALLED = re.compile(r"call [^@]*@([\w.]+)\(")
+#: Lines that cost nothing.
+_FREE = frozenset(("insertvalue", "extractvalue", "bitcast", "getelementptr", "load"))
+
+
+class NoVectorsError(Exception):
+    """There is a line that has none for vectors."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """``parameters``: types and names. has_variants: it has others for vectors already."""
+
+    text: str
+    result: str
+    parameters: tuple[tuple[str, str], ...]
+    lines: tuple[str, ...]
+    is_inlined: bool
+    has_variants: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """weight: lines that compute. size: bytes of the largest number. any_lanes: there is a form for any vectors, not
+    for those alone that functions have variants for.
+    """
+
+    weight: int
+    size: int
+    any_lanes: bool
+
+    def takes(self, lanes: int) -> bool:
+        return self.any_lanes or lanes in LANES
+
+
+class Functions:
+    """Those of a module, and the ones for vectors that are made of them."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._of: dict[str, Function] = {}
+        self._made: dict[str, str] = {}
+        self._declared = {line for line in lines if line.startswith("declare ")}
+        self._asked: dict[str, None] = {}
+        self._needs: dict[str, Needs] = {}
+        at = 0
+        while at < len(lines):
+            if lines[at].startswith("define ") and (found := _DEFINED.match(lines[at])):
+                end = lines.index("}", at)
+                self._of[found[2]] = _function(found, lines[at : end + 1])
+                at = end
+            at += 1
+
+    def declare(self, line: str) -> None:
+        if line not in self._declared:
+            self._asked[line] = None
+
+    def called_by(self, lines: Iterable[str]) -> list[str]:
+        """What is to be written beside ``lines``: functions that are inlined, and declarations."""
+        found: dict[str, str] = {}
+        stack = [name for line in lines if "call " in line for name in _CALLED.findall(line)]
+        while stack:
+            name = stack.pop()
+            own = self._of.get(name)
+            text = self._made.get(name, own.text if own is not None and own.is_inlined else "")
+            if text and name not in found:
+                found[name] = text
+                stack += _CALLED.findall(text)
+        return [*self._asked, *found.values()]
+
+    def about(self, lines: Iterable[str]) -> Needs:
+        """What ``lines`` and all that they call need."""
+        weight, size, is_free = 0, 1, True
+        for line in lines:
+            called = _CALLED.findall(line) if "call " in line else ()
+            if called and called[0] in self._of:
+                needs = self._about(called[0])
+                weight, size = weight + needs.weight, max(size, needs.size)
+                is_free = is_free and needs.any_lanes
+            elif (found := LINE.match(line.strip())) and found[2] not in _FREE:
+                weight += 1
+        return Needs(weight, size, is_free)
+
+    def _about(self, name: str) -> Needs:
+        needs = self._needs.get(name)
+        if needs is None:
+            function = self._of[name]
+            needs = Needs(1, 1, any_lanes=False)
+            if not function.has_variants:
+                needs = self.about(function.lines)
+                sizes = map(size_of, set(TYPE.findall(function.text)))
+                needs = replace(needs, size=max(needs.size, *sizes))
+            self._needs[name] = needs
+        return needs
+
+    def named(self, name: str) -> Function:
+        """The one of that name, which is inlined or has variants."""
+        function = self._of.get(name)
+        if function is None or not (function.is_inlined or function.has_variants):
+            raise NoVectorsError(name)
+        return function
+
+    def make(self, name: str, write: Callable[[], str]) -> None:
+        """``name`` is what ``write`` gives, once."""
+        if name not in self._made:
+            self._made[name] = write()
+
+
+def _function(found: re.Match[str], lines: list[str]) -> Function:
+    parameters = [tuple(p.rsplit(" ", 1)) for p in found[3].split(", ") if p]
+    return Function(
+        "\n".join(lines),
+        found[1],
+        tuple((t, name) for t, name in parameters),
+        tuple(line.strip() for line in lines[1:-1] if line.strip()),
+        "alwaysinline" in found[4] and lines[0].startswith("define internal"),
+        VARIANTS in found[4],
+    )
+
+
+@cache
+def size_of(element: str) -> int:
+    """Bytes of one in memory."""
+    bits = {"half": 16, "bfloat": 16, "float": 32, "double": 64}.get(element)
+    return -(-(bits or int(element[1:])) // 8)
+
+
+@cache
+def vector(element: str, lanes: int) -> str:
+    """The type of so many elements; of structures, with a vector for each part."""
+    return TYPE.sub(lambda m: f"<{lanes} x {m[0]}>", element)
+
+
+def spread(element: str, lanes: int, value: str, name: str) -> list[str]:
+    """Lines that make ``name`` of as many of the same."""
+    v = f"<{lanes} x {element}>"
+    zeros = f"<{lanes} x i32> zeroinitializer"
+    return [
+        f"{name}.first = insertelement {v} poison, {element} {value}, i64 0",
+        f"{name} = shufflevector {v} {name}.first, {v} poison, {zeros}",
+    ]

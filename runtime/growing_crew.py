@@ -1,0 +1,51 @@
+"""A crew that grows: one thread while steps are short, one for each core from the first longer step on.
+
+Threads that meet in a step cost more than they save where the step is short: one that sleeps takes a quarter of a
+millisecond to wake, and one whose core is taken by other work holds up all others for a slice of the system's time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from runtime.crew import Crew
+
+#: Seconds of a step that more threads must save.
+LEAST_SAVED = 30e-6
+#: The first step touches memory for the first time: it may take so many times as long.
+_FIRST = 20
+#: Steps that are timed: so many at the start, and one in so many of the others.
+_TIMED, _EVERY = 16, 64
+
+
+class GrowingCrew:
+    """Runs steps on one thread, and on `most` of them when it has found that these are worth it.
+
+    `make` gives a crew of so many threads for the same devices. The processor's time counts, not the clock's: a thread
+    that waits for its core is no reason for more threads.
+    """
+
+    def __init__(self, make: Callable[[int], Crew], most: int, *, small: bool) -> None:
+        """`small`: begin with one thread."""
+        self.most = most
+        self._make = make
+        self.threads = 1 if small else most
+        self._crew = make(self.threads)
+        self._steps = 0
+
+    def run(self) -> None:
+        """One step. Errors as of ``Crew.run``."""
+        if self.threads == self.most or not self._is_timed():
+            self._crew.run()
+            return
+        start = time.thread_time()
+        self._crew.run()
+        limit = LEAST_SAVED * (_FIRST if self._steps == 1 else 1)
+        if (time.thread_time() - start) * (1 - 1 / self.most) > limit:
+            self.threads = self.most
+            self._crew = self._make(self.threads)
+
+    def _is_timed(self) -> bool:
+        self._steps += 1
+        return self._steps <= _TIMED or self._steps % _EVERY == 0

@@ -1,0 +1,118 @@
+"""The tests of `make quick`: a few files of each folder, chosen for how much a broken change fails there.
+
+python -m tests.quick [PYTEST'S OPTIONS]     runs them, and prints what it leaves out
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+#: Files of each folder with tests, by their names without `test_` and `.py`; "*.hlo" stands for all text tests there.
+CHOSEN: Mapping[str, str] = {
+    ".": "documents hlo_fixture house quick",
+    "collectives/communicator": "array_lowering gate node",
+    "collectives/cost": "algorithms intervals",
+    "collectives/passes": "groups reduce_scatter_creator reductions_together",
+    "collectives/schedule": "checker planted",
+    "collectives/simulate": "program simulate",
+    "differential": "cases",
+    "differential/regressions": "",
+    "fuzz": "",
+    "gpu": "",
+    "hlo/layouts": "*.hlo",
+    "hlo/passes": "",
+    "hlo/propagation": "*.hlo",
+    "hlo/propagation/jax": "*.hlo",
+    "hlo/text": "*.hlo",
+    "launch": "donation expect inputs job public_function verdicts",
+    "launch/calibration": "machine",
+    "launch/cli": "cli usage",
+    "launch/report": "statistics",
+    "launch/report/overlap": "sums text",
+    "launch/report/timeline_page": "kinds",
+    "mpi": "",
+    "mutants": "",
+    "partitioner": "axes manual propagation",
+    "partitioner/explain": "causes",
+    "partitioner/ops": "dot elementwise reduce",
+    "partitioner/reshard": "steps",
+    "runtime": "cases executable layouts",
+    "runtime/buffers": "assignment",
+    "runtime/codegen": "llvm_jit object_cache scalar_program",
+    "runtime/codegen/elements": "",
+    "runtime/fusion": "priority_fusion index_maps",
+    "runtime/gpu": "recorder",
+    "runtime/kernels": "kernels slicing",
+    "runtime/layout": "orders",
+    "runtime/prediction": "residency",
+    "runtime/schedule": "split",
+    "runtime/sharing": "share",
+    "runtime/thunks": "segment",
+    "runtime/timeline": "events",
+    "spmd": "builder device_groups iota",
+    "spmd/analysis": "cost trip_count",
+    "spmd/evaluator": "cases collective control_flow dot elementwise reduce",
+    "spmd/library_calls": "products",
+    "spmd/machine": "reader",
+    "spmd/op_matrix": "complete examples",
+    "spmd/ops": "inference",
+    "spmd/passes": "algebraic passes pipeline",
+    "spmd/proto": "wire",
+    "spmd/text": "errors shape_text sharding_text",
+    "spmd/verifier": "verify",
+}
+
+
+def files_of(folder: str) -> list[Path]:
+    """Return the files with tests that lie in the folder itself; a case's programs are no text tests."""
+    found = [*TESTS.joinpath(folder).glob("test_*.py"), *TESTS.joinpath(folder).glob("*.hlo")]
+    return sorted(path for path in found if "cases" not in path.parts)
+
+
+def folders() -> list[str]:
+    """Return every folder of this one that holds tests, relative to it."""
+    holding = {path.parent for path in TESTS.rglob("*") if path.suffix in (".py", ".hlo")}
+    named = sorted(path.relative_to(TESTS).as_posix() for path in holding)
+    return [folder for folder in named if files_of(folder)]
+
+
+def chosen(folder: str) -> Iterator[Path]:
+    """Yield the files of a folder that are run, whether they exist or not."""
+    for name in CHOSEN[folder].split():
+        if name == "*.hlo":
+            yield from sorted(TESTS.joinpath(folder).glob(name))
+        else:
+            yield TESTS / folder / f"test_{name}.py"
+
+
+def left_out() -> str:
+    """Return what is not run, folder by folder: how many of its files with tests, and which where they are few."""
+    lines = []
+    for folder in folders():
+        run, there = set(chosen(folder)), files_of(folder)
+        place = f"  tests/{folder}".removesuffix("/.")
+        names = [path.stem.removeprefix("test_") for path in there if path not in run]
+        if len(names) == len(there):
+            lines.append(f"{place}: all {len(there)}")
+        elif names:
+            line = f"{place}: {len(names)} of {len(there)}: {' '.join(names)}"
+            lines.append(textwrap.fill(line, 120, subsequent_indent="    "))
+    return "\n".join(lines)
+
+
+def main(options: list[str]) -> int:
+    """Run the tests and return pytest's exit code, once what is left out has been printed."""
+    code = pytest.main([*options, *(str(path) for folder in CHOSEN for path in chosen(folder))])
+    print(f"== left out (make test runs them, mypy --strict and import contracts):\n{left_out()}")
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,35 @@
+"""The copied corpus cases, compiled once for all tests that run them on doubles of GPUs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from launch.entry import Entry
+from launch.pipeline import compile_module
+from runtime.executable import Executable
+from runtime.saved import load_bytes, save_bytes
+from spmd.text.parser import parse_module
+
+
+@dataclass(frozen=True)
+class CompiledCase:
+    """A case's program as it is saved, for as many devices as the case names."""
+
+    saved: bytes
+    devices: int
+    entry: Entry
+
+    def executable(self) -> Executable:
+        """Return one of the caller's own."""
+        return load_bytes(self.saved, "the case")
+
+
+@cache
+def compiled_case(folder: Path) -> CompiledCase:
+    devices = json.loads((folder / "case.json").read_text())["num_partitions"]
+    module = parse_module((folder / "module.hlo").read_text())
+    saved = save_bytes(compile_module(module, devices))
+    return CompiledCase(saved, devices, Entry.of_module(module))

@@ -1,0 +1,122 @@
+"""How benchmarks.xla_modules reads a test module: for which devices it is, and whether its result is defined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import spmd
+from benchmarks.xla_modules.arrangement import Arrangement, arrangement_of, manual_text
+from benchmarks.xla_modules.ours import fitting
+from benchmarks.xla_modules.soundness import free_choice, unsound
+from spmd.sharding import HloSharding
+
+SUM = "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }\n"
+
+
+def module(body: str, header: str = "") -> spmd.HloModule:
+    return spmd.parse(f"HloModule m{header}\n{SUM}ENTRY e {{ x = f32[4] parameter(0) {body} }}")
+
+
+def reduced(attributes: str, header: str = "") -> spmd.HloModule:
+    return module(f"ROOT r = f32[4] all-reduce(x), to_apply=add, {attributes}", header)
+
+
+@pytest.mark.parametrize(
+    ("program", "arrangement"),
+    [
+        (module("ROOT r = f32[4] negate(x)"), Arrangement(1, 1, per_device=True)),
+        (reduced("replica_groups={{0,1}}"), Arrangement(2, 1, per_device=True)),
+        (
+            reduced("replica_groups={{0,1},{2,3}}, channel_id=1, use_global_device_ids=true"),
+            Arrangement(1, 4, per_device=True),
+        ),
+        (
+            reduced(
+                "replica_groups={{0,3},{1,2}}, channel_id=1, use_global_device_ids=true",
+                ", replica_count=2",
+            ),
+            Arrangement(2, 2, per_device=True),
+        ),
+        (
+            module("ROOT r = f32[8] all-gather(x), dimensions={0}, replica_groups={}"),
+            Arrangement(2, 1, per_device=True),
+        ),
+        (
+            module(
+                "ROOT r = f32[8] all-gather(x), dimensions={0}, replica_groups={{0}}, channel_id=1"
+            ),
+            Arrangement(1, 2, per_device=True),
+        ),
+        (
+            module("ROOT r = f32[1] reduce-scatter(x), dimensions={0}, to_apply=add"),
+            Arrangement(4, 1, per_device=True),
+        ),
+        (
+            module(
+                "ROOT r = f32[4] collective-permute(x), channel_id=1, source_target_pairs={{0,2}}"
+            ),
+            Arrangement(1, 3, per_device=True),
+        ),
+        (
+            module("y = f32[4] negate(x), sharding={devices=[2]0,1} ROOT r = f32[4] negate(y)"),
+            Arrangement(1, 2, per_device=False),
+        ),
+    ],
+)
+def test_the_number_of_devices_is_read_from_what_a_text_says(
+    program: spmd.HloModule, arrangement: Arrangement
+) -> None:
+    assert arrangement_of(program) == arrangement
+
+
+def test_one_devices_program_reaches_xla_with_everything_manual() -> None:
+    marked = spmd.parse(manual_text(reduced("replica_groups={{0,1}}, channel_id=1")))
+    assert {x.sharding for x in marked.all_instructions()} == {HloSharding.manual()}
+
+
+LOOP = """HloModule m
+body {{ s = (s32[], f32[4]) parameter(0) n = s32[] get-tuple-element(s), index=0
+  x = f32[4] get-tuple-element(s), index=1 one = s32[] constant(1) m = s32[] add(n, one)
+  y = f32[4] negate(x) ROOT t = (s32[], f32[4]) tuple({next}, y) }}
+more {{ s = (s32[], f32[4]) parameter(0) n = s32[] get-tuple-element(s), index=0
+  three = s32[] constant(3) ROOT p = pred[] compare(n, three), direction=LT }}
+ENTRY e {{ x = f32[4] parameter(0) n = s32[] constant({start}) t = (s32[], f32[4]) tuple(n, x)
+  w = (s32[], f32[4]) while(t), condition=more, body=body ROOT r = f32[4] get-tuple-element(w), index=1 }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("following", "start", "ends"), [("m", 0, True), ("n", 5, True), ("n", 0, False)]
+)
+def test_a_loop_without_end_is_unsound(following: str, start: int, *, ends: bool) -> None:
+    reason = unsound(spmd.parse(LOOP.format(next=following, start=start)))
+    assert reason == ("" if ends else "a loop that does not end")
+
+
+def test_unmarked_sizes_and_elided_constants_are_unsound() -> None:
+    sized = "n = s32[] parameter(1) ROOT r = {} set-dimension-size(x, n), dimensions={{0}}"
+    assert not unsound(module(sized.format("f32[<=4]")))
+    assert "does not mark" in unsound(module(sized.format("f32[4]")))
+    assert "leaves out" in unsound(module("c = f32[4] constant({...}) ROOT r = f32[4] add(x, c)"))
+
+
+def test_propagation_flags_have_to_fit_the_parameters() -> None:
+    flags = ", allow_spmd_sharding_propagation_to_parameters={true,true}"
+    assert "flags" in unsound(module("ROOT r = f32[4] negate(x)", flags))
+
+
+def test_windows_that_do_not_start_from_the_neutral_element_are_a_free_choice() -> None:
+    window = "i = f32[] constant({}) ROOT r = f32[4] reduce-window(x, i), window={{size=2 pad=1_0}}, to_apply=add"
+    assert not free_choice(module(window.format(0)))
+    assert "neutral" in free_choice(module(window.format(1)))
+
+
+def test_inputs_fit_what_the_program_is_defined_for() -> None:
+    program = module(
+        "n = s32[] parameter(1) i = f32[] parameter(2) "
+        "d = f32[<=4] set-dimension-size(x, n), dimensions={0} "
+        "ROOT r = f32[] reduce(d, i), dimensions={0}, to_apply=add"
+    )
+    arrays = [np.ones(4, np.float32), np.asarray(7, np.int32), np.asarray(3, np.float32)]
+    assert [x.tolist() for x in fitting(program, arrays)[1:]] == [4, 0]
