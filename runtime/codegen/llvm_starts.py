@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 from runtime.codegen.element_operations import stored_type
 from runtime.codegen.llvm_nest import NestWriter
-from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
+from runtime.codegen.scalar_program import (
+    ScalarConstant,
+    ScalarProgram,
+    ScalarStep,
+    program_ir,
+    struct_type,
+)
 from spmd.shape import PrimitiveType
 
 
@@ -22,6 +29,41 @@ class StartsStage:
     program: ScalarProgram
     counted: tuple[bool, ...]
     shifts: tuple[tuple[int, ...], ...]
+
+
+@cache
+def without_constants(program: ScalarProgram) -> tuple[ScalarProgram, tuple[int, ...]]:
+    """Return `program` with its integer constants as parameters behind its own, and these constants as words.
+
+    The slices of a module often start at (id + 1) % n, (id + 2) % n, ...: one function serves all of them.
+    """
+    count = len(program.parameters)
+    lifted = [
+        n
+        for n, step in enumerate(program.steps)
+        if isinstance(step, ScalarConstant) and step.kind.is_integer
+    ]
+    kept = [n for n in range(len(program.steps)) if n not in set(lifted)]
+    order = [*range(count), *(count + n for n in (*lifted, *kept))]
+    register = {old: new for new, old in enumerate(order)}
+    constants = [step for n in lifted if isinstance(step := program.steps[n], ScalarConstant)]
+    general = ScalarProgram(
+        (*program.parameters, *(constant.kind for constant in constants)),
+        tuple(_renumbered(program.steps[n], register) for n in kept),
+        tuple(register[r] for r in program.results),
+    )
+    return general, tuple(_signed(constant.bits) for constant in constants)
+
+
+def _signed(bits: int) -> int:
+    """Return 64 bits, or fewer, as the number that a record's word has them in."""
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+def _renumbered(step: ScalarStep, register: Mapping[int, int]) -> ScalarStep:
+    if isinstance(step, ScalarConstant):
+        return step
+    return replace(step, operands=tuple(register[r] for r in step.operands))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +141,12 @@ def computed_starts(writer: NestWriter, form: StartsForm) -> list[str]:
         arguments = []
         for i, kind in enumerate(program.parameters):
             stored = stored_type(kind)
-            place = places[i]
-            value = place if stage.counted[i] else writer.value(f"load {stored}, ptr {place}")
+            if not stage.counted[i]:
+                value = writer.value(f"load {stored}, ptr {places[i]}")
+            elif stored == "i64":
+                value = places[i]
+            else:
+                value = writer.value(f"trunc i64 {places[i]} to {stored}")
             arguments.append(f"{stored} {value}")
         struct = struct_type(program)
         values = writer.value(f"call {struct} @starts{number}({', '.join(arguments)})")

@@ -12,7 +12,7 @@ import numpy as np
 from runtime.codegen import llvm_starts
 from runtime.codegen.llvm_jit import NativeLibrary
 from runtime.codegen.llvm_loop import FUNCTION, LoopForm, Step, loop_code
-from runtime.codegen.llvm_starts import NestWords, StartsForm, StartsWords
+from runtime.codegen.llvm_starts import NestWords, StartsForm, StartsWords, without_constants
 from runtime.codegen.native_call import NOTHING, in_order, native_call
 from runtime.codegen.scalar_program import ScalarProgram, vectors_together
 from runtime.fusion.piecewise import Range
@@ -155,11 +155,13 @@ def starting_walks(stages: Sequence[StartsStage], operands: Sequence[NDArray]) -
 def starts_form(starts: Starting, walks: Sequence[Walk]) -> StartsForm:
     if not starts:
         return StartsForm((), ((),) * len(walks))
-    stages = tuple(
-        llvm_starts.StartsStage(program, tuple(w.counts for w in own), _numbers(own))
-        for program, own in starts
-    )
-    return StartsForm(stages, _numbers(walks))
+    stages = []
+    for program, own in starts:
+        general, constants = without_constants(program)
+        counted = (*(w.counts for w in own), *(True for _ in constants))
+        shifts = (*_numbers(own), *(() for _ in constants))
+        stages.append(llvm_starts.StartsStage(general, counted, shifts))
+    return StartsForm(tuple(stages), _numbers(walks))
 
 
 def _numbers(walks: Sequence[Walk]) -> tuple[tuple[int, ...], ...]:
@@ -167,7 +169,10 @@ def _numbers(walks: Sequence[Walk]) -> tuple[tuple[int, ...], ...]:
 
 
 def starts_words(starts: Starting, walks: Sequence[Walk]) -> StartsWords:
-    stages = [([walk.start for walk in own], _ways(own)) for _, own in starts]
+    stages = []
+    for program, own in starts:
+        _, constants = without_constants(program)
+        stages.append(([*(walk.start for walk in own), *constants], _ways(own)))
     return StartsWords(stages, _ways(walks))
 
 

@@ -101,8 +101,9 @@ def test_packed_protos(tmp_path: Path) -> None:
     assert parse_bytes(gzip.compress(text.encode())).name == "packed"
 
 
-@pytest.mark.parametrize("data", [b"\x1f\x8b", gzip.compress(b"HloModule")[:-3]])
-def test_damaged_packing(data: bytes) -> None:
+@pytest.mark.parametrize("kept", [2, -3])
+def test_damaged_packing(kept: int) -> None:
+    data = gzip.compress(b"HloModule")[:kept]
     with pytest.raises(HloParseError, match="damaged"):
         parse_bytes(data)
 
