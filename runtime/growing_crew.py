@@ -13,8 +13,10 @@ from runtime.crew import Crew
 
 #: Seconds of a step that more threads must save.
 LEAST_SAVED = 30e-6
-#: The first step touches memory for the first time: it may take so many times as long.
-_FIRST = 20
+#: Long steps one after the other that prove that steps are long: a single one may have been disturbed.
+_LONG_STEPS = 4
+#: A step that takes so many times as long proves it alone, also if it is the first, which touches new memory.
+_CERTAIN = 20
 #: Steps that are timed: so many at the start, and one in so many of the others.
 _TIMED, _EVERY = 16, 64
 
@@ -32,17 +34,18 @@ class GrowingCrew:
         self._make = make
         self.threads = 1 if small else most
         self._crew = make(self.threads)
-        self._steps = 0
+        self._steps = self._long_steps = 0
 
     def run(self) -> None:
-        """One step. Errors as of ``Crew.run``."""
+        """Run one step. Errors are those of ``Crew.run``."""
         if self.threads == self.most or not self._is_timed():
             self._crew.run()
             return
         start = time.thread_time()
         self._crew.run()
-        limit = LEAST_SAVED * (_FIRST if self._steps == 1 else 1)
-        if (time.thread_time() - start) * (1 - 1 / self.most) > limit:
+        saved = (time.thread_time() - start) * (1 - 1 / self.most)
+        self._long_steps = self._long_steps + 1 if saved > LEAST_SAVED else 0
+        if self._long_steps == _LONG_STEPS or saved > _CERTAIN * LEAST_SAVED:
             self.threads = self.most
             self._crew = self._make(self.threads)
 

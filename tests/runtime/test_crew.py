@@ -153,18 +153,19 @@ def test_an_interrupt_ends_a_wait() -> None:
     timer.join()
 
 
-def test_threads_end_with_their_devices() -> None:
-    gc.collect()
-    before = threading.active_count()
+def test_threads_end_with_their_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cores(2, monkeypatch)
+    before = set(threading.enumerate())
     devices, run = loaded()
     run()
-    assert threading.active_count() >= before
+    started = set(threading.enumerate()) - before
+    assert started
     del devices, run
     gc.collect()
     deadline = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < deadline:
+    while any(thread.is_alive() for thread in started) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert threading.active_count() <= before
+    assert not any(thread.is_alive() for thread in started)
 
 
 def test_a_lane_on_an_earlier_ones_core_moves() -> None:

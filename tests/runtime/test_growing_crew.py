@@ -41,10 +41,20 @@ def test_longer_steps_get_threads_and_keep_their_bits(monkeypatch: pytest.Monkey
     given = tiles(executable)
     first = outputs(executable, given)
     monkeypatch.setattr(runtime.growing_crew, "LEAST_SAVED", -1.0)
-    assert outputs(executable, given) == first
-    assert crew_of(executable).threads == 4
-    for _ in range(3):
+    monkeypatch.setattr(runtime.growing_crew, "_CERTAIN", -1e9)
+    threads = []
+    for _ in range(6):
         assert outputs(executable, given) == first
+        threads.append(crew_of(executable).threads)
+    assert threads == [1, 1, 1, 4, 4, 4]
+
+
+def test_one_very_long_step_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_cores(4, monkeypatch)
+    executable = compiled(PROGRAM)
+    monkeypatch.setattr(runtime.growing_crew, "LEAST_SAVED", 1e-12)
+    executable.run_devices(tiles(executable))
+    assert crew_of(executable).threads == 4
 
 
 def test_a_step_that_calls_python_has_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
