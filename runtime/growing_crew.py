@@ -12,7 +12,7 @@ from collections.abc import Callable
 from runtime.crew import Crew
 
 #: Seconds of a step that more threads must save.
-LEAST_SAVED = 30e-6
+LEAST_SAVED = 10e-6
 #: Long steps one after the other that prove that steps are long: a single one may have been disturbed.
 _LONG_STEPS = 4
 #: A step that takes so many times as long proves it alone, also if it is the first, which touches new memory.

@@ -37,6 +37,7 @@ def test_short_steps_keep_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_longer_steps_get_threads_and_keep_their_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cores(4, monkeypatch)
+    monkeypatch.setattr(runtime.growing_crew, "LEAST_SAVED", 1.0)
     executable = compiled(PROGRAM)
     given = tiles(executable)
     first = outputs(executable, given)
