@@ -1,4 +1,4 @@
-"""What infeeds take and outfeeds give, in .npz files: infeed0, infeed1, ... and outfeed0, outfeed1, ...
+"""Files of infeeds and outfeeds: .npz archives of infeed0, infeed1, ... and of outfeed0, outfeed1, ...
 
 Each array leaf has an entry of its own, in the order in which the program takes or gives it: a loop takes the next ones
 in every trip, and the next of several steps goes on where the last one ended.
@@ -144,7 +144,7 @@ NO_FILES = FeedOptions()
 
 
 class OutfeedTiles:
-    """What each device of this process gives, to be written to a file of its own."""
+    """Collects the outfeeds of each device of this process and writes them to a file for each."""
 
     def __init__(self, devices: Sequence[int]) -> None:
         self._given: dict[int, list[Array]] = {device: [] for device in devices}
@@ -185,7 +185,7 @@ def note_what_is_left(source: Infeed | None) -> None:
 
 
 def feed_digest(path: Path) -> str:
-    """What tells what two ranks are fed apart; a file's arrays are not read for it."""
+    """Return a digest of the infeed files, which ranks compare; the arrays are not read for it."""
     return str(path) if is_per_device(path) else StoredArrays(path).digest()
 
 

@@ -1,4 +1,4 @@
-"""Where offloaded values lie: in the host's memory, on machines whose devices have memory of their own.
+"""Assign offloaded values to the host's memory, on machines whose devices have memory of their own.
 
     h = f32[8,4] custom-call(x), custom_call_target="MoveToHost"    =>    h = f32[8,4]{1,0:S(5)} custom-call(x), ...
 

@@ -100,9 +100,9 @@ def _asked(problem: OpProblem) -> _Asked:
 
 
 def _candidates(problem: OpProblem, asked: _Asked) -> Iterator[tuple[Assignment, bool]]:
-    """What the results want, what each operand has, and their merges in several orders of preference, each once.
+    """Yield the shardings that the results ask for, those of the operands, and their merges, each once.
 
-    True for those with displaced axes, which nobody asked for where they now are.
+    True marks those with displaced axes, which no sharding asks for where they now are.
     """
     rule, axes = problem.rule, problem.axes
 
@@ -211,5 +211,5 @@ def _cost(problem: OpProblem, plan: OpPlan, *, returns: bool) -> float:
 
 
 def _local_cost(problem: OpProblem, axes: Iterable[int]) -> float:
-    """Of the op on one device, which is split along ``axes``."""
+    """Return the cost of the op on one device if it is split along ``axes``."""
     return BYTES_PER_FLOP * problem.flops / problem.axes.count(axes)

@@ -144,7 +144,7 @@ class LoadedDevice:
 
     @property
     def outputs(self) -> tuple[DeviceArray, ...]:
-        """Of the last step, if it has not failed, until the next one begins."""
+        """Outputs of the last successful step. They stay valid until the next step starts."""
         return tuple([place.array for place in self.results])
 
     @property

@@ -121,14 +121,14 @@ class _Items:
 
 @dataclass(frozen=True)
 class Given:
-    """What a device has given at an outfeed: the arrays of its tile."""
+    """Arrays of the tile that a device has given at an outfeed."""
 
     site: FeedSite
     arrays: tuple[NDArray, ...]
 
 
 class HostFeeds:
-    """What one run is fed, and what it gives. Devices in several threads use it at a time."""
+    """Infeeds and outfeeds of one run. It is thread-safe: devices of several threads use it at a time."""
 
     def __init__(self, infeed: Infeed | None, outfeed: Outfeed | None, own: range) -> None:
         """``own``: the devices that this process runs."""
@@ -292,14 +292,14 @@ class ReferenceFeed:
 
     @property
     def given(self) -> list[Item]:
-        """What all devices have given, whole."""
+        """Return the global arrays of the outfeeds of all devices."""
         everyone = [self.feeds.given[device] for device in sorted(self.feeds.given)]
         return joined(everyone, self.num_partitions)
 
 
 @dataclass
 class HostChannel:
-    """Where a loaded program finds its host: what the present run feeds and takes, and the functions it calls."""
+    """The host's side of a loaded program: feeds of the present run, and the Python functions that it calls."""
 
     present: HostFeeds = field(default_factory=lambda: HostFeeds(None, None, range(0)))
     #: Python functions that the program calls, by number. They are set before the program is loaded.

@@ -1,4 +1,4 @@
-"""What an executable asks of the devices that run it, and of the engine that loads it there."""
+"""Protocols between an executable, the devices that run it, and the engine that loads it there."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class RunningDevice(Protocol):
 
     @property
     def outputs(self) -> tuple[DeviceArray, ...]:
-        """Of the last step, if it has not failed, until the next one begins."""
+        """Outputs of the last successful step. They stay valid until the next step starts."""
         ...
 
     @property
     def recorder(self) -> KeepsSteps | None:
-        """What takes down when thunks run; None where that was not asked for."""
+        """Recorder of thunk timestamps; None if the program does not record."""
         ...
 
     def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
@@ -38,7 +38,7 @@ class RunningDevice(Protocol):
 
 
 class KeepsSteps(Protocol):
-    """What has been taken down of the last steps (runtime/timeline)."""
+    """Record of the last steps' timestamps (runtime/timeline)."""
 
     @property
     def steps(self) -> list[RecordedStep]: ...
@@ -56,7 +56,7 @@ class LocalDevices(Protocol):
 
 
 class Engine(Protocol):
-    """What runs programs on other devices than the processor's cores (runtime/gpu/engine.py)."""
+    """Engine that runs programs on devices other than the processor's cores (runtime/gpu/engine.py)."""
 
     def load_local(self, executable: Executable) -> LocalDevices:
         """The program on all of its devices, in this process."""
@@ -72,12 +72,12 @@ class Engine(Protocol):
         ...
 
     def kernel_forms(self, local: LocalDevices) -> KernelForms:
-        """How kernels are done on ``local``, which this engine has loaded."""
+        """Return a report of the kernels of ``local``, which this engine has loaded."""
         ...
 
 
 class KernelForms(Protocol):
-    """How an engine does a program's kernels; as text: for people, one line or more (runtime/gpu/report.py)."""
+    """Report of an engine's kernels for a program, one line or more of text (runtime/gpu/report.py)."""
 
     @property
     def hosted(self) -> Sequence[object]:

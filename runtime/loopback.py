@@ -82,7 +82,7 @@ class LoopbackDevices:
 
     @property
     def _is_small(self) -> bool:
-        """Whether a step may be short: it needs no Python, threads share no kernel, and there is little memory."""
+        """Return whether a step may be short: it needs no Python, threads share no kernel, and memory is small."""
         device = self.devices[0]
         memory = sum(one.size for one in device.program.assignment.allocations)
         is_little = memory * len(self.devices) <= _MOST_MEMORY

@@ -43,7 +43,7 @@ def callback_index(instruction: HloInstruction) -> int | None:
 
 @dataclass(frozen=True)
 class CallbackForm:
-    """What a call gives to its function, and expects of it.
+    """Arguments that a call gives to its Python function, and results that it expects.
 
     Ordered calls take a token before the arrays, and give one before the results. ``results``: the shapes of arrays.
     """

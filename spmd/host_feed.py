@@ -1,4 +1,4 @@
-"""What a program exchanges with its host while it runs: infeeds take values from it, outfeeds give it values."""
+"""Values that a program exchanges with its host while it runs, by infeeds and outfeeds."""
 
 from __future__ import annotations
 

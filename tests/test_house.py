@@ -53,7 +53,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def imports() -> dict[str, set[str]]:
-    """What every source imports, read once."""
+    """Imports of every source file, read once."""
     return {path: set(imported(tree)) for path, tree in sources()}
 
 

@@ -1,4 +1,4 @@
-"""What `make quick` chooses is there, and every folder with tests says what it gives."""
+"""The files of `make quick` exist, and every folder with tests is listed."""
 
 from __future__ import annotations
 

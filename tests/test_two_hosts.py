@@ -104,7 +104,7 @@ def test_without_a_delay_a_round_trip_is_short() -> None:
 def probed_until(
     ends: tuple[LinkEnd, LinkEnd], rate: float, is_fast: Callable[[LinkSpeed], bool]
 ) -> LinkSpeed:
-    """What the link does at its best of a few times: whoever else computes here holds up the probe."""
+    """Return the best of a few probes of the link: other processes on this machine slow a probe down."""
     for _ in range(5):
         speed = probed(ends, rate)
         if is_fast(speed):

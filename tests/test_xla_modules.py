@@ -1,4 +1,4 @@
-"""How benchmarks.xla_modules reads a test module: for which devices it is, and whether its result is defined."""
+"""Tests of benchmarks.xla_modules: the devices that a module is for, and whether its result is defined."""
 
 from __future__ import annotations
 

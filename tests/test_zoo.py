@@ -1,4 +1,4 @@
-"""What `python -m benchmarks.zoo` does with results: verdicts, a summary, a page, and processes that die."""
+"""Tests of the zoo's results: verdicts, a summary, a page, and processes that die."""
 
 from __future__ import annotations
 

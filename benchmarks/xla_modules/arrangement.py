@@ -1,4 +1,4 @@
-"""How many replicas and partitions a test module is for, and whether each device has inputs of its own.
+"""Arrangement of a test module: its replicas and partitions, and whether each device has inputs of its own.
 
 XLA's tests often give these numbers to the function that runs the text, and not in the text. They follow from the
 header, else from shardings and meshes, else from the groups and pairs of the collectives, else from how many times as

@@ -24,7 +24,7 @@ _LOOK, _END = 0.2, 30.0
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done with one case: it is done when a file of `done` exists. `failed` gets what went wrong."""
+    """One case for a process: it is done when all files of `done` exist. An error message is written to `failed`."""
 
     argument: str
     done: tuple[Path, ...]

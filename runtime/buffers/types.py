@@ -76,7 +76,7 @@ class BufferAllocation:
 
     @property
     def is_on_device(self) -> bool:
-        """Whether the device holds it: not where it lies in the host's memory."""
+        """Return whether the allocation lies in the device's memory, and not in the host's."""
         return self.color.memory_space != HOST
 
 

@@ -230,7 +230,7 @@ def _features() -> str:
 
 
 def _has_masks(features: str) -> bool:
-    """Whether vectors of all elements have masks (AVX-512), and this LLVM the words for what ``vectorized`` writes."""
+    """Return whether the processor masks vectors of all types (AVX-512) and LLVM parses what ``vectorized`` writes."""
     given = set(features.split(","))
     return given >= {"+avx512bw", "+avx512dq", "+avx512vl"} and llvm.llvm_version_info >= (20,)
 

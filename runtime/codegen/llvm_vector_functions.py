@@ -1,4 +1,4 @@
-"""The functions of a module of LLVM IR as text: what loops over elements call, and what is made of it for vectors."""
+"""Functions of an LLVM module, as text: those that loops over elements call, and their vector variants."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FREE = frozenset(("insertvalue", "extractvalue", "bitcast", "getelementptr", "l
 
 
 class NoVectorsError(Exception):
-    """There is a line that has none for vectors."""
+    """A line of IR has no vector form here."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Needs:
 
 
 class Functions:
-    """Those of a module, and the ones for vectors that are made of them."""
+    """Functions of a module, and the vector variants that are made of them."""
 
     def __init__(self, lines: list[str]) -> None:
         self._of: dict[str, Function] = {}
@@ -69,7 +69,7 @@ class Functions:
             self._asked[line] = None
 
     def called_by(self, lines: Iterable[str]) -> list[str]:
-        """What is to be written beside ``lines``: functions that are inlined, and declarations."""
+        """Return the declarations and inlined functions that a module with ``lines`` needs."""
         found: dict[str, str] = {}
         stack = [name for line in lines if "call " in line for name in _CALLED.findall(line)]
         while stack:
@@ -82,7 +82,7 @@ class Functions:
         return [*self._asked, *found.values()]
 
     def about(self, lines: Iterable[str]) -> Needs:
-        """What ``lines`` and all that they call need."""
+        """Return the weight and vector sizes of ``lines`` and of the functions that they call."""
         weight, size, is_free = 0, 1, True
         for line in lines:
             called = _CALLED.findall(line) if "call " in line else ()
@@ -133,7 +133,7 @@ def _function(found: re.Match[str], lines: list[str]) -> Function:
 
 @cache
 def size_of(element: str) -> int:
-    """Bytes of one in memory."""
+    """Return the bytes of an element of this LLVM type in memory."""
     bits = {"half": 16, "bfloat": 16, "float": 32, "double": 64}.get(element)
     return -(-(bits or int(element[1:])) // 8)
 

@@ -1,6 +1,6 @@
-"""Lines of straight-line LLVM IR, each as one that does the same for vectors of elements.
+"""Rewriting of straight-line scalar LLVM IR as vector IR, line by line.
 
-What depends on no round of a loop stays one number, which is spread where a vector meets it.
+A loop-invariant value stays scalar and is broadcast where an instruction combines it with a vector.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class VectorLines:
     _spread: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def body(self, index: str, lines: Iterable[str]) -> list[str]:
-        """Of a loop whose rounds ``index`` counts."""
+        """Return the vector lines of a loop's body; ``index`` is the loop's induction variable."""
         self.counting.add(index)
         self.index = index
         for line in lines:
@@ -136,7 +136,7 @@ class VectorLines:
         return self._spread[key]
 
     def computed(self, name: str, op: str, rest: str) -> str | None:
-        """What computes vectors; None where ``rest`` has none."""
+        """Return the vector instruction of this opcode, or None if its operands are all scalars."""
         for ops, pattern, make in _FORMS:
             if op in ops:
                 found = pattern.match(rest)

@@ -1,4 +1,4 @@
-"""Loops over elements as loops over vectors, written here: LLVM's own vectorizer takes most of a compilation.
+"""Vectorizer for loops over elements, on the text of their LLVM IR: LLVM's own takes most of a compilation.
 
 ``NestWriter.element_loop`` writes loops whose rounds are independent and whose body is one block; what it calls is
 straight-line code, too. Each line of such a body has one for vectors. What is left over at the end of a loop is done by
@@ -42,7 +42,7 @@ _TOGETHER = re.compile(r'!(\d+) = .*!"llvm.loop.interleave.count", i32 (\d+)')
 
 
 def vectorized(ir: str) -> str | None:
-    """The module with vectors in its loops over elements; None where it has no such loop, or one with other lines."""
+    """Return the module with loops over vectors, or None if no loop over elements can be written so."""
     if "\nelement" not in ir:
         return None
     try:
@@ -95,7 +95,7 @@ class _Module:
         return "\n".join([*self.functions.called_by(written), *written])
 
     def parsed(self, at: int) -> tuple[int, _Loop]:
-        """The loop whose label is at ``at``, and where its last line is."""
+        """Return the number of the last line of the loop whose label is line ``at``, and the loop."""
         phi = _PHI.match(self.lines[at + 1])
         if phi is None:
             raise NoVectorsError(self.lines[at + 1])
@@ -136,7 +136,7 @@ class _Module:
         return self.masked(loop, wide, size)
 
     def size(self, body: list[str], needs: Needs) -> int:
-        """Bytes of the largest element that is read, computed with, or written; what counts rounds is none."""
+        """Return the bytes of the largest element type of ``body``, induction variables left out."""
         found = [t for line in body if " i64 %k" not in line for t in TYPE.findall(line)]
         return max([needs.size, *map(size_of, found)])
 
@@ -227,12 +227,12 @@ class _Module:
 
 
 def _side_by_side(weight: int) -> int:
-    """How many registers a value takes in a loop over whole ones."""
+    """Return the number of registers for one value in a loop over whole registers."""
     return _SIDE_BY_SIDE if weight <= _FOUR else 2 if weight <= _TWO else 1
 
 
 def is_short(needs: Needs, count: int, lanes: int) -> bool:
-    """Whether a loop of at most ``count`` rounds is written as one round for all."""
+    """Return whether a loop of at most ``count`` iterations is written as one iteration for all of them."""
     if count & (count - 1) or not needs.takes(count):
         return False
     registers = max(count // lanes, 1)

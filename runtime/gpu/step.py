@@ -45,7 +45,7 @@ class GpuProgram(Protocol):
 
     @property
     def host(self) -> HostChannel:
-        """What infeeds take from, and outfeeds give to."""
+        """Return the host's side: feeds of the present run, and Python functions."""
         ...
 
     @property

@@ -86,7 +86,7 @@ class LoadedProgram(Protocol):
 
     @property
     def host(self) -> HostChannel:
-        """What infeeds take from, and outfeeds give to."""
+        """Return the host's side: feeds of the present run, and Python functions."""
         ...
 
     @property

@@ -29,7 +29,7 @@ from spmd.text.stablehlo import parse_stablehlo
 
 
 class Lowerable(Protocol):
-    """What ``jax.jit`` returns, as far as it is used here."""
+    """The part of what ``jax.jit`` returns that is used here."""
 
     def lower(self, *args: Any, **kwargs: Any) -> Any: ...
 

@@ -47,7 +47,7 @@ ENTRY e {{
 
 
 def loop_items() -> list[Item]:
-    """What three trips of LOOP take."""
+    """Infeed items of three trips of LOOP."""
     return [(np.arange(20, dtype=np.float32).reshape(5, 4) + k, np.int32(k + 1)) for k in range(3)]
 
 

@@ -46,7 +46,7 @@ def per_device(dice: Random, pool: list[Any], manual: Manual) -> Any:
 def body_of(
     dice: Random, x: Any, names: tuple[str, ...], kind: int
 ) -> tuple[Callable[[Any], Any], P]:
-    """What each device does with its rows of `x`, and how the results are divided."""
+    """Return the function that each device runs on its rows of `x`, and the PartitionSpec of its results."""
     rows = P(names)
     if kind == 0:
         return lambda v: v - lax.pmax(v.max(0), names), rows

@@ -25,7 +25,7 @@ PATIENCE, LIFE, AHEAD, BATCH = 900.0, 250, 12, 40
 
 @dataclass(frozen=True)
 class Found:
-    """What came of one program: `outcome` is agrees, rounding, differs, refused, crashed or JAX, `said` the details."""
+    """Verdict of one program: `outcome` is agrees, rounding, differs, refused, crashed or JAX; `said` details it."""
 
     seed: int
     outcome: str
@@ -55,7 +55,7 @@ class Runner:
         return self.work / name_of(seed) / str(devices_of(seed))
 
     def run(self, seeds: Iterable[int]) -> Iterator[Found]:
-        """What came of each program, in order but for those that wait for an MPI job."""
+        """Yield the verdict of each program, in order but for those that wait for an MPI job."""
         jax = worker(self.jax, "jax_worker")
         ours = worker(sys.executable, "our_worker")
         waiting: dict[int, list[Found]] = defaultdict(list)

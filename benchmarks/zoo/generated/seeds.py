@@ -1,4 +1,4 @@
-"""What a random program's number decides before JAX is there: its name and its number of devices."""
+"""Names of random programs and their numbers of devices, which follow from the seed without JAX."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Worker:
         self._listener.start()
 
     def _end(self) -> str:
-        """How the process ended, and the last line of its errors."""
+        """Return the exit code of the process and the last line of its standard error, as text."""
         process, self._process = self._process, None
         assert process is not None
         assert process.stdin is not None

@@ -34,7 +34,7 @@ def loop(opcode: Opcode, kind: PrimitiveType, arity: int, steps: tuple[Step, ...
 
 
 def results(ir: str, passes: Passes, arrays: list[np.ndarray], count: int) -> np.ndarray:
-    """What lies where ``count`` elements are written, and behind it."""
+    """Return the memory after ``count`` elements were written to it, the bytes behind them included."""
     out = np.full(count + 100, 77, arrays[0].dtype)
     every = [*arrays, out]
     words = [a.ctypes.data for a in every] + [count] + [a.itemsize for a in every]
@@ -71,7 +71,7 @@ def test_any_count(opcode: Opcode, kind: PrimitiveType, arity: int) -> None:
 
 
 def test_one_body() -> None:
-    """What computes much is there once: whole vectors and what is left over are done by the same lines."""
+    """Long bodies are written once: whole vectors and the remainder use the same lines."""
     written = vectorized(loop_ir(loop(Opcode.TANH, P.F64, 1)))
     assert written is not None
     assert written.count("= call { <8 x double> } @body") == 1

@@ -32,7 +32,7 @@ def filled(shape):
 
 
 def fed(module):
-    """What each infeed takes."""
+    """Items of each infeed."""
     feeds = module.entry.with_opcode(Opcode.INFEED)
     return [tuple(filled(s) for s in array_leaves(fed_shape(feed))) for feed in feeds]
 
