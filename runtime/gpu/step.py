@@ -130,6 +130,19 @@ class Step(ABC):
     def bind(self, device: GpuProgram) -> Action: ...
 
 
+def on_host(device: GpuProgram, mirror: Mirror, action: Action) -> Action:
+    """Return an action that runs `action` on the host, between copies of the mirror's arrays from and to the device."""
+    driver, stream = device.driver, device.stream(Stream.COMPUTE)
+
+    def run() -> None:
+        mirror.bring(driver, stream)
+        device.wait(stream)
+        action()
+        mirror.send(driver, stream)
+
+    return run
+
+
 def walk_steps(steps: Sequence[Step]) -> Iterator[Step]:
     """The steps and all that run as part of them, in order."""
     for step in steps:

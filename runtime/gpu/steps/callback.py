@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runtime.gpu.planning import Planner, plans
-from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.gpu.step import Action, GpuProgram, Step, on_host
 from runtime.thunks.callback import CallbackThunk
-from runtime.timeline.events import Stream
 
 
 @dataclass(frozen=True)
@@ -27,15 +26,7 @@ class CallbackStep(Step):
         mirror = device.mirror(operands, results)
         arrays = tuple(map(mirror.array, operands)), tuple(map(mirror.array, results))
         action = self.callback.on_arrays(device.host, *arrays)
-        driver, stream = device.driver, device.stream(Stream.COMPUTE)
-
-        def run() -> None:
-            mirror.bring(driver, stream)
-            device.wait(stream)
-            action()
-            mirror.send(driver, stream)
-
-        return run
+        return on_host(device, mirror, action)
 
 
 @plans(CallbackThunk)

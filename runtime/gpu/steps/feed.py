@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from runtime.gpu.planning import Planner, plans
-from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.gpu.step import Action, GpuProgram, Step, on_host
 from runtime.thunks.feed import InfeedThunk, OutfeedThunk
 from runtime.timeline.events import Stream
 
@@ -54,15 +55,8 @@ class OutfeedStep(Step):
         views = tuple(map(device.view, self.outfeed.operands))
         mirror = device.mirror(views, ())
         arrays = tuple(map(mirror.array, views))
-        driver, stream = device.driver, device.stream(Stream.COMPUTE)
-        host, rank, site = device.host, device.communicator.rank, self.outfeed.site
-
-        def run() -> None:
-            mirror.bring(driver, stream)
-            device.wait(stream)
-            host.put(site, rank, arrays)
-
-        return run
+        rank, site = device.communicator.rank, self.outfeed.site
+        return on_host(device, mirror, partial(device.host.put, site, rank, arrays))
 
 
 @plans(InfeedThunk)

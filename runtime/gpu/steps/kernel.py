@@ -10,7 +10,7 @@ from runtime.codegen.ptx_launch import PtxLaunch
 from runtime.gpu.converted_product import ConvertedProduct, converted_product
 from runtime.gpu.forms import library_work
 from runtime.gpu.planning import Planner, plans
-from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.gpu.step import Action, GpuProgram, Step, on_host
 from runtime.gpu.steps.kernel_step import KernelStep
 from runtime.gpu.steps.product import ConvertedProductStep
 from runtime.gpu.views import DeviceView
@@ -77,15 +77,7 @@ class HostedStep(KernelStep):
                 tuple(map(mirror.array, arrays.scratch)),
             ),
         )
-        driver, stream = device.driver, device.stream(Stream.COMPUTE)
-
-        def run() -> None:
-            mirror.bring(driver, stream)
-            device.wait(stream)
-            action()
-            mirror.send(driver, stream)
-
-        return run
+        return on_host(device, mirror, action)
 
 
 @plans(KernelThunk)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from runtime.buffers.types import ArrayView
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.read_back import read_back
-from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.gpu.step import Action, GpuProgram, Step, on_host
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.sequence import planned
 from runtime.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
 from runtime.thunks.while_loop import WhileThunk
-from runtime.timeline.events import Stream
 
 #: Trips of single elements that are not worth waiting for the device.
 MOST_ON_DEVICE = 8
@@ -88,17 +87,13 @@ class HostedLoopStep(Step):
         mirror = device.mirror(tuple(views.values()), tuple(views.values()))
         some_trips = self.loop.bind(lambda place: mirror.array(views[place]))
         goes_on = mirror.array(views[self.loop.places[0]])
-        driver, stream = device.driver, device.stream(Stream.COMPUTE)
 
-        def run() -> None:
-            mirror.bring(driver, stream)
-            device.wait(stream)
+        def trips() -> None:
             some_trips()
             while goes_on:
                 some_trips()
-            mirror.send(driver, stream)
 
-        return run
+        return on_host(device, mirror, trips)
 
 
 @plans(WhileThunk)
