@@ -6,12 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import spmd
 from launch.entry import Entry
 from launch.expect import (
     Expected,
@@ -141,7 +141,7 @@ def inputs_digest(options: JobOptions) -> str:
 def versions() -> dict[str, str]:
     """What the ranks' machines must have alike."""
     return {
-        "spmd-executor version": metadata.version("spmd-executor"),
+        "spmd-executor version": spmd.__version__,
         "NumPy version": np.__version__,
     }
 

@@ -37,13 +37,22 @@ def __getattr__(name: str) -> object:
     if name == "testing":
         return importlib.import_module("spmd.testing")
     if name == "__version__":
-        return importlib.import_module("importlib.metadata").version("spmd-executor")
+        return _version()
     place = _PUBLIC.get(name)
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(place[0]), place[1])
     globals()[name] = value
     return value
+
+
+def _version() -> str:
+    """Return the installed version, or "unknown" for a checkout that is only on the path."""
+    metadata = importlib.import_module("importlib.metadata")
+    try:
+        return str(metadata.version("spmd-executor"))
+    except metadata.PackageNotFoundError:
+        return "unknown (spmd-executor is not installed)"
 
 
 def __dir__() -> list[str]:

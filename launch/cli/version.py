@@ -6,6 +6,7 @@ import platform
 import subprocess
 from importlib import metadata
 
+import spmd
 from launch.mpirun import LaunchError, find_mpirun
 
 _PACKAGES = ("numpy", "llvmlite", "mpi4py")
@@ -13,7 +14,7 @@ _PACKAGES = ("numpy", "llvmlite", "mpi4py")
 
 def version_text() -> str:
     """Return a line for each part; "none" for one that is not installed."""
-    lines = [f"spmd {metadata.version('spmd-executor')}", f"Python {platform.python_version()}"]
+    lines = [f"spmd {spmd.__version__}", f"Python {platform.python_version()}"]
     lines += [f"{name} {_installed(name)}" for name in _PACKAGES]
     return "\n".join([*lines, f"MPI {_launcher()}"])
 

@@ -17,6 +17,9 @@ from runtime.gpu.ptx import ptx_maker
 from tests.runtime.gpu.host_driver import HostDriver
 from tests.runtime.gpu.host_streams import HostGpu
 
+#: The copied corpus cases: NAME/{module.hlo, inputs.npz, expected.npz, case.json}.
+CASES = Path(__file__).parents[1] / "cases"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -24,6 +27,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="on a double of a GPU: whether the tests themselves run",
     )
+    parser.addoption(
+        "--cases",
+        type=Path,
+        default=CASES,
+        help="another folder of cases: all of them are run, NAME/{module.hlo, inputs.npz, expected.npz, case.json}",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each test of a case those of --cases."""
+    if "case_folder" in metafunc.fixturenames:
+        folder: Path = metafunc.config.getoption("--cases", default=CASES)
+        names = sorted(file.parent.name for file in folder.glob("*/inputs.npz"))
+        metafunc.parametrize("case_folder", [folder / name for name in names], ids=names)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -81,9 +98,3 @@ class OnGpu:
 @pytest.fixture
 def on_gpu(_gpu: None, is_double: bool) -> OnGpu:
     return OnGpu(is_double)
-
-
-@pytest.fixture
-def cases() -> Path:
-    """The folder of the copied corpus cases: NAME/{module.hlo, inputs.npz, expected.npz, case.json}."""
-    return Path(__file__).parents[1] / "cases"

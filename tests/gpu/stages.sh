@@ -9,7 +9,7 @@ mkdir -p "${1:-$(dirname "${BASH_SOURCE[0]}")/../../gpu_logs}"
 OUT=$(cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../../gpu_logs}" && pwd)
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 2
 PYTHON=${PYTHON:-python3}
-LIMIT=590 # seconds of the whole: commands on lent machines end after 600
+LIMIT=${LIMIT:-590} # seconds of the whole: commands on lent machines end after 600
 FAILED=0
 SHOWN=6 # lines of each log
 export PYTHONUNBUFFERED=1 PIP_BREAK_SYSTEM_PACKAGES=1 PIP_DISABLE_PIP_VERSION_CHECK=1 XLA_PYTHON_CLIENT_PREALLOCATE=false
