@@ -2,9 +2,11 @@
 
     python -m benchmarks.gpu_kernels [NAMES] [--rounds 20] [--json FILE]
 
-reached: bytes that must be read and written, over our time and the bandwidth of copies within the device; of products,
-TFLOP/s. Times are medians of whole steps on the host's clock, what a launch takes included. --double runs small arrays
-on a double of a GPU, which says whether this script runs, and nothing else.
+Each row has two times of both: `step`, the median of steps that the host waits for, by its clock, so that launching and
+waiting count; `in a row`, of a step of 20 that follow each other without a wait, which is the GPU's time as long as the
+host launches faster than the GPU works. reached: bytes that must be read and written, over our time in a row and the
+bandwidth of copies within the device; of products, TFLOP/s. --double runs small arrays on a double of a GPU, which says
+whether this script runs, and nothing else.
 """
 
 from __future__ import annotations
@@ -22,7 +24,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.gpu_peers import copy_rate, environment, forms, make_driver, ours, theirs
+from benchmarks.gpu_peers import (
+    copy_rate,
+    environment,
+    forms,
+    make_driver,
+    ours,
+    seconds_in_a_row,
+    theirs,
+)
 from benchmarks.timing.turns import in_turns
 from runtime.gpu.driver import GpuDriver
 
@@ -45,7 +55,10 @@ class Case:
                 max(1, size // shrink) if d == 0 or self.flops else size
                 for d, size in enumerate(dims)
             )
-            found.append(rng.random(kept, np.float32).astype(jnp.dtype(kind)))
+            if jnp.dtype(kind) == np.int32:  # of rows of the first array
+                found.append(rng.integers(0, found[0].shape[0], kept, np.int32))
+            else:
+                found.append(rng.random(kept, np.float32).astype(jnp.dtype(kind)))
         return found
 
 
@@ -61,6 +74,9 @@ def layernorm(x: Any, scale: Any, bias: Any) -> Any:
     return centred * jax.lax.rsqrt(variance + 1e-5) * scale + bias
 
 
+#: Steps that follow each other without a wait.
+ROW_OF_STEPS = 20
+SHOWN = (("step", "step_ms"), ("in a row", "in_a_row_ms"))
 ROWS, ROW = ((65536, 4096), "float32"), ((1, 4096), "float32")
 LINE = ((1 << 27,), "float32")
 CUBE = ((8192, 8192), "bfloat16")
@@ -72,7 +88,14 @@ CASES = {
     "adam": Case(adam, (LINE, LINE, LINE, LINE), donated=3),
     "column sums": Case(lambda x: (x * x).sum(0), (ROWS,)),
     "transpose": Case(lambda x: x.T, (((16384, 16384), "float32"),)),
+    "gather": Case(lambda x, i: x[i], (ROWS, ((65536,), "int32"))),
+    "scatter-add": Case(
+        lambda x, i, y: x.at[i].add(y),
+        (((32768, 4096), "float32"), ((65536,), "int32"), ROWS),
+        donated=1,
+    ),
     "product bf16": Case(lambda x, y: x @ y, (CUBE, CUBE), flops=2 * 8192**3),
+    "small": Case(lambda x: x + 1, (((1024,), "float32"),)),
 }
 
 
@@ -88,16 +111,23 @@ def measure(case: Case, driver: GpuDriver, rounds: int, rate: float, shrink: int
     times = {name: statistics.median(all_) for name, all_ in in_turns(works, rounds).items()}
     results = [boundary.shape.byte_size for boundary in executable.outputs]
     moved = sum(x.nbytes for x in arrays) + sum(results)
+    in_a_row = {"ours": seconds_in_a_row(executable, ROW_OF_STEPS)}
+    if peer is not None:
+        in_a_row["jax"] = peer.seconds_in_a_row(ROW_OF_STEPS)
     row: dict[str, Any] = {
-        "ours_ms": 1e3 * times["ours"],
-        "jax_ms": 1e3 * times["jax"] if "jax" in times else None,
+        "step_ms": {name: 1e3 * seconds for name, seconds in times.items()},
+        "in_a_row_ms": {name: 1e3 * seconds for name, seconds in in_a_row.items()},
         "bytes": moved,
-        "reached": moved / rate / times["ours"],
+        "reached": moved / rate / in_a_row["ours"],
         "kernels": forms(executable),
     }
     if case.flops:
-        row |= {f"{name}_tflops": case.flops / seconds / 1e12 for name, seconds in times.items()}
+        row |= {f"{name}_tflops": case.flops / seconds / 1e12 for name, seconds in in_a_row.items()}
     return row
+
+
+def _columns(milliseconds: dict[str, float]) -> str:
+    return "  ".join(f"{name} {value:8.3f} ms" for name, value in milliseconds.items())
 
 
 def main() -> int:
@@ -118,7 +148,7 @@ def main() -> int:
     rows = {}
     for name in options.names or CASES:
         row = rows[name] = measure(CASES[name], driver, options.rounds, rate, shrink)
-        jax_ms = "-" if row["jax_ms"] is None else f"{row['jax_ms']:.3f}"
+        columns = (f"{what}: {_columns(row[key])}" for what, key in SHOWN)
         reached = (
             f"{row['ours_tflops']:.0f} TFLOP/s"
             if "ours_tflops" in row
@@ -126,10 +156,7 @@ def main() -> int:
         )
         hosted = len(row["kernels"]["hosted"])
         note = f"  ({hosted} kernels by the host)" if hosted else ""
-        print(
-            f"{name:14s} ours {row['ours_ms']:9.3f} ms  JAX {jax_ms:>9s} ms  {reached}{note}",
-            flush=True,
-        )
+        print(f"{name:14s} {'  '.join(columns)}  {reached}{note}", flush=True)
     if options.json:
         found = {"environment": where, "copy_bytes_per_s": rate, "kernels": rows}
         options.json.write_text(json.dumps(found, indent=1) + "\n")

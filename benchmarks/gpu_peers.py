@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import tempfile
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 # JAX takes three quarters of the memory otherwise.
@@ -14,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import spmd
+from benchmarks.timing.kernel_times import least_of
 from launch.gpu import gpu_options
 from launch.machine_option import machine_for
 from launch.options import CompileOptions
@@ -91,18 +99,43 @@ def one_by_one(executable: Executable, step: Step) -> Step:
     return run
 
 
-def theirs(jitted: Any, arrays: Arrays, donated: int) -> Step | None:
+def seconds_in_a_row(executable: Executable, times: int) -> float:
+    """Return the seconds that the GPU takes for a step when ``times`` follow each other without a wait of the host."""
+    return _devices(executable)[0].seconds_in_a_row(times)
+
+
+@dataclass
+class Peer:
+    """JAX's own step, with the arrays that it goes on with."""
+
+    jitted: Any
+    state: list[Any]
+    donated: int
+
+    def step(self) -> list[Any]:
+        results = jax.tree.leaves(self.jitted(*self.state))
+        if self.donated:
+            self.state = [*results[: self.donated], *self.state[self.donated :]]
+        return results
+
+    def __call__(self) -> None:
+        jax.block_until_ready(self.step())
+
+    def seconds_in_a_row(self, times: int) -> float:
+        """Return the seconds of a step of ``times`` that are dispatched before the host waits for the last."""
+        jax.block_until_ready(self.step())
+        begin = time.perf_counter()
+        for _ in range(times):
+            results = self.step()
+        jax.block_until_ready(results)
+        return (time.perf_counter() - begin) / times
+
+
+def theirs(jitted: Any, arrays: Arrays, donated: int) -> Peer | None:
     """The same by JAX; None where it has no GPU."""
     if jax.default_backend() != "gpu":
         return None
-    state = [[jnp.array(x) for x in arrays]]
-
-    def step() -> None:
-        results = jax.block_until_ready(jax.tree.leaves(jitted(*state[0])))
-        if donated:
-            state[0] = [*results[:donated], *state[0][donated:]]
-
-    return step
+    return Peer(jitted, [jnp.array(x) for x in arrays], donated)
 
 
 def forms(executable: Executable) -> dict[str, Any]:
@@ -116,6 +149,54 @@ def _devices(executable: Executable) -> list[LoadedGpuDevice]:
     local = executable._loaded
     assert isinstance(local, GpuLoopbackDevices)
     return local.devices
+
+
+def kernel_times(
+    executable: Executable, arrays: Arrays, donated: int
+) -> list[tuple[str, int, float]]:
+    """Return (thunk and its kind, 1, milliseconds) of a step, the least of several, those that take most first.
+
+    The devices are loaded anew, with events around what they do and without graphs.
+    """
+    executable._loaded, executable.record = None, True
+    state = executable.put(arrays)
+    for _ in range(5):
+        results = executable.run(state)
+        state = results[:donated] + state[donated:] if donated else state
+    rows = [(f"{name} {kind}", 1, 1e3 * t) for (name, kind), t in least_of(executable).items()]
+    return sorted(rows, key=lambda row: -row[2])
+
+
+def profiled_kernels(peer: Peer, steps: int = 3) -> list[tuple[str, int, float]]:
+    """Return (kernel, times, milliseconds) of a step of JAX's by its own profiler, those that take most first."""
+    peer()
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder, create_perfetto_trace=True):
+            for _ in range(steps):
+                peer()
+        (file,) = Path(folder).rglob("perfetto_trace.json.gz")
+        events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
+    devices = {
+        event["pid"]
+        for event in events
+        if event.get("name") == "process_name" and "/device:GPU" in event["args"]["name"]
+    }
+    lanes = {
+        (event["pid"], event["tid"])
+        for event in events
+        if event.get("name") == "thread_name" and event["args"]["name"].startswith("Stream")
+    }
+    counts: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    for event in events:
+        if (
+            event.get("ph") == "X"
+            and event["pid"] in devices
+            and (event["pid"], event["tid"]) in lanes
+        ):
+            counts[event["name"]] += 1
+            seconds[event["name"]] += event["dur"]
+    return [(name, counts[name] // steps, 1e-3 * t / steps) for name, t in seconds.most_common()]
 
 
 def copy_rate(driver: GpuDriver, num_bytes: int, times: int = 10) -> float:

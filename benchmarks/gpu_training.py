@@ -1,8 +1,9 @@
 """A GPT's training step on one GPU, made by JAX: ours with and without CUDA graphs, and JAX's own, in the same run.
 
-    python -m benchmarks.gpu_training [--layers 8] [--width 2048] [--sequence 1024] [--batch 8] [--json FILE]
+    python -m benchmarks.gpu_training [--layers 8] [--width 2048] [--sequence 1024] [--batch 8] [--kernels] [--json F]
 
 Weights and Adam's moments are f32, products bf16. What graphs save is what the device waits for launches without them.
+--kernels times each kernel of both as well: ours by events around it, in steps without graphs, JAX's by its profiler.
 --double is as of gpu_kernels.
 """
 
@@ -19,7 +20,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.gpu_peers import environment, forms, make_driver, one_by_one, ours, theirs
+from benchmarks.gpu_peers import (
+    environment,
+    forms,
+    kernel_times,
+    make_driver,
+    one_by_one,
+    ours,
+    profiled_kernels,
+    seconds_in_a_row,
+    theirs,
+)
 from benchmarks.timing.turns import in_turns
 
 WEIGHTS = ("embed", "qkv", "out", "up", "down", "scale")
@@ -101,6 +112,7 @@ def main() -> int:
     parser.add_argument("--vocabulary", type=int, default=32768)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--kernels", action="store_true", help="the time of each kernel, too")
     parser.add_argument("--double", action="store_true", help="small sizes on a double of a GPU")
     options = parser.parse_args()
     if options.double:
@@ -127,11 +139,23 @@ def main() -> int:
     found = in_turns(works, options.rounds)
     figures = {name: 1e3 * statistics.median(seconds) for name, seconds in found.items()}
     kernels = forms(executable)
+    figures["graphs in a row"] = 1e3 * seconds_in_a_row(executable, options.rounds)
+    if peer is not None:
+        figures["jax in a row"] = 1e3 * peer.seconds_in_a_row(options.rounds)
     for name, milliseconds in figures.items():
-        print(f"{name:12s} {milliseconds:9.2f} ms a step")
+        print(f"{name:16s} {milliseconds:9.2f} ms a step")
     print(
         f"kernels: {kernels['ptx']} PTX, {kernels['library']} libraries, hosted: {kernels['hosted']}"
     )
+    times: dict[str, list[tuple[str, int, float]]] = {}
+    if options.kernels:
+        times["ours"] = kernel_times(executable, arrays, donated)
+        if peer is not None:
+            times["jax"] = profiled_kernels(peer)
+        for name, rows in times.items():
+            print(f"{name}: {sum(row[2] for row in rows):.2f} ms in kernels; those that take most:")
+            for kernel, count, milliseconds in rows[:20]:
+                print(f"  {milliseconds:8.3f} ms {count:4d} x {kernel}")
     if options.json:
         sizes = {k: v for k, v in vars(options).items() if isinstance(v, int)}
         record = {
@@ -139,6 +163,8 @@ def main() -> int:
             "sizes": sizes,
             "ms": figures,
             "kernels": kernels,
+            "kernel_ms": times,
+            "thunks": executable.dump_thunks().splitlines() if options.kernels else [],
         }
         options.json.write_text(json.dumps(record, indent=1) + "\n")
     return 0

@@ -36,6 +36,9 @@ GRAPHS_VARIABLE = "SPMD_GPU_GRAPHS"
 RANGES_VARIABLE = "SPMD_GPU_RANGES"
 """``on``: profilers' pictures name every step (NVTX), which takes some time of the host's."""
 
+TF32_VARIABLE = "SPMD_GPU_TF32"
+"""``off``: f32 products stay f32 throughout, whatever precision the program allows."""
+
 
 def require_backend(backend: str) -> None:
     """UnsupportedError where there is none of this name."""
@@ -58,6 +61,7 @@ def gpu_options(environment: Mapping[str, str] = os.environ) -> GpuOptions:
     return GpuOptions(
         graphs=environment.get(GRAPHS_VARIABLE) != "off",
         ranges=environment.get(RANGES_VARIABLE) == "on",
+        tf32=environment.get(TF32_VARIABLE) != "off",
     )
 
 

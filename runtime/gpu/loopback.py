@@ -52,27 +52,31 @@ class GpuLoopbackDevices:
                     reference_every=reference_every,
                 )
             )
-        self._threads = ThreadPoolExecutor(len(self.devices), "gpu")
+        self._threads = ThreadPoolExecutor(max(1, len(self.devices) - 1), "gpu")
         self._one_blas_thread = BlasThreads(1)
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
-        """A step of every device. The error of the device that failed first is raised unchanged."""
+        """Run a step of every device, the first one's on the caller's thread: a program of one hands nothing over.
+
+        The error of the device that failed first is raised unchanged.
+        """
         self.world.rejoin()
+        (first, its_arrays), *others = zip(self.devices, per_device, strict=True)
         with self._one_blas_thread:
-            steps = [
-                self._threads.submit(self._step, device, arrays)
-                for device, arrays in zip(self.devices, per_device, strict=True)
-            ]
-            errors = [error for step in steps if (error := step.exception()) is not None]
+            steps = [self._threads.submit(self._step, *other) for other in others]
+            found = [self._step(first, its_arrays), *(step.result() for step in steps)]
+        errors = [error for error in found if error is not None]
         own = [error for error in errors if not isinstance(error, PeerFailedError)]
         for error in (*own, *errors):
             raise error
 
-    def _step(self, device: LoadedGpuDevice, arrays: Sequence[DeviceArray]) -> None:
+    def _step(self, device: LoadedGpuDevice, arrays: Sequence[DeviceArray]) -> BaseException | None:
+        """Run one device's step and return its error, of which the other devices know by then."""
         rank = device.communicator.rank
         try:
             device.step(arrays)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised by the caller, when the others are done
             self.world.abort(rank, error)
-            raise
+            return error
         self.world.leave(rank)
+        return None

@@ -4,8 +4,8 @@
 
 With --double they run on a double of a GPU, which says whether the tests themselves are in order.
 Needs the packages of the gpu extra, pytest with pytest-timeout and hypothesis, no more. The tests with ranks are left out,
-with a note, if MPI jobs cannot be started. Results are compared as those of f32 products, so cuBLAS is kept from TF32
-(NVIDIA_TF32_OVERRIDE=0, also in ranks) unless --tf32 says otherwise.
+with a note, if MPI jobs cannot be started. Results are compared as those of f32 products, so none are made in TF32
+(SPMD_GPU_TF32=off, also in ranks) unless --tf32 says otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main() -> int:
     if "--tf32" in sys.argv:
         sys.argv.remove("--tf32")
     else:
-        os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")  # before cuBLAS is loaded
+        os.environ.setdefault("SPMD_GPU_TF32", "off")
     # Before anything of the project is imported, which an old ml_dtypes makes fail.
     if (reason := missing_packages()) is not None:
         print(f"not run: {reason}", file=sys.stderr)

@@ -84,7 +84,8 @@ class OnGpu:
     def __call__(self, executable: Executable, **options: bool) -> Executable:
         wanted = GpuOptions(**options)
         # SPMD_GPU_GRAPHS=off holds for tests of graphs, too: to see which kernel fails.
-        given = replace(wanted, graphs=wanted.graphs and gpu_options().graphs)
+        said = gpu_options()
+        given = replace(wanted, graphs=wanted.graphs and said.graphs, tf32=said.tf32)
         if self.is_double:
             gpu = HostGpu()  # one for all devices, as on a machine with one
             executable.engine = GpuEngine(lambda _: HostDriver(gpu=gpu), ptx_maker, given)

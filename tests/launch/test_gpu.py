@@ -107,5 +107,5 @@ def test_profile_reports_on_collectives(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_the_environment_chooses() -> None:
     assert gpu_options({}) == GpuOptions(graphs=True, ranges=False)
-    chosen = {"SPMD_GPU_GRAPHS": "off", "SPMD_GPU_RANGES": "on"}
-    assert gpu_options(chosen) == GpuOptions(graphs=False, ranges=True)
+    chosen = {"SPMD_GPU_GRAPHS": "off", "SPMD_GPU_RANGES": "on", "SPMD_GPU_TF32": "off"}
+    assert gpu_options(chosen) == GpuOptions(graphs=False, ranges=True, tf32=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.buffers.types import ArrayView
 from runtime.codegen.ptx_launch import PtxLaunch
@@ -99,6 +99,8 @@ def _planned(
     arrays: tuple[tuple[ArrayView, ...], tuple[ArrayView, ...], tuple[ArrayView, ...]],
 ) -> Iterator[Step]:
     operands, results, scratch = arrays
+    if isinstance(kernel, DotKernel) and not planner.options.tf32:
+        kernel = replace(kernel, tf32=False)
     if not any(place.view.num_elements for place in results):
         return
     views = KernelArraysOnDevice(*(tuple(DeviceView(0, p.view) for p in own) for own in arrays))

@@ -12,7 +12,8 @@ import pytest
 from runtime.gpu.converted_product import converted_product
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.forms import library_work
-from runtime.gpu.gemm import gemm_calls
+from runtime.gpu.gemm import GemmCall, gemm_calls
+from runtime.gpu.options import GpuOptions
 from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.report import KernelForms
 from runtime.gpu.views import DeviceView
@@ -195,6 +196,21 @@ def test_operand_precision_is_honoured(kind: str, out: str, asked: str, tf32: bo
     assert {call.tf32 for call in calls} == ({tf32} if calls else set())
     assert calls or kind == "s16"  # which the host may multiply
     np.testing.assert_allclose(got.astype(complex), want.astype(complex), rtol=1e-5, atol=1e-5)
+
+
+def test_no_product_is_rounded_where_the_options_say_so() -> None:
+    executable = compiled(PRODUCT.format(kind="f32", out="f32", asked=""))
+    calls: list[GemmCall] = []
+
+    class Noting(HostDriver):
+        def load(self, work: Work) -> Callable[[HostStream], None]:
+            if isinstance(work, GemmWork):
+                calls.extend(work.calls)
+            return super().load(work)
+
+    executable.engine = GpuEngine(lambda _: Noting(), ptx_maker, GpuOptions(tf32=False))
+    executable.run(*random_inputs(executable.module))
+    assert [call.tf32 for call in calls] == [False]
 
 
 def test_matrices_with_gaps_are_brought_together() -> None:
