@@ -1,9 +1,10 @@
 """scatter on a GPU: windows are written, or combined with what is there, at places that an index array names.
 
-A thread takes the same place in all windows that begin in its share of far, and goes through the index vectors in their
-order: so elements that several windows name are combined in the processor's order, in every run alike. Integers of a
-word are combined by atomic operations instead, whose order does not matter. Windows that may overlap in part are one
-block's work.
+A thread takes the same place in all windows that begin in its block's share of far, in the order of their index
+vectors: so elements that several windows name are combined in the processor's order, in every run alike. A block's
+threads look through the index vectors together, a chunk at a time: each marks in a byte of shared memory which of its
+vectors begin in the share, then all of them go through what is marked. Integers of a word are combined by atomic
+operations instead, whose order does not matter. Windows that may overlap in part are one block's work.
 """
 
 from __future__ import annotations
@@ -39,10 +40,14 @@ from spmd.shape import PrimitiveType
 P = PrimitiveType
 #: Of a block that is alone.
 MOST_THREADS = 512
-#: Index vectors that a scatter's thread reads before it goes through their windows.
-AHEAD = 8
+#: Index vectors that a thread looks at for its block: their marks are a byte.
+MARKS = 8
+#: Index vectors whose marks a block has at a time.
+CHUNK = THREADS * MARKS
+#: Bits of the words that marks are read in.
+WORD = 32
 #: Shares of far at most: each goes through all index vectors.
-MOST_SHARES = 256
+MOST_SHARES = 512
 #: An odd number near 2^64 times the golden section (Knuth, The Art of Computer Programming 3, 6.4).
 _MIX = 0x9E3779B97F4A7C15
 
@@ -134,14 +139,14 @@ class _Scatter(WindowWriter):
         part = value(f"urem {t} {block}, {self.across}")
         before = value(f"mul nuw nsw {t} {part}, {THREADS}")
         first = value(f"add nuw nsw {t} {before}, {thread}")
-        total, step = math.prod(self.groups), self.across * THREADS
-        with writer.strided_loop(first, str(total), str(step)) as number:
-            window = writer.digits(number, self.groups)
-            if self.atomic:
+        total, step = str(math.prod(self.groups)), str(self.across * THREADS)
+        if self.atomic:
+            with writer.strided_loop(first, total, step) as number:
+                window = writer.digits(number, self.groups)
                 with writer.strided_loop(share, str(self.vectors), str(self.shares)) as vector:
                     self.apart(vector, window)
-            else:
-                self.in_order(share, window)
+        else:
+            self.in_order(share, first, total, step)
         blocks = self.across * self.shares
         return writer.source("spmd_scatter", [*CLAMPS, *self.functions()], blocks, THREADS)
 
@@ -168,30 +173,51 @@ class _Scatter(WindowWriter):
                 'syncscope("device") monotonic'
             )
 
-    def in_order(self, share: str, window: Sequence[str]) -> None:
-        """Of all vectors one after the other, those whose window begins in the share; some are read ahead."""
+    def in_order(self, share: str, first: str, total: str, step: str) -> None:
+        """Combine the windows that begin in the share, vector by vector.
+
+        ``first``, ``total``, ``step``: this thread's groups of elements in each window.
+        """
         writer, t = self.writer, self.writer.index
-        ahead = min(AHEAD, self.vectors)
-        with writer.strided_loop("0", str(self.vectors), str(ahead)) as first:
-            found = []
-            for n in range(ahead):
-                vector, there = first, None
-                if n:
-                    vector = writer.value(f"add nuw nsw {t} {first}, {n}")
-                if self.vectors % ahead:
-                    there = writer.value(f"icmp ult {t} {vector}, {self.vectors}")
-                    vector = writer.value(
-                        f"select i1 {there}, {t} {vector}, {t} {self.vectors - 1}"
-                    )
-                batch = writer.digits(vector, self.windows.batch.sizes)
-                starts = self.starts(batch)
-                condition = self.fits(starts)
-                if self.shares > 1:
-                    condition = self.both(condition, self.is_of(share, batch, starts))
-                found.append((batch, starts, self.both(condition, there)))
-            for batch, starts, condition in found:
-                with writer.when(condition):
-                    self.combine(batch, starts, window)
+        marks = writer.shared(THREADS)
+        with writer.strided_loop("0", str(self.vectors), str(CHUNK)) as chunk:
+            self.mark(marks, chunk, share)
+            writer.barrier()
+            with writer.strided_loop("0", str(CHUNK // WORD), "1") as word:
+                number = word if t == "i32" else writer.value(f"trunc {t} {word} to i32")
+                bits = writer.load_shared("i32", marks, WORD // 8, number)
+                before = writer.value(f"mul nuw nsw {t} {word}, {WORD}")
+                before = writer.value(f"add nuw nsw {t} {chunk}, {before}")
+                with writer.each_bit(bits) as bit:
+                    vector = writer.value(f"add nuw nsw {t} {before}, {writer.to_index(bit)}")
+                    batch = writer.digits(vector, self.windows.batch.sizes)
+                    starts = self.starts(batch)
+                    with writer.strided_loop(first, total, step) as group:
+                        self.combine(batch, starts, writer.digits(group, self.groups))
+            writer.barrier()
+
+    def mark(self, marks: int, chunk: str, share: str) -> None:
+        """Write this thread's byte of marks: which of its vectors of the chunk have a window that is the block's."""
+        writer, t = self.writer, self.writer.index
+        thread = writer.thread()
+        own = writer.value(f"mul nuw nsw {t} {writer.to_index(thread)}, {MARKS}")
+        own = writer.value(f"add nuw nsw {t} {chunk}, {own}")
+        byte = "0"
+        for n in range(MARKS):
+            vector, there = own, None
+            if n:
+                vector = writer.value(f"add nuw nsw {t} {own}, {n}")
+            if self.vectors % CHUNK:
+                there = writer.value(f"icmp ult {t} {vector}, {self.vectors}")
+                vector = writer.value(f"select i1 {there}, {t} {vector}, {t} {self.vectors - 1}")
+            batch = writer.digits(vector, self.windows.batch.sizes)
+            starts = self.starts(batch)
+            condition = self.both(self.fits(starts), there)
+            if self.shares > 1:
+                condition = self.both(condition, self.is_of(share, batch, starts))
+            bit = writer.value(f"select i1 {condition}, i8 {1 << n if n < 7 else -128}, i8 0")
+            byte = writer.value(f"or i8 {byte}, {bit}")
+        writer.store_shared("i8", byte, marks, 1, thread)
 
     def both(self, a: str, b: str | None) -> str:
         return a if b is None else self.writer.value(f"and i1 {a}, {b}")

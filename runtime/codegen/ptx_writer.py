@@ -25,6 +25,7 @@ _DECLARATIONS = (
     "declare i64 @llvm.smin.i64(i64, i64)",
     "declare i64 @llvm.umin.i64(i64, i64)",
     "declare i32 @llvm.umin.i32(i32, i32)",
+    "declare i32 @llvm.cttz.i32(i32, i1)",
 )
 _SHARED = "ptr addrspace(3)"
 
@@ -161,6 +162,28 @@ class PtxWriter(NestWriter):
         self.lines.insert(
             at,
             f"  {number} = phi {self.index} [ {first}, %{before} ], [ {following}, %{self.block} ]",
+        )
+        self.add(f"br label %{head}")
+        self.begin(end)
+
+    @contextmanager
+    def each_bit(self, word: str) -> Iterator[str]:
+        """The number (i32) of each bit of ``word`` (i32) that is set, the lowest first; perhaps of none."""
+        head, body, end = self.labels("bits", "bit", "no_bit")
+        before = self.block
+        self.add(f"br label %{head}")
+        self.begin(head)
+        self.names += 1
+        left, following = f"%left{self.names}", f"%fewer{self.names}"
+        at = len(self.lines)
+        more = self.value(f"icmp ne i32 {left}, 0")
+        self.add(f"br i1 {more}, label %{body}, label %{end}")
+        self.begin(body)
+        yield self.value(f"call i32 @llvm.cttz.i32(i32 {left}, i1 true)")
+        below = self.value(f"sub i32 {left}, 1")
+        self.add(f"{following} = and i32 {left}, {below}")
+        self.lines.insert(
+            at, f"  {left} = phi i32 [ {word}, %{before} ], [ {following}, %{self.block} ]"
         )
         self.add(f"br label %{head}")
         self.begin(end)
