@@ -100,11 +100,7 @@ def meeting_of(gpus: Sequence[RankGpu], asked: str = "") -> Meeting:
         return _through_hosts(gpus, obstacle or _sharing(shared, gpus))
     if shared:
         return _shared_meeting(gpus, shared)
-    return Meeting(True, "", tuple(dict(_ALWAYS) for _ in gpus))
-
-
-_ALWAYS = {"NCCL_LAUNCH_ORDER_IMPLICIT": "1"}
-"""Communicators launch in the order in which one thread issues them, whatever streams they are on."""
+    return Meeting(True, "", tuple({} for _ in gpus))
 
 
 def _through_hosts(gpus: Sequence[RankGpu], why: str) -> Meeting:
@@ -134,10 +130,10 @@ def _shared_meeting(gpus: Sequence[RankGpu], shared: Sequence[Sequence[int]]) ->
             f"{COLLECTIVES_VARIABLE}=nccl: {_sharing([most], gpus)}; NCCL takes {_RANKS_ON_A_GPU} on one"
         )
     if gpus[0].nccl >= _ENABLES_SHARING:
-        variables = [{**_ALWAYS, "NCCL_MULTI_RANK_GPU_ENABLE": "1"} for _ in gpus]
+        variables = [{"NCCL_MULTI_RANK_GPU_ENABLE": "1"} for _ in gpus]
     else:
         # It refuses two ranks of one host on one GPU; hosts of different names meet over sockets.
-        variables = [{**_ALWAYS, "NCCL_HOSTID": f"rank{rank}"} for rank in range(len(gpus))]
+        variables = [{"NCCL_HOSTID": f"rank{rank}"} for rank in range(len(gpus))]
     why = f"{_sharing(shared, gpus)}; {COLLECTIVES_VARIABLE}=nccl"
     return Meeting(True, why, tuple(variables), _CTAS_ON_A_SHARED_GPU)
 

@@ -60,7 +60,7 @@ def test_hidden_gpus_are_said() -> None:
 
 def test_a_gpu_each_meets_through_nccl() -> None:
     meeting = meeting_of(gpus("pqrs"))
-    assert meeting == Meeting(True, "", ({"NCCL_LAUNCH_ORDER_IMPLICIT": "1"},) * 4)
+    assert meeting == Meeting(True, "", ({},) * 4)
 
 
 def test_the_same_number_on_two_nodes_is_another_gpu() -> None:
@@ -122,9 +122,9 @@ def test_a_rank_without_the_others_nccl_is_named(odd: RankGpu, why: str) -> None
 
 
 def test_what_the_user_has_set_stays() -> None:
-    environment = {"NCCL_LAUNCH_ORDER_IMPLICIT": "0"}
-    set_where_unset({"NCCL_LAUNCH_ORDER_IMPLICIT": "1", "NCCL_HOSTID": "rank0"}, environment)
-    assert environment == {"NCCL_LAUNCH_ORDER_IMPLICIT": "0", "NCCL_HOSTID": "rank0"}
+    environment = {"NCCL_MULTI_RANK_GPU_ENABLE": "0"}
+    set_where_unset({"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_HOSTID": "rank0"}, environment)
+    assert environment == {"NCCL_MULTI_RANK_GPU_ENABLE": "0", "NCCL_HOSTID": "rank0"}
 
 
 def test_ranks_tell_each_other() -> None:

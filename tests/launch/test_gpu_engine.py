@@ -58,8 +58,9 @@ def machine(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
 
         for name in LAUNCHED:
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "")  # so that what is set is undone
-        monkeypatch.delenv("NCCL_LAUNCH_ORDER_IMPLICIT")
+        for name in ("NCCL_MULTI_RANK_GPU_ENABLE", "NCCL_HOSTID"):
+            monkeypatch.setenv(name, "")  # so that what is set is undone
+            monkeypatch.delenv(name)
         monkeypatch.setattr(availability, "require_gpu", lambda: num_gpus)
         monkeypatch.setattr(cuda_engine, "require_gpu", lambda: num_gpus)
         found = SimpleNamespace(identity_of=lambda k: SimpleNamespace(name="H200", unit=f"bus {k}"))

@@ -37,7 +37,6 @@ pytestmark = needs_contexts
 @pytest.fixture(autouse=True)
 def _few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ptx_loop, "THREADS", 32)
-    monkeypatch.setattr(ptx_loop, "BLOCKS", 2)
     monkeypatch.setattr(ptx_tile, "BLOCKS", 3)
 
 

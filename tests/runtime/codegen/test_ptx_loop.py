@@ -44,9 +44,8 @@ P = PrimitiveType
 
 @pytest.fixture
 def _few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that small arrays take several rounds of the whole grid, and are read by neighbours."""
+    """So that small arrays take several blocks, and are read by neighbours."""
     monkeypatch.setattr(ptx_loop, "THREADS", 32)
-    monkeypatch.setattr(ptx_loop, "BLOCKS", 2)
     monkeypatch.setattr(ptx_loop, "_RESIDENT", 32)
 
 
@@ -256,20 +255,28 @@ def test_launch() -> None:
 
 def test_threads_of_large_arrays_read_several_groups_before_they_compute() -> None:
     (found,) = sources(elementwise(P.F32), lying(P.F32, 1 << 24)) or ()
-    assert found.blocks == min((1 << 24) // 4 // 2 // 256, 132 * ptx_loop.BLOCKS)
+    assert found.blocks == (1 << 24) // 4 // 2 // 256
     loads = [n for n, line in enumerate(found.ir.splitlines()) if "= load <4 x float>" in line]
     calls = [n for n, line in enumerate(found.ir.splitlines()) if "@body(" in line]
     assert len(loads) == 4
     assert max(loads) < calls[1]
 
 
-def test_large_arrays_take_several_rounds_and_count_in_64_bits_only_where_they_must() -> None:
-    (launch,) = launches(P.F32, 1 << 29, 2)
-    assert launch.grid == (132 * ptx_loop.BLOCKS, 1, 1)
+@pytest.mark.parametrize(("strides", "groups"), [((16384, 4), 2), ((0, 4), 4)])
+def test_an_array_that_rows_share_does_not_count_for_what_a_thread_reads(
+    strides: tuple[int, int], groups: int
+) -> None:
+    whole, other = dense(P.F32, 16384, 4096), StridedView(P.F32, (16384, 4096), strides)
+    arrays = GpuArrays((whole, other), (whole,), (), PtxTarget())
+    (found,) = sources(elementwise(P.F32), arrays) or ()
+    assert found.blocks == 16384 * 4096 // 4 // groups // 256
+
+
+def test_large_arrays_count_in_64_bits_only_where_they_must() -> None:
     (small,) = sources(elementwise(P.F32), lying(P.F32, 1 << 20))
     (large,) = sources(elementwise(P.F32), lying(P.F32, 1 << 30))
-    assert "phi i32" in small.ir
-    assert "phi i64" in large.ir
+    assert "add nuw nsw i32" in small.ir
+    assert "add nuw nsw i64" in large.ir
 
 
 def lying(kind: PrimitiveType, *dims: int) -> GpuArrays:
