@@ -1,4 +1,4 @@
-"""GpuDriver through CuPy. Not run on a GPU yet."""
+"""GpuDriver through CuPy."""
 
 from __future__ import annotations
 

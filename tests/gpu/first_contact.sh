@@ -17,7 +17,7 @@ WHEELS=${WHEELS:-wheels}
 ranks() { # NAME SECONDS NEEDS COLLECTIVES: a case on two ranks
     local backend=(--backend gpu) case=tests/cases/mlp_dp2
     [ ${#DOUBLE[@]} -gt 0 ] && backend=()
-    stage "$1" "$2" "$3" env SPMD_GPU_COLLECTIVES="$4" NCCL_DEBUG=WARN NVIDIA_TF32_OVERRIDE=0 \
+    stage "$1" "$2" "$3" env SPMD_GPU_COLLECTIVES="$4" NCCL_DEBUG=WARN SPMD_GPU_TF32=off \
         "$PYTHON" -m launch.mpirun -n 2 --timeout $(($2 - 8)) -- -m launch run $case/module.hlo \
         --inputs $case/inputs.npz --expect $case/expected.npz "${backend[@]}" --timeout $(($2 - 20))
 }
@@ -68,4 +68,7 @@ fi
 # 6. Ranks: through their hosts first, through NCCL last, because two ranks of one GPU may hang there.
 ranks ranks_host 45 mpi host
 ranks ranks_nccl 60 "mpi nccl" nccl
+# Steps after the first are captured and replayed, NCCL's collectives among them.
+stage ranks_nccl_graphs 60 "mpi nccl" env SPMD_GPU_COLLECTIVES=nccl NCCL_DEBUG=WARN PYTHONFAULTHANDLER=1 \
+    "$PYTHON" -m launch.mpirun -n 2 --timeout 50 -- -m launch bench tests/cases/mlp_dp2/module.hlo --backend gpu
 finish

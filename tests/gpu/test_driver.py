@@ -166,7 +166,7 @@ def test_products_by_pointers(arrays: Arrays, kind: PrimitiveType) -> None:
 
 
 def test_products_in_tf32(arrays: Arrays) -> None:
-    """Operands keep 10 bits of their mantissas; NVIDIA_TF32_OVERRIDE=0 keeps all of them."""
+    """Operands keep 10 bits of their mantissas."""
     _check_product(arrays, F32, F32, ((0, 1, 2),) * 3, 3e-3, tf32=True)
 
 

@@ -112,6 +112,16 @@ def test_two_ranks_through_nccl() -> None:
     assert "through the hosts" not in done.stderr
 
 
+def test_steps_in_graphs_through_nccl() -> None:
+    """The second step captures its collectives, the later ones replay them."""
+    if two_ranks().returncode:
+        pytest.skip("two ranks do not meet through NCCL here: test_two_ranks_through_nccl")
+    module = str(CASES / "mlp_dp2" / "module.hlo")
+    command = ["-m", "launch", "bench", module, "--backend", "gpu", "--repeat", "5"]
+    done = job(2, "nccl", *command, seconds=NCCL_SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_every_kind_and_type_through_nccl() -> None:
     if two_ranks().returncode:
         pytest.skip("two ranks do not meet through NCCL here: test_two_ranks_through_nccl")

@@ -44,7 +44,7 @@ def test_every_stage_runs_or_says_why_not(tmp_path: Path) -> None:
     done = contact("first", tmp_path / "out", WHEELS=str(wheels))
     found = states(tmp_path / "out")
     assert found.pop("install") == "failed"  # which ends nothing
-    assert found.pop("ranks_nccl") == "skipped"
+    assert found.pop("ranks_nccl") == found.pop("ranks_nccl_graphs") == "skipped"
     for optional in ("kernels", "ranks_host", "nvidia_smi"):
         state = found.pop(optional, "skipped")
         if state == "skipped":
