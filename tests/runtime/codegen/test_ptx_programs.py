@@ -74,6 +74,38 @@ def test_argmax(kind: str, low: str, x: str, y: str, axis: int, axes: str) -> No
     assert compared.run["ProgramReduceKernel"] == 1
 
 
+ODD_SHAPES = [("3,4", "3", "1"), ("37,65", "37", "1"), ("3,500", "500", "0"), ("2,9000", "2", "1")]
+
+
+@pytest.mark.parametrize(("kind", "init"), [("s32", 0), ("s32", 7), ("f16", 0), ("f64", 3)])
+@pytest.mark.parametrize(("x", "y", "axes"), ODD_SHAPES)
+def test_an_odd_reducer_takes_elements_as_second_arguments(
+    kind: str, init: int, x: str, y: str, axes: str
+) -> None:
+    """max(a, |b|) - min(a, 0), which is a from 0 on: of lanes that begin with elements it is so, too, at the end."""
+    text = f"""HloModule odd
+    f {{
+      a = {kind}[] parameter(0)
+      b = {kind}[] parameter(1)
+      z = {kind}[] constant(0)
+      m = {kind}[] abs(b)
+      n = {kind}[] maximum(a, m)
+      l = {kind}[] minimum(a, z)
+      ROOT r = {kind}[] subtract(n, l)
+    }}
+    ENTRY main {{
+      x = {kind}[{x}] parameter(0)
+      i = {kind}[] constant({init})
+      ROOT r = {kind}[{y}] reduce(x, i), dimensions={{{axes}}}, to_apply=f
+    }}
+    """
+    with both_ways() as compared:
+        executable = compiled(text)
+        (values,) = random_inputs(executable.module)
+        executable.run(values)
+    assert compared.run["ProgramReduceKernel"] == 1
+
+
 # ---- windows
 WINDOWS = [
     ("2,6,8", "2,3,4", "size=1x2x2 stride=1x2x2"),
