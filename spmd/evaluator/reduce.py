@@ -3,21 +3,26 @@
 XLA lets a reduction associate as it likes. Known operations reduce with NumPy in the working type (f32 for narrower
 floats, rounded once at the end): sums pairwise, so that the error grows with log n. So do known operations on a total
 and on something made of the element. Any other reducer is folded as XLA folds it, which a reducer that is not
-associative shows: totals, which start from the initial values, are its first arguments and elements are its last.
-Of many elements the totals of groups are combined in the same way.
+associative shows: totals, which start from the initial values, are its first arguments and elements are its last, in
+f32 where it rounds to narrower floats. Of many elements the totals of groups are combined in the same way.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from spmd.device import ReductionKind
 from spmd.evaluator.numerics import narrow, widen
-from spmd.evaluator.pointwise import UFUNCS, apply_scalar, identity
+from spmd.evaluator.pointwise import (
+    UFUNCS,
+    apply_scalar,
+    identity,
+    in_working_types,
+    made_of_elements,
+)
 from spmd.evaluator.registry import evaluates
 from spmd.evaluator.value import NDArray, Operands, Value, arrays_of, packed
 from spmd.hlo.computation import HloComputation
@@ -25,8 +30,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.ops.combining import Combining, combinings
-from spmd.ops.reduction import identity_value, reduction_kind
-from spmd.shape import PrimitiveType
+from spmd.ops.reduction import reduction_kind
 
 #: Rows that are summed one after the other before sums of sums are taken.
 _BLOCK = 64
@@ -102,22 +106,12 @@ def _reduce_elements(
     inits: Sequence[NDArray],
     dimensions: tuple[int, ...],
 ) -> list[NDArray]:
-    """Each result as a known reduction of what the reducer makes of the elements: it is asked with neutral totals."""
-    neutral = [_neutral(x.kind, init.dtype) for x, init in zip(found, inits, strict=True)]
-    made = apply_scalar(reducer, [*neutral, *inputs])
+    """Each result as a known reduction of what the reducer makes of the elements."""
     totals = []
-    for x, init, elements in zip(found, inits, made, strict=True):
-        elements = np.broadcast_to(elements, inputs[0].shape)
-        total = reduce_known(x.kind, widen(elements), dimensions)
+    for x, init, made in zip(found, inits, made_of_elements(reducer, found, inputs), strict=True):
+        total = reduce_known(x.kind, widen(made), dimensions)
         totals.append(narrow(UFUNCS[x.kind](widen(init), total), init.dtype))
     return totals
-
-
-def _neutral(kind: ReductionKind, dtype: np.dtype[Any]) -> NDArray:
-    """The neutral element as a value of the type, which need not have infinities."""
-    if kind in (ReductionKind.MIN, ReductionKind.MAX):
-        return np.asarray(identity_value(kind, PrimitiveType.from_numpy(dtype)), dtype)
-    return narrow(identity(kind, widen(np.zeros((), dtype)).dtype), dtype)
 
 
 def _reduce_any(
@@ -131,9 +125,11 @@ def _reduce_any(
     kept_sizes = [inputs[0].shape[d] for d in kept]
     count = math.prod(inputs[0].shape[d] for d in dimensions)
     rows = [x.transpose([*sorted(dimensions), *kept]).reshape([count, *kept_sizes]) for x in inputs]
+    reducer, start, rows = in_working_types(reducer, inits, rows)
     if count > _STEPS:
-        rows = _totals_of_lanes(reducer, rows, inits)
-    return fold_rows(reducer, inits, rows)
+        rows = _totals_of_lanes(reducer, rows, start)
+    totals = fold_rows(reducer, start, rows)
+    return [narrow(total, init.dtype) for total, init in zip(totals, inits, strict=True)]
 
 
 def fold_rows(

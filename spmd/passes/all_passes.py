@@ -25,6 +25,7 @@ from spmd.passes.library_call_expander import LibraryCallExpander
 from spmd.passes.map_inliner import MapInliner
 from spmd.passes.optimize_input_output_buffer_alias import OptimizeInputOutputBufferAlias
 from spmd.passes.reducer_simplifier import ReducerSimplifier
+from spmd.passes.reducer_widener import ReducerWidener
 from spmd.passes.reshape_mover import ReshapeMover
 from spmd.passes.rng_expander import RngExpander
 from spmd.passes.rng_state_threading import RngStateThreading
@@ -60,6 +61,7 @@ OPENING: tuple[HloPass, ...] = (
 LEGALIZATION: tuple[HloPass, ...] = (
     CallInliner(),
     ReducerSimplifier(),
+    ReducerWidener(),
     SendRecvPairing(),
     DynamicIndexSplitter(),
     DynamicPadder(),

@@ -9,9 +9,10 @@ from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage
 from spmd.hlo.opcode import Opcode
+from spmd.ops.scalar_function import is_elementwise
 from spmd.passes.instruction_pass import OpExpander
 from spmd.passes.interface import UNSCHEDULED, register_pass
-from spmd.passes.on_arrays import is_elementwise, on_arrays
+from spmd.passes.on_arrays import on_arrays
 
 
 @register_pass

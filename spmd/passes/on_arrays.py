@@ -7,21 +7,7 @@ from collections.abc import Iterable, Mapping
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.ops import definition
-from spmd.passes.rewrite import has_control_edges
 from spmd.shape import ArrayShape
-
-
-def is_elementwise(function: Iterable[HloInstruction]) -> bool:
-    """Tell whether all of it does to each element of arrays what it does to scalars."""
-    return all(
-        (
-            x.opcode in (Opcode.PARAMETER, Opcode.CONSTANT)
-            or (definition(x.opcode).elementwise and not x.called_computations)
-        )
-        and not has_control_edges(x)
-        for x in function
-    )
 
 
 def on_arrays(

@@ -219,3 +219,20 @@ def test_map_applies_a_function_with_a_loop_inside(run):
     x = np.array([1, 50, 100, 3], np.float32)
     body = "x = f32[4] parameter(0) ROOT r = f32[4] map(x), dimensions={0}, to_apply=f"
     assert run(body, x, before=before)[0].tolist() == [7, 1, 0, 6]
+
+
+@pytest.mark.parametrize(("kind", "smallest"), [("bf16", 2.0**-8), ("f16", 2.0**-11)])
+@pytest.mark.parametrize("operation", ["reduce", "reduce-window"])
+def test_reducers_that_round_to_narrow_floats_keep_wider_totals(run, kind, smallest, operation):
+    """1 and a thousand numbers too small for it: a sum that is rounded at each step stays at 1."""
+    dtype = PrimitiveType(kind).numpy
+    x = np.full(1001, smallest, dtype)
+    x[0] = 1
+    before = f"""f {{ a = {kind}[] parameter(0) b = {kind}[] parameter(1) s = {kind}[] add(a, b)
+      p = pred[] compare(a, a), direction=EQ ROOT r = {kind}[] select(p, s, a) }}"""
+    how = "dimensions={0}" if operation == "reduce" else "window={size=1001 pad=1000_0}"
+    shape = "" if operation == "reduce" else "1001"
+    text = f"""x = {kind}[1001] parameter(0) z = {kind}[] constant(0)
+      ROOT r = {kind}[{shape}] {operation}(x, z), {how}, to_apply=f"""
+    (got,) = run(text, x, before=before)
+    assert float(np.ravel(got)[-1]) == float(dtype.type(1 + 1000 * smallest))
