@@ -48,8 +48,9 @@ def scatter(dice: Random, pool: list[Any]) -> Any:
         return rows.at[indices].min(update)
     if kind == 3:
         return rows.at[jnp.arange(0, size, 2)].set(rows[: (size + 1) // 2] * 2)
-    if kind == 4 and is_float(x):
-        return rows.at[indices].mul(jnp.tanh(update))
+    if kind == 4 and is_float(x):  # JAX has gradients of unique ones alone
+        factors = jnp.tanh(rows[: (size + 1) // 2])
+        return rows.at[jnp.arange(0, size, 2)].mul(factors, unique_indices=True)
     owners = indices_below(dice, pool, 4)
     owners = jnp.resize(owners, (size,))
     reduce = dice.choice((jax.ops.segment_sum, jax.ops.segment_max, jax.ops.segment_min))
