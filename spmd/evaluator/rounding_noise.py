@@ -174,8 +174,8 @@ def perturb(
 ) -> NDArray:
     """Move each element of `x` that does not look exact up or down by `ulps` units in the last place.
 
-    `placed`: which way depends on the element's position, too. `inexact`: elements that move however they look. Integers
-    and pred are returned as they are, and without `excess` 8-bit floats.
+    `placed`: which way depends on the element's position, too. `inexact`: elements that move whatever they are.
+    Integers and pred are returned as they are, and without `excess` 8-bit floats.
     """
     if x.dtype.kind == "c":
         parts = np.ascontiguousarray(x).reshape(-1).view(x.real.dtype)
@@ -209,7 +209,7 @@ def perturb(
 
 def _proper(x: NDArray) -> NDArray:
     """Tell which elements are neither zero nor infinite nor NaN."""
-    return np.isfinite(x) & (x != 0)
+    return np.asarray(np.isfinite(x) & (x != 0))
 
 
 def _hashes(raw: NDArray, seed: int) -> NDArray:
