@@ -129,7 +129,7 @@ def read_expected(
 
 
 def default_tolerance(element_type: PrimitiveType, want: Array) -> Tolerance:
-    """64 ulp of the largest element for floats that are compared across programs, and 64 of the type's least normal numbers.
+    """64 ulp of the largest element for floats that are compared across programs, and 64 of the least normal numbers.
 
     Numbers below these are zero to XLA's CPU backend and to tile units. Everything else must be equal.
     """
