@@ -96,7 +96,7 @@ def factors(dice: Random, size: int) -> list[int]:
 def indices_below(dice: Random, pool: list[Any], size: int) -> Any:
     """Indices from 0 to `size` - 1: a constant, or data of the program.
 
-    What is cut off to whole numbers is none for data at which functions saturate (0, 1/2, 1): rounding would decide.
+    Numbers at which functions saturate (0, 1/2, 1) are not cut off near a whole number: rounding would decide.
     """
     if dice.random() < 0.5:
         rng = np.random.default_rng(dice.randrange(1 << 30))
