@@ -33,7 +33,8 @@ def unary(dice: Random, pool: list[Any]) -> Any:
         lambda x: jnp.where(jnp.isfinite(x), x, 0), lambda x: lax.optimization_barrier(x), jnp.expm1,
         lambda x: jnp.cosh(jnp.clip(x, -2, 2)), lambda x: lax.lgamma(jnp.abs(x) + 1), lambda x: x ** 3,
         lambda x: jnp.arcsin(jnp.tanh(x) / 2), lambda x: jnp.tan(jnp.tanh(x)), lambda x: lax.round(x * 2.9) / 4,
-        lambda x: lax.digamma(jnp.abs(x) + 1), jnp.zeros_like, lax.stop_gradient, lambda x: jnp.trunc(1.1 * x), jnp.exp2,
+        lambda x: lax.digamma(jnp.abs(x) + 1), jnp.zeros_like, lax.stop_gradient, jnp.exp2,
+        lambda x: jnp.trunc(1.1 * x),
     )  # fmt: skip
     return None if x is None else jnp.clip(dice.choice(functions)(x), -1e4, 1e4)
 
