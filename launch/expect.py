@@ -27,6 +27,15 @@ _DEFAULT_RTOL = {
     PrimitiveType.BF16: 3e-2,
 }
 
+#: Of the types of which numbers that are smaller may be taken for zero on the way.
+_LEAST_NORMAL = {
+    PrimitiveType.F64: 2.0**-1022,
+    PrimitiveType.C128: 2.0**-1022,
+    PrimitiveType.F32: 2.0**-126,
+    PrimitiveType.C64: 2.0**-126,
+    PrimitiveType.BF16: 2.0**-126,
+}
+
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -120,7 +129,10 @@ def read_expected(
 
 
 def default_tolerance(element_type: PrimitiveType, want: Array) -> Tolerance:
-    """64 ulp of the largest element for floats that are compared across programs; equality for everything else."""
+    """64 ulp of the largest element for floats that are compared across programs, and 64 of the least normal numbers.
+
+    Numbers below these are zero to XLA's CPU backend and to tile units. Everything else must be equal.
+    """
     rtol = _DEFAULT_RTOL.get(element_type)
     if rtol is None:
         return Tolerance(0.0, 0.0)
@@ -130,7 +142,8 @@ def default_tolerance(element_type: PrimitiveType, want: Array) -> Tolerance:
         element_type.value
     ]
     ulps = _DEFAULT_ULPS if mantissa_bits > 10 else 4
-    return Tolerance(ulps * 2.0**-mantissa_bits * float(finite.max(initial=0.0)), rtol)
+    least = _DEFAULT_ULPS * _LEAST_NORMAL.get(element_type, 0.0)
+    return Tolerance(ulps * 2.0**-mantissa_bits * float(finite.max(initial=0.0)) + least, rtol)
 
 
 @dataclass(frozen=True)

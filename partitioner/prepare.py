@@ -20,6 +20,7 @@ from spmd.passes.dynamic_index_splitter import DynamicIndexSplitter
 from spmd.passes.dynamic_padder import DynamicPadder
 from spmd.passes.flatten_call_graph import FlattenCallGraph
 from spmd.passes.library_call_expander import LibraryCallExpander
+from spmd.passes.reducer_simplifier import ReducerSimplifier
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.shape import ArrayShape
 
@@ -28,8 +29,8 @@ _ELEMENT_IDENTITIES = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 
 
 def prepare(module: HloModule) -> None:
-    """Say what bitcasts and library calls mean, inline, take run-time sizes out, give each loop and branch its own
-    computations, and clean up, so that fewer ops need a sharding.
+    """Say what bitcasts and library calls mean, inline, simplify reducers, take run-time sizes out, give each loop and
+    branch its own computations, and clean up, so that fewer ops need a sharding.
     """
     list_other_orders(module)
     BitcastDecomposer().run(module)
@@ -39,9 +40,10 @@ def prepare(module: HloModule) -> None:
     open_without_partitioner(module)
     _pin_shardings(module)
     CallInliner().run(module)
+    _drop_annotations_in_reducers(module)
+    ReducerSimplifier().run(module)
     DynamicIndexSplitter().run(module)
     DynamicPadder().run(module)
-    _drop_annotations_in_reducers(module)
     FlattenCallGraph().run(module)
     TupleSimplifier().run(module)
     AlgebraicSimplifier().run(module)

@@ -3,7 +3,7 @@
     python -m benchmarks.zoo.record CASES/NAME/DEVICES TARGET/NAME
 
 The case is one that `python -m benchmarks.zoo --work CASES` has left. TARGET/NAME gets module.hlo, inputs.npz,
-expected.npz (JAX's outputs, sharded) and case.json.
+expected.npz (JAX's outputs, sharded, or on one device where XLA CPU cannot compile for several) and case.json.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def record(case: Path, target: Path) -> None:
         "jax": described["jax"],
         "num_partitions": described["devices"],
         "num_replicas": 1,
-        "expected_from": "XLA CPU, N devices",
+        "expected_from": f"XLA CPU, {'N devices' if described['xla'] else '1 device'}",
         "args": [shape_json(shape) for shape in entry.inputs],
         "outputs": [
             {"name": name, **shape_json(shape), **tolerance_json(shape, each)}

@@ -202,6 +202,7 @@ FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
             "sharded_optimizer_state",
             "vocabulary_parallel",
             "shuffled_pipeline",
+            "own_reducers",
         ),
     ),
     (

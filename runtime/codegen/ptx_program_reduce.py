@@ -1,8 +1,9 @@
 """Reductions by a scalar program on a GPU, such as argmax: of neighbours in a row by lanes, of others by a thread each.
 
-Nothing combines with an element to itself, so every lane begins with an element of its own: there are no more lanes
-than elements. Totals are of elements that follow on one another, the first ones first: a program need not commute (the
-first of several nan is argmax's). The order of a reduction depends on the sizes alone.
+Totals are of elements that follow on one another, the first ones first: a program need not commute (the first of
+several nan is argmax's). Elements come in as its second arguments. A row of one lane is folded from the initial values.
+So is each of several lanes where the initial values combine to themselves; else a lane begins with an element of its
+own, since they may count once only: there are no more lanes than elements. The order depends on the sizes alone.
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ THREADS, BLOCKS, MOST_LANES = 128, 16, 256
 
 @gpu_form(ProgramReduceKernel)
 def program_reduce_form(kernel: ProgramReduceKernel, arrays: GpuArrays) -> Sources:
-    if kernel.in_pairs:
-        return None  # of which the grouping may decide on the value
     if arrays.results[0].num_elements == 0:
         return ()
     return (_Reduce(kernel, arrays).source(),)
@@ -73,6 +72,7 @@ class _Reduce:
         bases = [begun(writer, walk) for walk in (*self.walks, *self.targets)]
         places = [value(f"alloca {kind}") for kind in self.kinds]
         inits = [self.loaded(walk, begun(writer, walk)) for walk in self.inits]
+        neutral = self.is_neutral(inits)
         thread = writer.thread()
         lane = value(f"and i32 {thread}, {self.lanes - 1}")
         own = value(f"lshr i32 {thread}, {self.lanes.bit_length() - 1}")
@@ -92,8 +92,11 @@ class _Reduce:
             ]
             totals = inits
             if self.length:
-                totals = self.total(writer.to_index(lane), at, places)
-                totals = self.combined(inits, self.over_lanes(totals, thread))
+                totals = self.total(writer.to_index(lane), at, places, inits, neutral)
+            if self.lanes > 1:
+                totals = self.over_lanes(totals, thread)
+                whole = self.combined(inits, totals)
+                totals = self.chosen(neutral, totals, whole)
             first = value(f"icmp eq i32 {lane}, 0")
             with writer.when(value(f"and i1 {there}, {first}")):
                 results = zip(self.targets, at[len(self.walks) :], totals, strict=True)
@@ -104,15 +107,43 @@ class _Reduce:
         functions = program_ir(self.program, "reducer", INSTRUCTIONS)
         return writer.source("spmd_reduce", functions, self.blocks, self.threads)
 
-    def total(self, lane: str, at: Sequence[str], places: Sequence[str]) -> list[str]:
-        """Of the lane's elements, which follow on one another, at least one."""
+    def is_neutral(self, inits: Sequence[str]) -> str:
+        """Whether lanes begin with the initial values: one alone does, several do where these combine to themselves."""
+        if self.lanes == 1:
+            return "true"
+        value, bits = self.writer.value, [8 * walk.item for walk in self.inits]
+        made, same = self.combined(inits, inits), "true"
+        for kind, n, x, y in zip(self.kinds, bits, inits, made, strict=True):
+            a, b = (value(f"bitcast {kind} {v} to i{n}") for v in (x, y))
+            same = value(f"and i1 {same}, {value(f'icmp eq i{n} {a}, {b}')}")
+        return same
+
+    def chosen(self, which: str, these: Sequence[str], those: Sequence[str]) -> list[str]:
+        return [
+            self.writer.value(f"select i1 {which}, {kind} {x}, {kind} {y}")
+            for kind, x, y in zip(self.kinds, these, those, strict=True)
+        ]
+
+    def total(
+        self,
+        lane: str,
+        at: Sequence[str],
+        places: Sequence[str],
+        inits: Sequence[str],
+        neutral: str,
+    ) -> list[str]:
+        """Of the lane's elements, which follow on one another, at least one; from the initial values if ``neutral``."""
         writer, value = self.writer, self.writer.value
         next_lane = value(f"add nuw nsw {writer.index} {lane}, 1")
         first, end = self.begin_of(lane), self.begin_of(next_lane)
-        for kind, place, x in zip(self.kinds, places, self.elements(first, at), strict=True):
+        begun_with = inits
+        if self.lanes > 1:
+            second = value(f"add nuw nsw {writer.index} {first}, 1")
+            begun_with = self.chosen(neutral, inits, self.elements(first, at))
+            first = value(f"select i1 {neutral}, {writer.index} {first}, {writer.index} {second}")
+        for kind, place, x in zip(self.kinds, places, begun_with, strict=True):
             writer.add(f"store {kind} {x}, ptr {place}")
-        second = value(f"add nuw nsw {writer.index} {first}, 1")
-        with writer.strided_loop(second, end, "1") as number:
+        with writer.strided_loop(first, end, "1") as number:
             so_far = self.kept(places)
             made = self.combined(so_far, self.elements(number, at))
             for kind, place, x in zip(self.kinds, places, made, strict=True):

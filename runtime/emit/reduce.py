@@ -22,10 +22,7 @@ def accumulator(kind: PrimitiveType) -> PrimitiveType:
 
 
 def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | None:
-    """For reducers of several arrays, such as argmax's, and any others; None where native code cannot do it.
-
-    One of one array that is no plain sum or extreme may not be associative at all: it groups as the evaluator does.
-    """
+    """For reducers of several arrays, such as argmax's, and any others; None where native code cannot do it."""
     program = scalar_program(instruction.to_apply)
     shapes = [operand.array_shape for operand in instruction.operands]
     if program is None or any(
@@ -34,7 +31,7 @@ def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | 
     ):
         return None
     axes = tuple(sorted(instruction.attrs_as(DimensionsAttrs).dimensions))
-    return ProgramReduceKernel(program, axes, in_pairs=instruction.num_operands == 2)
+    return ProgramReduceKernel(program, axes)
 
 
 def native_reduce(instruction: HloInstruction) -> RowFusion | None:

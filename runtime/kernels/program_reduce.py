@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.codegen.llvm_pair_reduce import pair_reduce_code
 from runtime.codegen.llvm_reduce import (
     FUNCTION,
     TILE,
@@ -27,21 +26,17 @@ NEIGHBOURS = 1024
 APART = 16
 #: Of those, rows whose elements are turned: two vectors of totals at least, of which one waits while the other goes on.
 TURNED = 32
-#: Of odd reducers, whose partial results take room for each.
-IN_PAIRS = 64
 
 
 @dataclass(frozen=True)
 class ProgramReduceKernel(Kernel):
     """results = the program's totals of operands along ``axes``, which start from the scalar inits behind the operands.
 
-    The program takes n totals, then n elements, and gives n totals. Elements come one after the other or, if
-    ``in_pairs``, neighbours first, then neighbours of the results.
+    The program takes n totals, then n elements, and gives n totals. Elements come one after the other.
     """
 
     program: ScalarProgram
     axes: tuple[int, ...]
-    in_pairs: bool = False
 
 
 @CPU_KERNELS.binds(ProgramReduceKernel)
@@ -73,10 +68,9 @@ def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Ac
         [dims[d] for d in kernel.axes], [[x.strides[d] for d in kernel.axes] for x in operands]
     )
     packed = tuple(own[-1] == item for own, item in zip(kept_strides, items, strict=True))
-    many = IN_PAIRS if kernel.in_pairs else NEIGHBOURS
-    rows = 1 if sizes[-1] == 1 else many if any(packed[:count]) else APART
+    rows = 1 if sizes[-1] == 1 else NEIGHBOURS if any(packed[:count]) else APART
     turned: tuple[bool, ...] = ()
-    if not kernel.in_pairs and sizes[-1] >= TURNED and reduced and reduced[-1] >= TILE:
+    if sizes[-1] >= TURNED and reduced and reduced[-1] >= TILE:
         along = [own[-1] for own in kept_strides[:count]]
         turned = _turned(items[:count], along, [own[-1] for own in reduced_strides])
         rows = TURNED if turned else rows
@@ -95,8 +89,7 @@ def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Ac
         ],
     )
     record = np.array(words.packed(), np.int64)
-    code = pair_reduce_code(form) if kernel.in_pairs else reduce_code(form)
-    return native_call(code, FUNCTION, record, (*arrays.operands, *arrays.results))
+    return native_call(reduce_code(form), FUNCTION, record, (*arrays.operands, *arrays.results))
 
 
 def _turned(items: Sequence[int], along: Sequence[int], across: Sequence[int]) -> tuple[bool, ...]:

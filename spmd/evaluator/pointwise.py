@@ -9,14 +9,19 @@ import numpy as np
 
 from spmd.device import ReductionKind
 from spmd.evaluator.device import Device
+from spmd.evaluator.numerics import narrow, working_type
 from spmd.evaluator.registry import EVALUATORS
 from spmd.evaluator.session import Session
 from spmd.evaluator.value import NDArray, Value, array_of
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ConditionalAttrs, CustomCallAttrs, ParameterAttrs
-from spmd.shape import ArrayShape, TupleShape
+from spmd.ops.combining import Combining
+from spmd.ops.reduction import identity_value
+from spmd.ops.scalar_function import widened
+from spmd.shape import ArrayShape, PrimitiveType, TupleShape
 
 #: On scalars these change nothing, whatever their attributes say.
 _SCALAR_IDENTITIES = frozenset({Opcode.BROADCAST, Opcode.COPY, Opcode.RESHAPE, Opcode.TRANSPOSE})
@@ -41,6 +46,38 @@ def apply_scalar(computation: HloComputation, arguments: Sequence[NDArray]) -> l
     if _is_pointwise(computation):
         return _evaluate_whole(computation, arguments)
     return _evaluate_each(computation, arguments)
+
+
+def made_of_elements(
+    reducer: HloComputation, found: Sequence[Combining], elements: Sequence[NDArray]
+) -> list[NDArray]:
+    """For each result what it makes of the elements: the reducer is asked with neutral totals."""
+    neutral = [_neutral(x.kind, x.element.array_shape.element_type) for x in found]
+    made = apply_scalar(reducer, [*neutral, *elements])
+    return [np.broadcast_to(x, elements[0].shape) for x in made]
+
+
+def _neutral(kind: ReductionKind, element_type: PrimitiveType) -> NDArray:
+    """The neutral element as a value of the type, which need not have infinities."""
+    dtype = element_type.numpy
+    if kind in (ReductionKind.MIN, ReductionKind.MAX):
+        return np.asarray(identity_value(kind, element_type), dtype)
+    return narrow(identity(kind, working_type(dtype)), dtype)
+
+
+def in_working_types(
+    reducer: HloComputation, totals: Sequence[NDArray], elements: Sequence[NDArray]
+) -> tuple[HloComputation, list[NDArray], list[NDArray]]:
+    """The reducer that rounds to no float narrower than f32, with its arguments."""
+    wide = widened(reducer, HloModule("working_types"))
+    if wide is None:
+        return reducer, list(totals), list(elements)
+    kinds = [x.array_shape.element_type.numpy for x in wide.parameters]
+    arguments = [
+        x if x.dtype == kind else x.astype(kind)
+        for x, kind in zip((*totals, *elements), kinds, strict=True)
+    ]
+    return wide, arguments[: len(totals)], arguments[len(totals) :]
 
 
 def _is_pointwise(computation: HloComputation, loops: bool = True) -> bool:

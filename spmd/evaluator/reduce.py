@@ -1,9 +1,10 @@
 """reduce and map.
 
 XLA lets a reduction associate as it likes. Known operations reduce with NumPy in the working type (f32 for narrower
-floats, rounded once at the end): sums pairwise, so that the error grows with log n. Any other reducer combines
-neighbours, then neighbours of the results, and so on: its order of operands is kept, its grouping is a tree.
-The initial value comes in once, at the end, from the left.
+floats, rounded once at the end): sums pairwise, so that the error grows with log n. So do known operations on a total
+and on something made of the element. Any other reducer is folded as XLA folds it, which a reducer that is not
+associative shows: totals, which start from the initial values, are its first arguments and elements are its last, in
+f32 where it rounds to narrower floats. Of many elements the totals of groups are combined in the same way.
 """
 
 from __future__ import annotations
@@ -15,17 +16,26 @@ import numpy as np
 
 from spmd.device import ReductionKind
 from spmd.evaluator.numerics import narrow, widen
-from spmd.evaluator.pointwise import UFUNCS, apply_scalar, identity
+from spmd.evaluator.pointwise import (
+    UFUNCS,
+    apply_scalar,
+    identity,
+    in_working_types,
+    made_of_elements,
+)
 from spmd.evaluator.registry import evaluates
 from spmd.evaluator.value import NDArray, Operands, Value, arrays_of, packed
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs
+from spmd.ops.combining import Combining, combinings
 from spmd.ops.reduction import reduction_kind
 
 #: Rows that are summed one after the other before sums of sums are taken.
 _BLOCK = 64
+#: Elements that any other reducer takes one after the other, at most.
+_STEPS = 4096
 
 
 @evaluates(Opcode.REDUCE)
@@ -38,7 +48,12 @@ def evaluate_reduce(instruction: HloInstruction, operands: Operands) -> Value:
         (x,), (init,) = inputs, inits
         total = reduce_known(kind, widen(x), dimensions)
         return packed([narrow(UFUNCS[kind](widen(init), total), x.dtype)], instruction.shape)
-    return packed(_reduce_any(instruction.to_apply, inputs, inits, dimensions), instruction.shape)
+    found = combinings(instruction.to_apply)
+    if found is not None:
+        totals = _reduce_elements(instruction.to_apply, found, inputs, inits, dimensions)
+    else:
+        totals = _reduce_any(instruction.to_apply, inputs, inits, dimensions)
+    return packed(totals, instruction.shape)
 
 
 def reduce_known(kind: ReductionKind, x: NDArray, dimensions: tuple[int, ...]) -> NDArray:
@@ -84,6 +99,21 @@ def _pairwise_sum(x: NDArray, dimensions: tuple[int, ...]) -> NDArray:
     return _sum(rows, 0)
 
 
+def _reduce_elements(
+    reducer: HloComputation,
+    found: Sequence[Combining],
+    inputs: Sequence[NDArray],
+    inits: Sequence[NDArray],
+    dimensions: tuple[int, ...],
+) -> list[NDArray]:
+    """Each result as a known reduction of what the reducer makes of the elements."""
+    totals = []
+    for x, init, made in zip(found, inits, made_of_elements(reducer, found, inputs), strict=True):
+        total = reduce_known(x.kind, widen(made), dimensions)
+        totals.append(narrow(UFUNCS[x.kind](widen(init), total), init.dtype))
+    return totals
+
+
 def _reduce_any(
     reducer: HloComputation,
     inputs: Sequence[NDArray],
@@ -95,28 +125,48 @@ def _reduce_any(
     kept_sizes = [inputs[0].shape[d] for d in kept]
     count = math.prod(inputs[0].shape[d] for d in dimensions)
     rows = [x.transpose([*sorted(dimensions), *kept]).reshape([count, *kept_sizes]) for x in inputs]
-    start = [np.broadcast_to(init, kept_sizes) for init in inits]
-    if rows[0].shape[0] == 0:
-        return [np.array(s) for s in start]
-    total = fold_rows(reducer, rows)
-    return [np.broadcast_to(r, kept_sizes) for r in apply_scalar(reducer, [*start, *total])]
+    reducer, start, rows = in_working_types(reducer, inits, rows)
+    if count > _STEPS:
+        rows = _totals_of_lanes(reducer, rows, start)
+    totals = fold_rows(reducer, start, rows)
+    return [narrow(total, init.dtype) for total, init in zip(totals, inits, strict=True)]
 
 
-def fold_rows(reducer: HloComputation, rows: Sequence[NDArray]) -> list[NDArray]:
-    """Combine along dimension 0 (at least one row), neighbours first."""
-    rows = list(rows)
-    while rows[0].shape[0] > 1:
-        pairs = rows[0].shape[0] // 2
-        left, right = [r[0 : 2 * pairs : 2] for r in rows], [r[1 : 2 * pairs : 2] for r in rows]
-        combined = [
-            np.broadcast_to(c, left[0].shape) for c in apply_scalar(reducer, [*left, *right])
-        ]
-        rest = [r[2 * pairs :] for r in rows]
-        rows = [
-            np.concatenate(part) if part[1].size else part[0]
-            for part in zip(combined, rest, strict=True)
-        ]
-    return [r[0, ...] for r in rows]
+def fold_rows(
+    reducer: HloComputation, start: Sequence[NDArray], rows: Sequence[NDArray]
+) -> list[NDArray]:
+    """Combine ``start`` with one row of dimension 0 after the other, which come in as elements."""
+    totals = [np.broadcast_to(s, r.shape[1:]) for s, r in zip(start, rows, strict=True)]
+    for k in range(rows[0].shape[0]):
+        totals = apply_scalar(reducer, [*totals, *(r[k, ...] for r in rows)])
+    return [np.broadcast_to(t, r.shape[1:]) for t, r in zip(totals, rows, strict=True)]
+
+
+def _totals_of_lanes(
+    reducer: HloComputation, rows: Sequence[NDArray], inits: Sequence[NDArray]
+) -> list[NDArray]:
+    """Fewer rows: totals of as many neighbours as there are such groups.
+
+    Totals start from the initial values where these combine to themselves, else from the first row of each group.
+    """
+    count, rest = rows[0].shape[0], rows[0].shape[1:]
+    length = math.isqrt(count)
+    groups = count // length
+    combined = apply_scalar(reducer, [*inits, *inits])
+    neutral = all(c.tobytes() == i.tobytes() for c, i in zip(combined, inits, strict=True))
+
+    def totals(part: list[NDArray]) -> list[NDArray]:
+        """Of rows [steps, groups, ...]."""
+        if neutral:
+            return fold_rows(reducer, inits, part)
+        return fold_rows(reducer, [r[0] for r in part], [r[1:] for r in part])
+
+    whole = [r[: groups * length].reshape(groups, length, *rest).swapaxes(0, 1) for r in rows]
+    made = totals(whole)
+    if groups * length < count:
+        left = totals([r[groups * length :, None] for r in rows])
+        made = [np.concatenate(parts) for parts in zip(made, left, strict=True)]
+    return made
 
 
 @evaluates(Opcode.MAP)

@@ -14,7 +14,13 @@ import numpy as np
 from spmd.device import ReductionKind
 from spmd.evaluator.combine import combine_at
 from spmd.evaluator.numerics import narrow, widen
-from spmd.evaluator.pointwise import UFUNCS, apply_scalar, identity
+from spmd.evaluator.pointwise import (
+    UFUNCS,
+    apply_scalar,
+    identity,
+    in_working_types,
+    made_of_elements,
+)
 from spmd.evaluator.registry import evaluates
 from spmd.evaluator.value import NDArray, Operands, Value, arrays_of, packed
 from spmd.evaluator.windows import dilate_and_pad, offset_view, offsets
@@ -22,6 +28,7 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import WindowAttrs
+from spmd.ops.combining import combinings
 from spmd.ops.reduction import reduction_kind
 from spmd.ops.window import Window, WindowDimension
 
@@ -36,20 +43,28 @@ def evaluate_reduce_window(instruction: HloInstruction, operands: Operands) -> V
     inputs, inits = arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :]
     window = instruction.attrs_as(WindowAttrs).window
     kind = reduction_kind(instruction.to_apply)
+    reducer = instruction.to_apply
     if kind is not None:
-        total = _window_known(kind, widen(inputs[0]), window)
-        result = narrow(UFUNCS[kind](widen(inits[0]), total), inputs[0].dtype)
-        return packed([result], instruction.shape)
-    return packed(_window_any(instruction.to_apply, inputs, inits, window), instruction.shape)
+        return packed([_window_known(kind, inputs[0], inits[0], window)], instruction.shape)
+    found = combinings(reducer)
+    if found is None:
+        return packed(_window_any(reducer, inputs, inits, window), instruction.shape)
+    made = made_of_elements(reducer, found, inputs)
+    totals = [
+        _window_known(x.kind, elements, init, window)
+        for x, elements, init in zip(found, made, inits, strict=True)
+    ]
+    return packed(totals, instruction.shape)
 
 
-def _window_known(kind: ReductionKind, x: NDArray, window: Window) -> NDArray:
+def _window_known(kind: ReductionKind, elements: NDArray, init: NDArray, window: Window) -> NDArray:
     """A known operation is commutative, so one dimension at a time gives the same with fewer steps."""
+    x = widen(elements)
     nothing = identity(kind, x.dtype)
     for axis, dim in enumerate(window.dims):
         if dim != WindowDimension():
             x = _window_along(kind, x, axis, dim, nothing)
-    return x
+    return narrow(UFUNCS[kind](widen(init), x), init.dtype)
 
 
 def _window_along(
@@ -73,15 +88,16 @@ def _window_any(
     reducer: HloComputation, inputs: Sequence[NDArray], inits: Sequence[NDArray], window: Window
 ) -> list[NDArray]:
     out = _output_sizes(inputs[0].shape, window)
-    padded = [dilate_and_pad(x, window, init) for x, init in zip(inputs, inits, strict=True)]
     covered = _covered(inputs[0].shape, window)
-    totals = [np.broadcast_to(init, out) for init in inits]
+    reducer, start, inputs = in_working_types(reducer, inits, inputs)
+    padded = [dilate_and_pad(x, window, np.zeros((), x.dtype)) for x in inputs]
+    totals = [np.broadcast_to(init, out) for init in start]
     for offset in offsets(window):
         there = offset_view(covered, window, offset, out)
         elements = [offset_view(p, window, offset, out) for p in padded]
         combined = apply_scalar(reducer, [*totals, *elements])
         totals = [np.where(there, c, t) for c, t in zip(combined, totals, strict=True)]
-    return [np.array(total) for total in totals]
+    return [np.array(total, init.dtype) for total, init in zip(totals, inits, strict=True)]
 
 
 @evaluates(Opcode.SELECT_AND_SCATTER)

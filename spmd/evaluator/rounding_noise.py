@@ -7,7 +7,8 @@ with noise of different seeds show by how much.
 The sign of the noise is a hash of the value and the seed, as a real rounding error is a function of the operands:
 equal values get equal noise, so that copies of one value on several devices, or computed twice, stay equal, and
 symmetric matrices symmetric. Sums round differently wherever they stand, so their noise depends on the position as
-well. Values that look exact (whole numbers, few significant bits, zeros, infinities, NaN) get none.
+well. Values that look exact (whole numbers, few significant bits, zeros, infinities, NaN) get none, but for results of
+transcendental functions: no such result is exact, but of zero, and tanh(9) = 1 may be the number below 1 elsewhere.
 
 D. S. Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997.
 """
@@ -24,7 +25,7 @@ from spmd.custom_call import custom_call
 from spmd.evaluator.device import Device, Steps
 from spmd.evaluator.op_tables import OpTables
 from spmd.evaluator.registry import EVALUATORS, IN_STEPS, Evaluate, EvaluateInSteps
-from spmd.evaluator.value import NDArray, Operands, Value
+from spmd.evaluator.value import NDArray, Operands, Value, array_of
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
@@ -62,6 +63,15 @@ _ROUNDED = _SUMS | frozenset(
         Opcode.EXPONENTIAL_MINUS_ONE, Opcode.LOG, Opcode.LOG_PLUS_ONE, Opcode.LOGISTIC, Opcode.MAP,
         Opcode.MULTIPLY, Opcode.POWER, Opcode.RSQRT, Opcode.SINE, Opcode.SINH, Opcode.SQRT,
         Opcode.SUBTRACT, Opcode.TAN, Opcode.TANH,
+    }
+)  # fmt: skip
+
+#: Functions whose results are transcendental wherever operands are neither 0 nor infinite, though they may round to 1.
+_TRANSCENDENTAL = frozenset(
+    {
+        Opcode.ACOS, Opcode.ACOSH, Opcode.ASIN, Opcode.ASINH, Opcode.ATANH, Opcode.COSH, Opcode.COSINE, Opcode.ERF,
+        Opcode.EXPONENTIAL, Opcode.EXPONENTIAL_MINUS_ONE, Opcode.LOG, Opcode.LOG_PLUS_ONE, Opcode.LOGISTIC, Opcode.SINE,
+        Opcode.SINH, Opcode.TAN, Opcode.TANH,
     }
 )  # fmt: skip
 
@@ -121,7 +131,10 @@ class RoundingNoise:
             placed = instruction.opcode in _REORDERED
             if instruction.opcode in _SUMS:
                 operands = tuple(self._perturbed(operand, ulps, placed) for operand in operands)
-            return self._perturbed(evaluate(instruction, operands), ulps, placed)
+            value = evaluate(instruction, operands)
+            if instruction.opcode in _TRANSCENDENTAL:
+                return perturb(array_of(value), self, ulps, placed, _proper(array_of(operands[0])))
+            return self._perturbed(value, ulps, placed)
 
         return noisy
 
@@ -156,11 +169,13 @@ class RoundingNoise:
         return perturb(value, self, ulps, placed) if isinstance(value, np.ndarray) else value
 
 
-def perturb(x: NDArray, noise: RoundingNoise, ulps: int, placed: bool) -> NDArray:
+def perturb(
+    x: NDArray, noise: RoundingNoise, ulps: int, placed: bool, inexact: NDArray | None = None
+) -> NDArray:
     """Move each element of `x` that does not look exact up or down by `ulps` units in the last place.
 
-    `placed`: which way depends on the element's position, too. Integers and pred are returned as they are, and without
-    `excess` 8-bit floats.
+    `placed`: which way depends on the element's position, too. `inexact`: elements that move whatever they are.
+    Integers and pred are returned as they are, and without `excess` 8-bit floats.
     """
     if x.dtype.kind == "c":
         parts = np.ascontiguousarray(x).reshape(-1).view(x.real.dtype)
@@ -175,9 +190,10 @@ def perturb(x: NDArray, noise: RoundingNoise, ulps: int, placed: bool) -> NDArra
     magnitude = raw & word((1 << (kind.bits - 1)) - 1)
     moved = (magnitude > ulps) & (magnitude < infinity - ulps)
     if zeros:
-        moved &= (raw & word((1 << zeros) - 1)) != 0
-        wide = x if kind in (PrimitiveType.F32, PrimitiveType.F64) else x.astype(np.float32)
-        moved &= (np.rint(wide) != wide) | (np.abs(wide) >= 2.0**mantissa)
+        wide = x if kind.bits >= 32 else x.astype(np.float32)
+        seems = (raw & word((1 << zeros) - 1)) != 0
+        seems &= (np.rint(wide) != wide) | (np.abs(wide) >= 2.0**mantissa)
+        moved &= seems if inexact is None or kind.bits < 32 else seems | inexact
     keys = raw
     if placed:
         keys = raw ^ _hashes(
@@ -189,6 +205,11 @@ def perturb(x: NDArray, noise: RoundingNoise, ulps: int, placed: bool) -> NDArra
     up = (signs >> signs.dtype.type(8 * signs.dtype.itemsize - 1)).astype(np.bool_)
     shifted = np.where(up, raw + word(ulps), raw - word(ulps))
     return np.where(moved, shifted, raw).view(x.dtype).reshape(x.shape)
+
+
+def _proper(x: NDArray) -> NDArray:
+    """Tell which elements are neither zero nor infinite nor NaN."""
+    return np.asarray(np.isfinite(x) & (x != 0))
 
 
 def _hashes(raw: NDArray, seed: int) -> NDArray:

@@ -38,13 +38,19 @@ _LOGICAL = {
 def reduction_kind(computation: HloComputation) -> ReductionKind | None:
     """What a reducer of two scalars computes, or None when it is not a plain reduction."""
     root = through_annotations(computation.root)
-    kind = _KIND.get(root.opcode)
+    kind = operation_kind(root)
     if kind is None or computation.num_parameters != 2:
         return None
     operands = [through_annotations(x) for x in root.operands]
     if {x.opcode for x in operands} != {Opcode.PARAMETER} or operands[0] is operands[1]:
         return None
-    return on_type(kind, root.array_shape.element_type)
+    return kind
+
+
+def operation_kind(x: HloInstruction) -> ReductionKind | None:
+    """The kind of reduction that puts values together as ``x`` does its operands; None for other operations."""
+    kind = _KIND.get(x.opcode)
+    return None if kind is None else on_type(kind, x.array_shape.element_type)
 
 
 def through_annotations(instruction: HloInstruction) -> HloInstruction:

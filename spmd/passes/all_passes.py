@@ -24,6 +24,8 @@ from spmd.passes.interface import HloPass
 from spmd.passes.library_call_expander import LibraryCallExpander
 from spmd.passes.map_inliner import MapInliner
 from spmd.passes.optimize_input_output_buffer_alias import OptimizeInputOutputBufferAlias
+from spmd.passes.reducer_simplifier import ReducerSimplifier
+from spmd.passes.reducer_widener import ReducerWidener
 from spmd.passes.reshape_mover import ReshapeMover
 from spmd.passes.rng_expander import RngExpander
 from spmd.passes.rng_state_threading import RngStateThreading
@@ -58,6 +60,8 @@ OPENING: tuple[HloPass, ...] = (
 #: What a per-device program says that the runtime does not run becomes what it runs.
 LEGALIZATION: tuple[HloPass, ...] = (
     CallInliner(),
+    ReducerSimplifier(),
+    ReducerWidener(),
     SendRecvPairing(),
     DynamicIndexSplitter(),
     DynamicPadder(),

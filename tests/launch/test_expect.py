@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from launch.expect import Expected, Tolerance, check_output, read_expected
+from launch.expect import Expected, Tolerance, check_output, default_tolerance, read_expected
 from launch.inputs import InputError
 from spmd.shape import PrimitiveType, array
 
@@ -51,6 +51,15 @@ def test_tolerance_is_atol_plus_rtol_of_the_wanted_value() -> None:
 def test_values_that_are_not_finite(got: float, want: float, ok: bool) -> None:
     check = check_output(np.array([got], np.float32), expected([want], atol=1e30, rtol=1.0))
     assert check.ok is ok
+
+
+def test_numbers_that_a_flush_to_zero_may_have_made_zero_are_near_it() -> None:
+    """3 times the least normal f32, beside 2e-34; f16 has no such numbers, since none of its own are flushed."""
+    want = np.array([2e-34, 3 * 2.0**-126], np.float32)
+    for got, ok in ((0.0, True), (100 * 2.0**-126, False)):
+        wanted = Expected("", F32, want, default_tolerance(PrimitiveType.F32, want))
+        assert check_output(np.array([2e-34, got], np.float32), wanted).ok is ok
+    assert default_tolerance(PrimitiveType.F16, np.zeros(2, np.float16)).atol == 0
 
 
 def test_integers_must_be_equal_even_beyond_what_a_float_holds() -> None:

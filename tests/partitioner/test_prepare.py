@@ -49,3 +49,26 @@ ENTRY main {{
 }}
 """
     verify(spmd.partition(spmd.parse(text), 2))
+
+
+def test_what_a_reducer_makes_of_its_elements_is_split_like_them() -> None:
+    """Totals of devices meet by maximum: the reducer would take the magnitude of one of two, and lose -9."""
+    text = """HloModule m
+largest {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  c = f32[] abs(b)
+  ROOT r = f32[] maximum(a, c)
+}
+ENTRY main {
+  x = f32[7] parameter(0), sharding={devices=[4]<=[4]}
+  one = f32[] constant(1)
+  ROOT r = f32[] reduce(x, one), dimensions={0}, to_apply=largest
+}
+"""
+    x = np.array([2, -9, 1, 3, -4, 0, 5], np.float32)
+    found = check_equivalence(spmd.parse(text), 4, [x])
+    opcodes = [i.opcode for i in found.all_instructions()]
+    assert Opcode.ALL_REDUCE in opcodes
+    assert Opcode.ALL_GATHER not in opcodes
+    assert spmd.evaluate(spmd.parse(text), x)[0] == 9

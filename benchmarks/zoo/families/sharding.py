@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 from jax.sharding import NamedSharding
@@ -181,4 +182,45 @@ def shuffled_pipeline(devices: int) -> Program:
         run,
         (put(mesh, scaled(1, stages, 16, 16), "stage"), put(mesh, normal(2, micro, 4, 16))),
         mesh,
+    )
+
+
+def own_reducers(devices: int) -> Program:
+    """Reducers that do something to elements, over divided dimensions, of uneven sizes too; windows and pairs."""
+    mesh = mesh_of(devices, "x")
+
+    def largest(a: Any, b: Any) -> Any:
+        return lax.max(a, jnp.abs(b))
+
+    def squares(a: Any, b: Any) -> Any:
+        return a + b * b
+
+    def discounted(a: Any, b: Any) -> Any:
+        return 0.5 * a + b
+
+    def dot_and_top(a: Any, b: Any) -> Any:
+        return a[0] + b[0] * b[1], lax.max(a[1], lax.min(b[1], 1.5))
+
+    @jax.jit
+    def run(x: Any, y: Any) -> Any:
+        zero = np.float32(0)
+        uneven = constrain(mesh, x[:13], "x")
+        across = constrain(mesh, x.T, "x")
+        narrow = (4 * x).astype(jnp.bfloat16)
+        return (
+            lax.reduce(uneven, zero, largest, (0,)),
+            lax.reduce(uneven, zero, largest, (0, 1)),
+            lax.reduce(x, zero, squares, (1,)),
+            lax.reduce(x, np.float32(2), discounted, (1,)),
+            lax.reduce(across, zero, discounted, (1,)),
+            lax.reduce((x, y), (zero, np.float32(-9)), dot_and_top, (1,)),
+            lax.reduce((4 * x).astype(jnp.int32), np.int32(0), largest, (0,)),
+            lax.reduce(narrow, jnp.zeros((), jnp.bfloat16), largest, (0,)),
+            lax.reduce_window(x, zero, largest, (3, 2), (2, 1), "SAME"),
+            lax.reduce_window(x, zero, squares, (1, 5), (1, 2), "VALID"),
+            lax.cumlogsumexp(narrow / 4, axis=1),
+        )
+
+    return Program(
+        run, (put(mesh, normal(1, 16, 24), "x"), put(mesh, normal(2, 16, 24), "x")), mesh
     )

@@ -1,4 +1,7 @@
-"""Operations of random programs that work element by element."""
+"""Operations of random programs that work element by element.
+
+Those that jump do so elsewhere than at 0, 1/2 and 1, where functions saturate: rounding would decide.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,15 @@ from benchmarks.zoo.generated.dice import (
 def unary(dice: Random, pool: list[Any]) -> Any:
     x = pick_float(dice, pool)
     functions = (
-        jnp.tanh, jnp.sin, jnp.abs, jnp.negative, lambda x: jnp.floor(1.7 * x + 0.3),
+        jnp.tanh, jnp.sin, jnp.abs, jnp.negative, lambda x: jnp.floor(1.7 * x + 0.4),
         jnp.sign, lax.erf, jax.nn.sigmoid, jnp.cbrt, jnp.arctan, jax.nn.silu, jax.nn.relu6, lax.logistic,
         lambda x: jnp.sqrt(jnp.abs(x)), lambda x: jnp.log1p(jnp.abs(x)), lambda x: jnp.exp(-jnp.abs(x)),
         lambda x: lax.rsqrt(1 + x * x), jax.nn.gelu, jax.nn.softplus, lambda x: lax.reduce_precision(x, 8, 7),
         lambda x: jnp.where(jnp.isfinite(x), x, 0), lambda x: lax.optimization_barrier(x), jnp.expm1,
         lambda x: jnp.cosh(jnp.clip(x, -2, 2)), lambda x: lax.lgamma(jnp.abs(x) + 1), lambda x: x ** 3,
-        lambda x: jnp.arcsin(jnp.tanh(x) / 2), lambda x: jnp.tan(jnp.tanh(x)), lambda x: lax.round(x * 3) / 4,
-        lambda x: lax.digamma(jnp.abs(x) + 1), jnp.zeros_like, jax.lax.stop_gradient, jnp.trunc, jnp.exp2,
+        lambda x: jnp.arcsin(jnp.tanh(x) / 2), lambda x: jnp.tan(jnp.tanh(x)), lambda x: lax.round(x * 2.9) / 4,
+        lambda x: lax.digamma(jnp.abs(x) + 1), jnp.zeros_like, lax.stop_gradient, jnp.exp2,
+        lambda x: jnp.trunc(1.1 * x),
     )  # fmt: skip
     return None if x is None else jnp.clip(dice.choice(functions)(x), -1e4, 1e4)
 
@@ -47,8 +51,8 @@ def binary(dice: Random, pool: list[Any]) -> Any:
         jnp.add, jnp.subtract, jnp.multiply, jnp.maximum, jnp.minimum, jnp.arctan2, jnp.logaddexp,
         lambda a, b: a / (1 + jnp.abs(b)), lambda a, b: jnp.where(a > b, a, 2 * b),
         lambda a, b: jnp.power(jnp.abs(a) + 0.5, jnp.tanh(b)), lambda a, b: jnp.clip(a, -jnp.abs(b), 1.0),
-        lambda a, b: jnp.remainder(a, jnp.abs(b) + 1), lambda a, b: (a <= b).astype(a.dtype),
-        jnp.hypot, jnp.copysign, lambda a, b: jnp.select([a > 1, b > 0], [a, b], 0.5),
+        lambda a, b: jnp.remainder(a, jnp.abs(b) + 1.1), lambda a, b: (a <= b).astype(a.dtype),
+        jnp.hypot, jnp.copysign, lambda a, b: jnp.select([a > 1.1, b > 0], [a, b], 0.5),
     )  # fmt: skip
     return jnp.clip(dice.choice(functions)(x, y), -1e4, 1e4)
 
@@ -78,7 +82,7 @@ def boolean(dice: Random, pool: list[Any]) -> Any:
         return (
             None
             if y is None
-            else dice.choice((y > 1, y == 0, y != y[..., ::-1] if y.ndim else y < 2))
+            else dice.choice((y > 1.1, y == 0, y != y[..., ::-1] if y.ndim else y < 2))
         )
     functions = (
         jnp.logical_not, lambda x: x ^ jnp.flip(x), lambda x: x & jnp.roll(x, 1), lambda x: x.astype(jnp.float32),

@@ -48,8 +48,9 @@ def scatter(dice: Random, pool: list[Any]) -> Any:
         return rows.at[indices].min(update)
     if kind == 3:
         return rows.at[jnp.arange(0, size, 2)].set(rows[: (size + 1) // 2] * 2)
-    if kind == 4 and is_float(x):
-        return rows.at[indices].mul(jnp.tanh(update))
+    if kind == 4 and is_float(x):  # JAX has gradients of unique ones alone
+        factors = jnp.tanh(rows[: (size + 1) // 2])
+        return rows.at[jnp.arange(0, size, 2)].mul(factors, unique_indices=True)
     owners = indices_below(dice, pool, 4)
     owners = jnp.resize(owners, (size,))
     reduce = dice.choice((jax.ops.segment_sum, jax.ops.segment_max, jax.ops.segment_min))
@@ -62,17 +63,19 @@ def counting(dice: Random, pool: list[Any]) -> Any:
     if x is None:
         return None
     flat, kind = x.ravel(), dice.randrange(6)
+    # What differs by rounding alone is to be equal.
+    whole = jnp.floor(2.2 * flat.astype(jnp.float32) + 0.4)
     if kind == 0:
-        return jnp.searchsorted(jnp.sort(flat), flat[:7], side=dice.choice(("left", "right")))
+        return jnp.searchsorted(jnp.sort(whole), whole[:7], side=dice.choice(("left", "right")))
     if kind == 1:
-        return jnp.bincount(jnp.clip(flat, 0, 6).astype(jnp.int32), length=7)
+        return jnp.bincount(jnp.clip(whole, 0, 6).astype(jnp.int32), length=7)
     if kind == 2:
-        return jax.nn.one_hot(jnp.clip(flat[:40], 0, 5).astype(jnp.int32), 5)
+        return jax.nn.one_hot(jnp.clip(whole[:40], 0, 5).astype(jnp.int32), 5)
     if kind == 3:
-        return jnp.nonzero(flat > 0, size=6, fill_value=-1)[0]
+        return jnp.nonzero(flat > 0.1, size=6, fill_value=-1)[0]
     if kind == 4:
-        return jnp.digitize(flat, jnp.array([-1.0, 0.1, 0.7]))
-    return jnp.unique(flat[:20].astype(jnp.int32), size=8, fill_value=99)
+        return jnp.digitize(flat, jnp.array([-1.1, 0.1, 0.7]))
+    return jnp.unique(whole[:20].astype(jnp.int32), size=8, fill_value=99)
 
 
 def ordering(dice: Random, pool: list[Any]) -> Any:

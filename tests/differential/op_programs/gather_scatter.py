@@ -73,6 +73,11 @@ def scatter_max(draw: Draw) -> str:
 
 
 @op
+def scatter_largest(draw: Draw) -> str:
+    return scatter_rows(draw, "largest")
+
+
+@op
 def scatter_assign(draw: Draw) -> str:
     return scatter_rows(draw, "last")
 

@@ -47,6 +47,32 @@ def reduce_unknown(draw: Draw) -> str:
 
 
 @op
+def reduce_largest(draw: Draw) -> str:
+    """Something is made of elements before they meet the total."""
+    a, b, c = draw.size(), draw.size(), draw.size()
+    return text(
+        f"x = f32[{a},{b},{c}] parameter(0)",
+        "init = f32[] parameter(1)",
+        f"ROOT r = f32[{b}] reduce(x, init), dimensions={{0,2}}, to_apply=largest",
+    )
+
+
+@op
+def reduce_two_results(draw: Draw) -> str:
+    a, b = draw.size(), draw.size()
+    return text(
+        f"x = f32[{a},{b}] parameter(0)",
+        f"y = f32[{a},{b}] parameter(1)",
+        "init = f32[] parameter(2)",
+        "one = f32[] constant(1)",
+        f"r = (f32[{a}], f32[{a}]) reduce(x, y, init, one), dimensions={{1}}, to_apply=product_and_largest",
+        f"s = f32[{a}] get-tuple-element(r), index=0",
+        f"m = f32[{a}] get-tuple-element(r), index=1",
+        f"ROOT d = f32[{a}] subtract(s, m)",
+    )
+
+
+@op
 def reduce_argmax(draw: Draw) -> str:
     a, b = draw.size(), draw.size()
     return text(
@@ -72,6 +98,16 @@ def reduce_window(draw: Draw) -> str:
         "init = f32[] constant(-inf)",
         f"ROOT r = f32[{rows},{out}] reduce-window(x, init), window={{size=1x{span} stride=1x{stride} "
         f"pad=0_0x{low}_{high} rhs_dilate=1x{apart}}}, to_apply=max",
+    )
+
+
+@op
+def reduce_window_largest(draw: Draw) -> str:
+    n = int(draw.rng.integers(4, 12))
+    return text(
+        f"x = f32[{n}] parameter(0)",
+        "zero = f32[] constant(0)",
+        f"ROOT r = f32[{n}] reduce-window(x, zero), window={{size=3 pad=1_1}}, to_apply=largest",
     )
 
 

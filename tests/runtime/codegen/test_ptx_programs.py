@@ -74,6 +74,39 @@ def test_argmax(kind: str, low: str, x: str, y: str, axis: int, axes: str) -> No
     assert compared.run["ProgramReduceKernel"] == 1
 
 
+ODD = """HloModule odd
+f {{
+  a = {kind}[] parameter(0)
+  b = {kind}[] parameter(1)
+  z = {kind}[] constant(0)
+  m = {kind}[] abs(b)
+  n = {kind}[] maximum(a, m)
+  l = {kind}[] minimum(a, z)
+  ROOT r = {kind}[] subtract(n, l)
+}}
+ENTRY main {{
+  x = {kind}[{x}] parameter(0)
+  i = {kind}[] constant({init})
+  ROOT r = {kind}[{y}] reduce(x, i), dimensions={{{axes}}}, to_apply=f
+}}
+"""
+ODD_SHAPES = [("3,4", "3", "1"), ("37,65", "37", "1"), ("3,500", "500", "0"), ("2,9000", "2", "1")]
+
+
+@pytest.mark.parametrize(("kind", "init"), [("s32", 0), ("s32", 7), ("f16", 0), ("f64", 3)])
+@pytest.mark.parametrize(("x", "y", "axes"), ODD_SHAPES)
+def test_an_odd_reducer_takes_elements_as_second_arguments(
+    kind: str, init: int, x: str, y: str, axes: str
+) -> None:
+    """max(a, |b|) - min(a, 0), which is a from 0 on: of lanes that begin with elements it is so, too, at the end."""
+    text = ODD.format(kind=kind, init=init, x=x, y=y, axes=axes)
+    with both_ways() as compared:
+        executable = compiled(text)
+        (values,) = random_inputs(executable.module)
+        executable.run(values)
+    assert compared.run["ProgramReduceKernel"] == 1
+
+
 # ---- windows
 WINDOWS = [
     ("2,6,8", "2,3,4", "size=1x2x2 stride=1x2x2"),
@@ -124,6 +157,7 @@ def test_accepted_without_spills() -> None:
         for x, y, axis, axes in (("4096,1024", "4096", 1, "1"), ("64,512", "512", 0, "0"))
         for kind in ("f32", "bf16")
     ]
+    texts.append(ODD.format(kind="f32", init=0, x="4096,1024", y="4096", axes="1"))
     texts.append(reduce_window("f32", "add", "0", "8,64,64", "8,32,32", "size=1x2x2 stride=1x2x2"))
     pool = ("8,64,64", "8,32,32", "size=1x2x2 stride=1x2x2")
     texts.append(select_and_scatter("f32", "a, b), direction=GE", "add", *pool))

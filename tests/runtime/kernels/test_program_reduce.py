@@ -34,19 +34,6 @@ ENTRY main {{
 }}
 """
 
-ONE = """HloModule one
-f {{
-  a = {kind}[] parameter(0)
-  b = {kind}[] parameter(1)
-  {body}
-}}
-ENTRY main {{
-  x = {kind}[3,4,5] parameter(0)
-  i = {kind}[] constant(2)
-  ROOT r = {kind}[4] reduce(x, i), dimensions={{0,2}}, to_apply=f
-}}
-"""
-
 
 def check(text: str, kernel: type) -> None:
     assert set(map(type, kernels_of(assert_agrees(text)))) == {kernel}
@@ -98,20 +85,29 @@ def test_argmax_of_rows_with_nans_and_ties() -> None:
     assert_agrees(text, inputs=[x])
 
 
+ODD = {
+    "max(a, b) + (a and b)": "m = s32[] maximum(a, b)\n  n = s32[] and(a, b)\n  ROOT r = s32[] add(m, n)",
+    "2 a + b": "m = s32[] add(a, a)\n  ROOT r = s32[] add(m, b)",
+    "max(|a|, 2 b)": "m = s32[] abs(a)\n  n = s32[] add(b, b)\n  ROOT r = s32[] maximum(m, n)",
+}
+
+
+@pytest.mark.parametrize("odd", sorted(ODD))
 @pytest.mark.parametrize(
-    "shape", ["4,1", "4,2", "4,3", "4,7", "4,64", "4,1000", "100,13", "4,0", "0,4"]
+    "shape", ["4,1", "4,2", "4,3", "4,7", "4,64", "4,1000", "100,13", "4,0", "0,4", "40,50"]
 )
 @pytest.mark.parametrize("axis", [0, 1])
-def test_an_odd_reducer_of_one_array_groups_as_in_the_evaluator(shape: str, axis: int) -> None:
-    """max(a, b) + (a and b) is not associative."""
-    body = "m = s32[] maximum(a, b)\n  n = s32[] and(a, b)\n  ROOT r = s32[] add(m, n)"
+def test_an_odd_reducer_of_one_array_takes_its_elements_in_turn(
+    odd: str, shape: str, axis: int
+) -> None:
+    """None of these is associative: totals are their first arguments."""
     kept = shape.split(",")[1 - axis]
     check(
         f"""HloModule odd
     f {{
       a = s32[] parameter(0)
       b = s32[] parameter(1)
-      {body}
+      {ODD[odd]}
     }}
     ENTRY main {{
       x = s32[{shape}] parameter(0)

@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from spmd.shape import PrimitiveType
+
 ARGMAX = """
 argmax {
   v = f32[] parameter(0) i = s32[] parameter(1) w = f32[] parameter(2) j = s32[] parameter(3)
@@ -115,6 +117,86 @@ def test_an_associative_reducer_that_does_not_commute_keeps_its_order(run, rng):
     np.testing.assert_array_equal(np.array(got).reshape(2, 2), want)
 
 
+FOLDED = {
+    "maximum(a, abs(b))": ("m = f32[] abs(b) ROOT r = f32[] maximum(a, m)", lambda a, b: max(a, abs(b))),
+    "add(b * b, a)": ("m = f32[] multiply(b, b) ROOT r = f32[] add(m, a)", lambda a, b: b * b + a),
+    "subtract": ("ROOT r = f32[] subtract(a, b)", lambda a, b: a - b),
+    "half and more": (
+        "h = f32[] constant(0.5) m = f32[] multiply(a, h) ROOT r = f32[] add(m, b)",
+        lambda a, b: a / 2 + b,
+    ),
+    "abs of both": (
+        "m = f32[] abs(a) n = f32[] abs(b) p = pred[] compare(m, n), direction=GE ROOT r = f32[] select(p, a, b)",
+        lambda a, b: a if abs(a) >= abs(b) else b,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(FOLDED))
+@pytest.mark.parametrize(("shape", "axes"), [((7,), (0,)), ((3, 4, 5), (0, 2)), ((2, 9), (0,))])
+def test_elements_come_in_as_second_arguments(run, rng, name, shape, axes):
+    body, combine = FOLDED[name]
+    x = rng.integers(-9, 9, shape).astype(np.float32)
+    kept = [d for d in range(x.ndim) if d not in axes]
+    sizes = tuple(shape[d] for d in kept)
+    rows = x.transpose([*axes, *kept]).reshape(-1, *sizes)
+    want = np.empty(sizes, np.float32)
+    for at in np.ndindex(sizes):
+        want[at] = functools.reduce(combine, rows[(slice(None), *at)].tolist(), 1.0)
+    before = f"f {{ a = f32[] parameter(0) b = f32[] parameter(1) {body} }}"
+    text = f"""x = f32[{",".join(map(str, shape))}] parameter(0) i = f32[] constant(1)
+      ROOT r = f32[{",".join(map(str, sizes))}] reduce(x, i), dimensions={{{",".join(map(str, axes))}}}, to_apply=f"""
+    np.testing.assert_array_equal(run(text, x, before=before)[0], want)
+
+
+@pytest.mark.parametrize("count", [4097, 10_007, 65_536])
+@pytest.mark.parametrize("init", [0, 3])
+def test_many_elements_are_folded_by_groups(run, rng, count, init):
+    """abs(a) + abs(b), of which 0 and 0 give 0, and 3 and 3 do not give 3."""
+    x = rng.integers(-9, 9, (count, 2)).astype(np.float32)
+    before = """f { a = f32[] parameter(0) b = f32[] parameter(1)
+      m = f32[] abs(a) n = f32[] abs(b) ROOT r = f32[] add(m, n) }"""
+    text = f"""x = f32[{count},2] parameter(0) i = f32[] constant({init})
+      ROOT r = f32[2] reduce(x, i), dimensions={{0}}, to_apply=f"""
+    np.testing.assert_array_equal(run(text, x, before=before)[0], init + np.abs(x).sum(0))
+
+
+def test_many_elements_are_made_into_something_once(run, rng):
+    """Each square is taken once, whatever the initial value."""
+    x = rng.integers(-3, 4, 100_000).astype(np.float32)
+    before = "f { a = f32[] parameter(0) b = f32[] parameter(1) m = f32[] multiply(b, b) ROOT r = f32[] add(a, m) }"
+    text = "x = f32[100000] parameter(0) i = f32[] constant(2) ROOT r = f32[] reduce(x, i), dimensions={0}, to_apply=f"
+    assert float(run(text, x, before=before)[0]) == 2 + float(np.square(x).sum())
+
+
+def test_results_of_one_reducer_that_are_known_reductions(run, rng):
+    """Of two arrays of two types: sum of x * y, and the largest y that is below -1; totals have types of their own."""
+    x, y = rng.integers(-9, 9, (2, 5, 7))
+    before = """f { s = f32[] parameter(0) m = s32[] parameter(1) x = bf16[] parameter(2) y = s32[] parameter(3)
+      u = f32[] convert(x) v = f32[] convert(y) p = f32[] multiply(u, v) t = f32[] add(p, s)
+      low = s32[] constant(-1) w = s32[] minimum(y, low) n = s32[] maximum(m, w)
+      ROOT r = (f32[], s32[]) tuple(t, n) }"""
+    text = """x = bf16[5,7] parameter(0) y = s32[5,7] parameter(1) s = f32[] constant(1) m = s32[] constant(-20)
+      ROOT r = (f32[7], s32[7]) reduce(x, y, s, m), dimensions={0}, to_apply=f"""
+    sums, most = run(text, x.astype(ml_dtypes.bfloat16), y.astype(np.int32), before=before)
+    np.testing.assert_array_equal(sums, 1 + (x * y).sum(0))
+    np.testing.assert_array_equal(most, np.minimum(y, -1).max(0))
+    assert sums.dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", ["f8e4m3fn", "f8e5m2", "bf16", "s4", "u8", "pred", "c64"])
+def test_types_without_infinities_or_order(run, rng, kind):
+    """Each has a neutral element of its own."""
+    dtype = PrimitiveType(kind).numpy
+    x = rng.integers(0, 2 if kind == "pred" else 3, 6).astype(dtype)
+    operation = "add" if kind == "c64" else "maximum"
+    before = f"f {{ a = {kind}[] parameter(0) b = {kind}[] parameter(1) m = {kind}[] multiply(b, b) ROOT r = {kind}[] {operation}(a, m) }}"
+    text = f"x = {kind}[6] parameter(0) i = {kind}[] parameter(1) ROOT r = {kind}[] reduce(x, i), dimensions={{0}}, to_apply=f"
+    (got,) = run(text, x, np.zeros((), dtype), before=before)
+    squares = np.square(x.astype(np.complex64).real)
+    assert complex(got) == (squares.sum() if kind == "c64" else squares.max())
+
+
 def test_reducing_nothing_gives_the_initial_value(run):
     body = "x = f32[0,3] parameter(0) z = f32[] constant(5) ROOT r = f32[3] reduce(x, z), dimensions={0}, to_apply=add"
     assert run(body, np.zeros((0, 3), np.float32))[0].tolist() == [5, 5, 5]
@@ -137,3 +219,20 @@ def test_map_applies_a_function_with_a_loop_inside(run):
     x = np.array([1, 50, 100, 3], np.float32)
     body = "x = f32[4] parameter(0) ROOT r = f32[4] map(x), dimensions={0}, to_apply=f"
     assert run(body, x, before=before)[0].tolist() == [7, 1, 0, 6]
+
+
+@pytest.mark.parametrize(("kind", "smallest"), [("bf16", 2.0**-8), ("f16", 2.0**-11)])
+@pytest.mark.parametrize("operation", ["reduce", "reduce-window"])
+def test_reducers_that_round_to_narrow_floats_keep_wider_totals(run, kind, smallest, operation):
+    """1 and a thousand numbers too small for it: a sum that is rounded at each step stays at 1."""
+    dtype = PrimitiveType(kind).numpy
+    x = np.full(1001, smallest, dtype)
+    x[0] = 1
+    before = f"""f {{ a = {kind}[] parameter(0) b = {kind}[] parameter(1) s = {kind}[] add(a, b)
+      p = pred[] compare(a, a), direction=EQ ROOT r = {kind}[] select(p, s, a) }}"""
+    how = "dimensions={0}" if operation == "reduce" else "window={size=1001 pad=1000_0}"
+    shape = "" if operation == "reduce" else "1001"
+    text = f"""x = {kind}[1001] parameter(0) z = {kind}[] constant(0)
+      ROOT r = {kind}[{shape}] {operation}(x, z), {how}, to_apply=f"""
+    (got,) = run(text, x, before=before)
+    assert float(np.ravel(got)[-1]) == float(dtype.type(1 + 1000 * smallest))

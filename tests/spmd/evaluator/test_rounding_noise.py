@@ -38,6 +38,25 @@ def test_what_looks_exact_stays(rng):
         assert perturb(x, RoundingNoise(0, 1), 1, placed=True) is x
 
 
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_a_result_of_a_function_is_exact_at_zero_alone(kind):
+    """tanh(30) is not 1, though it rounds to it; cosine(0) and tanh(inf) are."""
+    text = f"""HloModule m
+    ENTRY e {{ x = {kind}[3] parameter(0) t = {kind}[3] tanh(x) c = {kind}[3] cosine(x)
+      ROOT r = ({kind}[3], {kind}[3]) tuple(t, c) }}"""
+    x = np.array([30, 0, np.inf], {"f32": np.float32, "f64": np.float64}[kind])
+    seen = set()
+    for seed in range(8):
+        tanh, cosine = evaluate_partitions(
+            parse_module(text), [[x]], RoundingNoise(seed, 1).tables()
+        )[0]
+        assert (tanh[1:] == [0, 1]).all()
+        assert cosine[1] == 1
+        seen.add(float(tanh[0]))
+    eps = float(np.finfo(x.dtype).eps)
+    assert seen == {1 - eps / 2, 1 + eps}
+
+
 @pytest.mark.parametrize(
     "kind", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.float8_e3m4]
 )

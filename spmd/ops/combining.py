@@ -1,0 +1,61 @@
+"""Reducers whose results are each a known operation on its total and on a value made of the elements alone.
+
+    maximum(total, abs(x))                                  max of abs(x)
+    (add(t0, multiply(x, y)), maximum(t1, y))               sum of x * y, max of y
+
+Elements come in as the second arguments, so such a reducer is a plain reduction of what is made of them. Read as a
+function of two totals it may be none: abs is not done to the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spmd.device import ReductionKind
+from spmd.hlo.computation import HloComputation
+from spmd.hlo.instruction import HloInstruction
+from spmd.hlo.opcode import Opcode
+from spmd.ops.reduction import operation_kind, through_annotations
+
+
+@dataclass(frozen=True)
+class Combining:
+    """One result of a reducer: ``kind`` of its total and of ``element``, which no total is part of."""
+
+    kind: ReductionKind
+    element: HloInstruction
+
+
+def combinings(reducer: HloComputation) -> list[Combining] | None:
+    """One for each result of (totals, elements) -> totals; None where any result is made in another way."""
+    root = through_annotations(reducer.root)
+    roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
+    if reducer.num_parameters != 2 * len(roots):
+        return None
+    totals = reducer.parameters[: len(roots)]
+    made_of_totals = _made_of(reducer, totals)
+    found: list[Combining] = []
+    for total, result in zip(totals, map(through_annotations, roots), strict=True):
+        kind = operation_kind(result)
+        sides = [through_annotations(x) for x in result.operands]
+        if kind is None or total not in sides:
+            return None
+        element = sides[1 - sides.index(total)]
+        if element in made_of_totals:
+            return None
+        found.append(Combining(kind, element))
+    return found
+
+
+def is_plain(reducer: HloComputation, found: Sequence[Combining]) -> bool:
+    """The reducer has one result, and combines its total with the element itself."""
+    return [x.element for x in found] == list(reducer.parameters[1:])
+
+
+def _made_of(computation: HloComputation, sources: Sequence[HloInstruction]) -> set[HloInstruction]:
+    made = set(sources)
+    for x in computation.post_order():
+        if not made.isdisjoint(x.operands):
+            made.add(x)
+    return made
