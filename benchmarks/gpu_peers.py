@@ -47,7 +47,7 @@ def make_driver(*, double: bool) -> GpuDriver:
     from runtime.gpu.availability import require_gpu
 
     require_gpu()
-    from runtime.gpu.cuda import CudaDriver
+    from runtime.gpu.cuda.driver import CudaDriver
 
     return CudaDriver(0)
 

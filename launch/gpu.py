@@ -51,7 +51,7 @@ def engine_for(backend: str) -> Engine | None:
     require_backend(backend)
     if backend == "cpu":
         return None
-    from runtime.gpu.cuda_engine import cuda_engine  # which nobody else needs
+    from runtime.gpu.cuda.engine import cuda_engine  # which nobody else needs
 
     return cuda_engine(gpu_options())
 
@@ -77,7 +77,7 @@ def gpu_of_rank(world: MpiCommunicator) -> RankGpu:
     """The GPU that this rank takes. Communicates with nobody. NoGpuError where there is none."""
     from collectives.communicator.nccl_api import load_nccl
     from runtime.gpu.availability import require_gpu
-    from runtime.gpu.cuda_identity import identity_of
+    from runtime.gpu.cuda.identity import identity_of
 
     node = world.nodes.own
     index = gpu_index(require_gpu(), local_rank(world.rank, node.ranks))
@@ -97,7 +97,7 @@ def engine_of_ranks(world: MpiCommunicator) -> Engine:
 
     RunError on every rank alike where they cannot meet as they are asked to.
     """
-    from runtime.gpu.cuda_engine import cuda_engine_on
+    from runtime.gpu.cuda.engine import cuda_engine_on
 
     own = gpu_of_rank(world)
     meeting = agreed_meeting(world, own, os.environ.get(COLLECTIVES_VARIABLE, ""))

@@ -28,7 +28,7 @@ _CTAS_ON_A_SHARED_GPU = 4
 
 @dataclass(frozen=True)
 class RankGpu:
-    """What one rank tells the others. ``node``: where it is; ``unit``: which GPU of it (``cuda_identity.py``).
+    """What one rank tells the others. ``node``: where it is; ``unit``: which GPU of it (``cuda/identity.py``).
 
     ``nccl``: its version, 0 without, which ``trouble`` is the reason for.
     """

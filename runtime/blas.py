@@ -53,6 +53,40 @@ class BlasFunction:
 
 
 _LETTERS = {PrimitiveType.F32: "s", PrimitiveType.F64: "d"}
+_CORE_NAME = ("scipy_openblas_get_corename64_", "scipy_openblas_get_corename")
+_AVX512 = ("SkylakeX", "Cooperlake", "SapphireRapids")
+_AVX2 = ("Haswell", "Zen")
+
+
+@dataclass(frozen=True)
+class CutMultiples:
+    """Where a product may be cut without other roundings, along the slower and the faster dimension of its result.
+
+    Cuts lie at multiples of these; 0: there is no such place.
+    """
+
+    slow: int
+    fast: int
+
+
+@cache
+def cut_multiples(kind: PrimitiveType) -> CutMultiples:
+    """Return where the products of this BLAS library may be cut.
+
+    OpenBLAS's kernels for AVX-512 sum each element alike wherever it stands in blocks of 32. Those for AVX2 make f32
+    results in strips of 12 along the slower dimension, and sum the elements of a narrower strip in another order; along
+    the faster dimension the order depends on the size of the whole. tests/runtime/test_blas_cuts.py compares the bits.
+    """
+    ask = library_function(_CORE_NAME)
+    if ask is None:
+        return CutMultiples(0, 0)
+    ask.restype = ctypes.c_char_p
+    name = (ask() or b"").decode()
+    if name in _AVX512:
+        return CutMultiples(32, 32)
+    if name in _AVX2:
+        return CutMultiples(96, 96 if kind is PrimitiveType.F64 else 0)
+    return CutMultiples(0, 0)
 
 
 def gemm_function(

@@ -49,6 +49,8 @@ CHOSEN: Mapping[str, str] = {
     "runtime/codegen/elements": "",
     "runtime/fusion": "priority_fusion index_maps",
     "runtime/gpu": "recorder",
+    "runtime/gpu/codegen": "emitters",
+    "runtime/gpu/cuda": "driver",
     "runtime/kernels": "kernels slicing",
     "runtime/layout": "orders",
     "runtime/prediction": "residency",

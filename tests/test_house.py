@@ -16,10 +16,10 @@ PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
 
 FENCES = {
     "mpi4py": ("collectives/communicator/mpi*",),
-    "cupy": ("collectives/communicator/nccl*", "runtime/gpu/*"),
-    "cupyx": ("runtime/gpu/*",),
-    "cupy_backends": ("runtime/gpu/*",),
-    "llvmlite": ("runtime/codegen/llvm*",),
+    "cupy": ("collectives/communicator/nccl*", "runtime/gpu/availability*", "runtime/gpu/cuda/*"),
+    "cupyx": ("runtime/gpu/cuda/*",),
+    "cupy_backends": ("runtime/gpu/availability*", "runtime/gpu/cuda/*"),
+    "llvmlite": ("runtime/codegen/llvm*", "runtime/gpu/codegen/ptx_module*"),
 }
 FORBIDDEN_EVERYWHERE = ("pickle", "marshal", "shelve", "dill", "cloudpickle")
 

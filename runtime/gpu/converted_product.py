@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from runtime.codegen.element_operations import ElementSignature
-from runtime.codegen.ptx_launch import PtxLaunch
 from runtime.gpu.arena import ALIGNMENT
+from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.gemm import SUMS, gemm_calls
 from runtime.gpu.planning import MakePtx
 from runtime.kernel import Kernel

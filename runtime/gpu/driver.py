@@ -1,6 +1,6 @@
 """What the engine asks of a GPU: streams, events, memory, graphs, and work that is bound to addresses once.
 
-``cuda.py`` answers with CuPy; tests answer with doubles, one that records and one that computes on host memory.
+``cuda/driver.py`` answers with CuPy; tests answer with doubles, one that records and one that computes on host memory.
 Streams, events and graphs have the names that CuPy gives them, so its objects are passed as they are.
 """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar, cast
 
 from runtime.buffers.types import ArrayView
-from runtime.codegen.ptx_launch import PtxLaunch, anchored
+from runtime.gpu.codegen.launch import PtxLaunch, anchored
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.step import Step

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.codegen.llvm_ptx import ptx_for
-from runtime.codegen.ptx_launch import PtxLaunch, PtxTarget
+from runtime.gpu.codegen.launch import PtxLaunch, PtxTarget
+from runtime.gpu.codegen.ptx_module import ptx_for
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.planning import MakePtx, Views
 from runtime.kernel import Kernel

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runtime.codegen.ptx_launch import Held, PlacedLaunch, PtxLaunch, anchored, placed
+from runtime.gpu.codegen.launch import Held, PlacedLaunch, PtxLaunch, anchored, placed
 from runtime.gpu.gemm import GemmCall
 from runtime.gpu.views import DeviceView
 from runtime.kernel import Kernel

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from runtime.blas import cut_multiples
 from runtime.codegen.llvm_tile_gemm import GAINS
-from runtime.fusion.product_fusion import LINES
 from runtime.kernel import Kernel, KernelArrays
 from runtime.kernels.dot import DotKernel
 from runtime.kernels.native_dot import is_small
@@ -18,6 +18,8 @@ from runtime.kernels.thin_dot import LEAST_BYTES, MOST_ROWS, MOST_SUMMED
 from runtime.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece, scratch, scratch_like, spans
 from spmd.literal import NDArray
 
+#: Lines of products that are not BLAS's: of integers, which are exact, and by code of this project.
+_OWN = 32
 #: Lines of a piece: fewer would have the other operand packed for little.
 LEAST_LINES = 64
 #: Elements of the result of a piece at least, and columns, where one thread does all: BLAS packs the operands of each
@@ -33,14 +35,32 @@ def cut_dot(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Pie
     if kernel.batch and max(kernel.batch) >= count:
         d = kernel.batch.index(max(kernel.batch))
         return [_of_batch(kernel, arrays, d, span) for span in spans(kernel.batch[d], count)]
-    by_row = kernel.m >= kernel.n
-    lines = max(kernel.m, kernel.n)
+    rows, columns = _multiples(kernel, arrays)
+    by_row = bool(rows) and (kernel.m >= kernel.n or not columns)
+    lines, multiple = (kernel.m, rows) if by_row else (kernel.n, columns)
+    if not multiple:
+        return ()
     for fewer in range(min(count, lines // LEAST_LINES), 1, -1):
-        cut = spans(lines, fewer, LINES)
+        cut = spans(lines, fewer, multiple)
         pieces = [_of_lines(kernel, arrays, batch, span, by_row=by_row) for span in cut]
-        if all(_route(piece) == _route(kernel) for piece, _ in pieces):
+        if len(pieces) > 1 and all(_route(piece) == _route(kernel) for piece, _ in pieces):
             return pieces
     return ()
+
+
+def _multiples(kernel: DotKernel, arrays: KernelArrays) -> tuple[int, int]:
+    """Return the multiples of rows and of columns where the product may be cut and keeps its bits; 0: nowhere."""
+    _, thin, is_vector, small, _ = _route(kernel)
+    if kernel.compute.is_integer or thin or is_vector or small:
+        return _OWN, _OWN
+    batch, out = len(kernel.batch), arrays.results[0]
+    multiples = cut_multiples(kernel.compute)
+    rows, columns = multiples.slow, multiples.fast
+    if kernel.scratch_dims():  # BLAS's results are blocks of whole rows, one after the other
+        return rows if kernel.block_rows == kernel.m else math.lcm(rows, kernel.block_rows), columns
+    if out.strides[batch] < out.strides[batch + 1]:
+        rows, columns = columns, rows
+    return rows, columns
 
 
 @CUTS_IN_TURN.register(DotKernel)
@@ -48,16 +68,21 @@ def cut_dot_in_turn(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequ
     """Along columns as far as pieces are wide enough, then along rows; a few more than ``count`` where both are cut."""
     if max(kernel.batch, default=1) > 1:
         return cut_dot(kernel, arrays, min(count, max(kernel.batch)))
+    down, across = _multiples(kernel, arrays)
     while count > 1:
         width = max(LEAST_COLUMNS, math.ceil(LEAST_AREA / kernel.m))
-        columns = spans(kernel.n, min(count, kernel.n // width), LINES)
+        columns = _spans(kernel.n, min(count, kernel.n // width), across)
         height = math.ceil(LEAST_AREA / columns[0].size)
-        rows = spans(kernel.m, min(math.ceil(count / len(columns)), kernel.m // height), LINES)
+        rows = _spans(kernel.m, min(math.ceil(count / len(columns)), kernel.m // height), down)
         pieces = _grid(kernel, arrays, rows, columns)
         if all(_route(piece) == _route(kernel) for piece, _ in pieces):
             return pieces
         count = min(count, len(pieces)) // 2
     return ()
+
+
+def _spans(size: int, count: int, multiple: int) -> list[Span]:
+    return spans(size, count, multiple) if multiple else [Span(0, size)]
 
 
 def _grid(
@@ -109,7 +134,9 @@ def cut_epilogue(
     for d in kernel.cut_dimensions:
         size, multiple = kernel.dims[d], kernel.band[d]
         if d >= kernel.batch and multiple == size:
-            multiple = LINES
+            multiple = _multiple_within_a_band(kernel, arrays, d)
+            if not multiple:
+                continue
         regions = [
             (*kernel.region[:d], span, *kernel.region[d + 1 :])
             for span in spans(size, count, multiple)
@@ -119,6 +146,17 @@ def cut_epilogue(
         if len(parts) > 1 and alike:
             return [(x, replace(arrays, scratch=scratch_like(arrays.scratch))) for x in parts]
     return ()
+
+
+def _multiple_within_a_band(kernel: ProductEpilogueKernel, arrays: KernelArrays, d: int) -> int:
+    """Return the multiple where bands may be cut along dimension ``d``, of the product's rows or columns."""
+    multiples = cut_multiples(kernel.product.compute)
+    is_row = d < kernel.batch + kernel.rows
+    if kernel.kept is not None:
+        strides = arrays.results[kernel.kept].strides
+        if strides[kernel.batch] < strides[kernel.batch + kernel.rows]:
+            is_row = not is_row
+    return multiples.slow if is_row else multiples.fast
 
 
 def _route(kernel: DotKernel | Kernel) -> tuple[bool, ...]:

@@ -37,7 +37,7 @@ def main() -> int:
         except NoGpuError as error:
             print(f"not run on a GPU: {error}", file=sys.stderr)
             return 1
-        from runtime.gpu.cuda import CudaDriver  # imports CuPy
+        from runtime.gpu.cuda.driver import CudaDriver  # imports CuPy
 
         for number in range(count):
             driver = CudaDriver(number)

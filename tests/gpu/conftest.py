@@ -70,7 +70,7 @@ def _gpu(is_double: bool) -> None:
 def driver(_gpu: None, is_double: bool) -> GpuDriver:
     if is_double:
         return HostDriver()
-    from runtime.gpu.cuda import CudaDriver  # imports CuPy
+    from runtime.gpu.cuda.driver import CudaDriver  # imports CuPy
 
     return CudaDriver(0)
 
@@ -90,7 +90,7 @@ class OnGpu:
             gpu = HostGpu()  # one for all devices, as on a machine with one
             executable.engine = GpuEngine(lambda _: HostDriver(gpu=gpu), ptx_maker, given)
             return executable
-        from runtime.gpu.cuda_engine import cuda_engine
+        from runtime.gpu.cuda.engine import cuda_engine
 
         executable.engine = cuda_engine(given)
         return executable

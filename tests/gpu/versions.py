@@ -107,7 +107,7 @@ def describe_gpu() -> str:
     from runtime.gpu.availability import require_gpu
 
     count = require_gpu()
-    from runtime.gpu.cuda import CudaDriver  # imports CuPy
+    from runtime.gpu.cuda.driver import CudaDriver  # imports CuPy
 
     driver = CudaDriver(0)
     return (

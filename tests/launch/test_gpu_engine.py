@@ -15,8 +15,9 @@ from collectives.communicator.kinds import AllReduce
 from collectives.communicator.loopback import LoopbackCommunicator
 from collectives.communicator.node import Node, Nodes
 from launch import gpu
-from runtime.gpu import availability, cuda_engine
+from runtime.gpu import availability
 from runtime.gpu.collective import NcclCollectives
+from runtime.gpu.cuda import engine as cuda_engine
 from runtime.gpu.engine import GpuEngine
 from spmd.device import ReductionKind
 from tests.collectives.communicator.device_ranks import OnArrays
@@ -64,7 +65,7 @@ def machine(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
         monkeypatch.setattr(availability, "require_gpu", lambda: num_gpus)
         monkeypatch.setattr(cuda_engine, "require_gpu", lambda: num_gpus)
         found = SimpleNamespace(identity_of=lambda k: SimpleNamespace(name="H200", unit=f"bus {k}"))
-        monkeypatch.setitem(sys.modules, "runtime.gpu.cuda_identity", found)
+        monkeypatch.setitem(sys.modules, "runtime.gpu.cuda.identity", found)
         monkeypatch.setattr(nccl_api, "load_nccl", api)
         memory = SimpleNamespace(CudaMemory=lambda: own.device)
         monkeypatch.setitem(sys.modules, "collectives.communicator.nccl_cuda", memory)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from runtime.buffers.types import ArrayView
-from runtime.codegen.ptx_launch import PtxLaunch
+from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.converted_product import ConvertedProduct, converted_product
 from runtime.gpu.forms import library_work
 from runtime.gpu.planning import Planner, plans

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.codegen.ptx_launch import PtxLaunch
 from runtime.executable import Executable
+from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.loopback import GpuLoopbackDevices

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from runtime.blas import cut_multiples
 from runtime.compile import build_executable
 from runtime.executable import Executable
 from runtime.fusion.priority_fusion import PriorityFusion
@@ -208,6 +209,14 @@ def shares(executable: Executable) -> int:
     return sum(row.is_share for row in devices.devices[0].table.rows)
 
 
+#: Of few rows: whole where BLAS's products keep their bits when rows are cut, but not when columns are.
+ROWS_ALONE = (
+    set()
+    if cut_multiples(PrimitiveType.F32).fast
+    else {"wide product", "products and their columns' sums"}
+)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_pieces_give_the_bits_of_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "LEAST_SECONDS", 1e-12)
@@ -218,14 +227,16 @@ def test_pieces_give_the_bits_of_the_whole(name: str, monkeypatch: pytest.Monkey
     whole = alone.run_devices([inputs])
     for cores in (2, 3):
         shared = loaded(text, cores, monkeypatch)
-        assert shares(shared) >= 1
+        assert (shares(shared) >= 1) is (name not in ROWS_ALONE)
         for _ in range(20):
             for found, expected in zip(shared.run_devices([inputs])[0], whole[0], strict=True):
                 np.testing.assert_array_equal(found, expected)
 
 
-#: One thread does not cut them.
-WHOLE = {"product of a vector", "convolution", "convolution in f64", "gradient of a kernel"}
+#: One thread does not cut them, the last one because lines of 96 leave too little of it.
+WHOLE = {"product of a vector", "convolution", "convolution in f64", "gradient of a kernel"} | (
+    {"double product"} if ROWS_ALONE else set()
+)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -242,7 +253,8 @@ def test_pieces_between_looks_give_the_bits_of_the_whole(
     monkeypatch.setattr(products, "LEAST_AREA", 64)
     monkeypatch.setattr(products, "LEAST_COLUMNS", 64)
     cut = loaded(text, cores, monkeypatch)
-    assert (shares(cut) >= 1) is (cores > 1 or name not in WHOLE)
+    may_be_cut = name not in ROWS_ALONE and (cores > 1 or name not in WHOLE)
+    assert (shares(cut) >= 1) is may_be_cut
     for _ in range(2):
         for found, expected in zip(cut.run_devices([inputs])[0], want[0], strict=True):
             np.testing.assert_array_equal(found, expected)
@@ -256,6 +268,7 @@ def cut_in_turn(m: int, k: int, n: int) -> Sequence[pieces.Piece]:
     return pieces.cut_in_turn(kernel, KernelArrays((lhs, rhs), (out,)), 2)
 
 
+@pytest.mark.skipif(bool(ROWS_ALONE), reason="this BLAS keeps no bits where columns are cut")
 def test_pieces_of_a_very_wide_product_cover_it() -> None:
     """One strip of columns has more elements than a piece needs."""
     m, n = 64, 4 * products.LEAST_AREA

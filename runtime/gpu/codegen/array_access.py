@@ -1,0 +1,196 @@
+"""How threads of a GPU walk arrays: where an array begins, its strides, and how many neighbours are read at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.codegen.element_operations import stored_type
+from runtime.codegen.elements.builder import Instructions
+from runtime.codegen.llvm_starts import CLAMPS, StartsForm, StartsStage, computed_starts, moved_by
+from runtime.codegen.scalar_program import program_ir
+from runtime.fusion.view_path import Shift
+from runtime.gpu.codegen.launch import ALIGNMENT, Held, PtxArgument
+from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.kernels import loop
+from runtime.kernels.loop import LoopLeaf, Numbers
+from runtime.strides import StridedView
+from spmd.shape import PrimitiveType
+
+#: What a GPU does in one instruction.
+INSTRUCTIONS = Instructions(fused=True, rounds=True)
+#: Where indices and byte offsets are not counted in 32 bits any more.
+_MOST = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class GpuWalk:
+    """``start`` and ``strides`` in bytes from where the argument points to; without one they count numbers (s64)."""
+
+    argument: PtxArgument | None
+    kind: PrimitiveType
+    start: int
+    strides: tuple[int, ...]
+    shifts: tuple[Shift, ...] = ()
+
+    @property
+    def counts(self) -> bool:
+        return self.argument is None
+
+    @property
+    def item(self) -> int:
+        return 1 if self.counts else self.kind.byte_size
+
+    @property
+    def stored(self) -> str:
+        return stored_type(self.kind)
+
+
+def array_walk(held: Held, number: int, array: StridedView) -> GpuWalk:
+    """Over an array as it is."""
+    argument = PtxArgument(held, number)
+    return GpuWalk(argument, array.element_type, array.offset, array.strides)
+
+
+def seen_walk(held: Held, number: int, array: StridedView, view: StridedView) -> GpuWalk:
+    """Over an array seen as ``view`` from its first element."""
+    argument, start = PtxArgument(held, number), array.offset + view.offset
+    return GpuWalk(argument, view.element_type, start, view.strides)
+
+
+def leaf_walk(leaf: LoopLeaf, operands: Sequence[StridedView]) -> GpuWalk:
+    if isinstance(leaf, Numbers):
+        return GpuWalk(None, PrimitiveType.S64, leaf.view.offset, leaf.view.strides, leaf.shifts)
+    argument, start = PtxArgument(Held.OPERAND, leaf.operand), operands[leaf.operand].offset
+    view = leaf.view
+    return GpuWalk(argument, view.element_type, start + view.offset, view.strides, leaf.shifts)
+
+
+def index_type(
+    sizes: Sequence[int], walks: Sequence[GpuWalk], strides: Sequence[Sequence[int]]
+) -> str:
+    """i32 where all indices, a grid's beyond the last one too, and all ways from an array's first element fit."""
+    ways = [
+        sum(abs(stride) * size for stride, size in zip(own, sizes, strict=True))
+        for own, walk in zip(strides, walks, strict=True)
+    ]
+    return "i32" if 2 * math.prod(sizes) < _MOST and max(ways, default=0) < _MOST else "i64"
+
+
+# ---- where arrays begin
+def begun(writer: PtxWriter, walk: GpuWalk) -> str:
+    """The address of its first element, or its first number."""
+    if walk.argument is None:
+        return str(walk.start)
+    pointer = writer.pointer(walk.argument)
+    return writer.value(f"getelementptr i8, ptr {pointer}, i64 {walk.start}")
+
+
+def starts_functions(stages: Sequence[loop.StartsStage]) -> list[str]:
+    parts = [
+        part
+        for number, stage in enumerate(stages)
+        for part in program_ir(stage.program, f"starts{number}", INSTRUCTIONS)
+    ]
+    return [*CLAMPS, *parts]
+
+
+def computed(
+    writer: PtxWriter, stages: Sequence[loop.StartsStage], operands: Sequence[StridedView]
+) -> list[str]:
+    """What the last stage gives, which every thread computes for itself."""
+    forms = []
+    for stage in stages:
+        walks = [leaf_walk(leaf, operands) for leaf in stage.leaves]
+        writer.constants += [begun(writer, walk) for walk in walks]
+        writer.constants += _shift_words(walks)
+        counts = tuple(walk.counts for walk in walks)
+        forms.append(StartsStage(stage.program, counts, _shift_numbers(walks)))
+    return computed_starts(writer, StartsForm(tuple(forms), ()))
+
+
+def moved(writer: PtxWriter, walks: Sequence[GpuWalk], starts: Sequence[str]) -> list[str]:
+    """Where arrays begin, each moved by its shifts."""
+    first = {i: begun(writer, walk) for i, walk in enumerate(walks)}
+    writer.constants += _shift_words(walks)
+    counts = [walk.counts for walk in walks]
+    places = moved_by(writer, _shift_numbers(walks), starts, first, counts)
+    return [places[i] for i in range(len(walks))]
+
+
+def _shift_words(walks: Sequence[GpuWalk]) -> list[str]:
+    return [
+        str(word) for walk in walks for shift in walk.shifts for word in (shift.limit, shift.stride)
+    ]
+
+
+def _shift_numbers(walks: Sequence[GpuWalk]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(shift.start for shift in walk.shifts) for walk in walks)
+
+
+# ---- elements side by side
+def piece(walk: GpuWalk, strides: Sequence[int], count: int) -> int:
+    """How many of ``count`` neighbours along the last of ``strides`` lie so that one instruction moves them.
+
+    Groups of ``count`` begin at multiples of it. 1: they are no neighbours.
+    """
+    if walk.counts or not strides or strides[-1] != walk.item:
+        return 1
+    *outer, _ = strides
+    places = (walk.start, count * walk.item, *outer, *(shift.stride for shift in walk.shifts))
+    return max(1, math.gcd(ALIGNMENT, *places) // walk.item)
+
+
+def load(
+    writer: PtxWriter, walk: GpuWalk, place: str, stride: int, count: int, piece: int
+) -> list[str]:
+    """``count`` elements from ``place`` on, ``stride`` apart; numbers are made, not read."""
+    if walk.counts:
+        return [
+            place if j * stride == 0 else writer.value(f"add i64 {place}, {j * stride}")
+            for j in range(count)
+        ]
+    t = walk.stored
+    if stride == 0:
+        return [writer.value(f"load {t}, ptr {place}, align {walk.item}")] * count
+    found = []
+    for first in range(0, count, piece):
+        at = moved_place(writer, place, first * stride)
+        align = piece * walk.item
+        if piece == 1:
+            found.append(writer.value(f"load {t}, ptr {at}, align {align}"))
+            continue
+        vector = writer.value(f"load <{piece} x {t}>, ptr {at}, align {align}")
+        found += [
+            writer.value(f"extractelement <{piece} x {t}> {vector}, i32 {j}") for j in range(piece)
+        ]
+    return found
+
+
+def store(
+    writer: PtxWriter, walk: GpuWalk, place: str, stride: int, elements: Sequence[str], piece: int
+) -> None:
+    """``elements`` from ``place`` on, ``stride`` apart."""
+    t = walk.stored
+    for first in range(0, len(elements), piece):
+        at = moved_place(writer, place, first * stride)
+        align = piece * walk.item
+        if piece == 1:
+            writer.add(f"store {t} {elements[first]}, ptr {at}, align {align}")
+            continue
+        vector = "poison"
+        for j in range(piece):
+            vector = writer.value(
+                f"insertelement <{piece} x {t}> {vector}, {t} {elements[first + j]}, i32 {j}"
+            )
+        writer.add(f"store <{piece} x {t}> {vector}, ptr {at}, align {align}")
+
+
+def moved_place(writer: PtxWriter, place: str, way: int) -> str:
+    return place if way == 0 else writer.value(f"getelementptr i8, ptr {place}, i64 {way}")
+
+
+def place_at(writer: PtxWriter, walk: GpuWalk, base: str, way: str) -> str:
+    """Of ``base`` moved by ``way``, an index."""
+    return base if way == "0" else writer.moved(base, writer.to_i64(way), counts=walk.counts)

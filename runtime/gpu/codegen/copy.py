@@ -1,0 +1,229 @@
+"""Copies on a GPU, of blocks too whose place is known at run time alone: loops that compute nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from runtime.codegen.element_operations import ElementSignature
+from runtime.codegen.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
+from runtime.fusion.view_path import Shift
+from runtime.gpu.codegen.array_access import GpuWalk, array_walk
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
+from runtime.gpu.codegen.launch import Held, KernelSource, PtxArgument, PtxTarget
+from runtime.gpu.codegen.loop import loop_source, pieces_sources
+from runtime.gpu.codegen.loop_nest import Nest, nest_of
+from runtime.kernels.copy import CopyKernel
+from runtime.kernels.loop import OperandElements, StartsStage, UpdateKernel
+from runtime.kernels.slicing import (
+    ConcatenateKernel,
+    DynamicSliceKernel,
+    DynamicUpdateSliceKernel,
+    PadKernel,
+)
+from runtime.strides import StridedView
+from spmd.hlo import Opcode
+from spmd.shape import PrimitiveType
+
+#: What elements of so many bytes are copied as.
+_BITS = {
+    1: PrimitiveType.U8,
+    2: PrimitiveType.U16,
+    4: PrimitiveType.U32,
+    8: PrimitiveType.U64,
+    16: PrimitiveType.C128,
+}
+
+
+def copy_source(
+    source: GpuWalk,
+    target: GpuWalk,
+    dims: Sequence[int],
+    target_gpu: PtxTarget,
+    stages: Sequence[StartsStage] = (),
+    operands: Sequence[StridedView] = (),
+) -> tuple[KernelSource, ...]:
+    """target = source at all indices of ``dims``: one launch, or none."""
+    if 0 in dims:
+        return ()
+    kind = _BITS[source.item]
+    walks = [replace(walk, kind=kind) for walk in (source, target)]
+    nest = nest_of(ScalarProgram((kind,), (), (0,)), dims, walks, operands, stages)
+    return (loop_source(_widest(nest), target_gpu),)
+
+
+def _widest(nest: Nest) -> Nest:
+    """With neighbours as one element where they lie so that an instruction moves them."""
+    for width in sorted(_BITS, reverse=True):
+        wider = _of_width(nest, width)
+        if wider is not None:
+            return wider
+    return nest
+
+
+def _of_width(nest: Nest, width: int) -> Nest | None:
+    item, inner = nest.walks[0].item, nest.sizes[-1]
+    if width <= item or inner * item % width:
+        return None
+    for walk, own in zip(nest.walks, nest.strides, strict=True):
+        *outer, last = own
+        places = [walk.start, *outer, *(shift.stride for shift in walk.shifts)]
+        if last != item or any(place % width for place in places):
+            return None
+    kind = _BITS[width]
+    return replace(
+        nest,
+        program=ScalarProgram((kind,), (), (0,)),
+        sizes=(*nest.sizes[:-1], inner * item // width),
+        walks=tuple(replace(walk, kind=kind) for walk in nest.walks),
+        strides=tuple((*own[:-1], width) for own in nest.strides),
+    )
+
+
+def block(view: StridedView, slices: Sequence[slice]) -> StridedView:
+    """A part of an array; dimensions without slice are whole."""
+    found = [s.indices(n) for s, n in zip(slices, view.dims, strict=False)]
+    found += [(0, n, 1) for n in view.dims[len(found) :]]
+    starts, limits, steps = (tuple(each[n] for each in found) for n in range(3))
+    return view.slice(starts, limits, steps)
+
+
+def repeated(view: StridedView, dims: tuple[int, ...]) -> StridedView:
+    """A scalar as an array of ``dims``."""
+    return StridedView(view.element_type, dims, (0,) * len(dims), view.offset)
+
+
+def _operand(number: int, view: StridedView) -> GpuWalk:
+    return array_walk(Held.OPERAND, number, view)
+
+
+def _result(view: StridedView) -> GpuWalk:
+    return array_walk(Held.RESULT, 0, view)
+
+
+@gpu_form(CopyKernel)
+def copy_form(_: CopyKernel, arrays: GpuArrays) -> Sources:
+    (source,), (target,) = arrays.operands, arrays.results
+    return copy_source(_operand(0, source), _result(target), target.dims, arrays.target)
+
+
+def unless_same(
+    found: Sequence[KernelSource], operand: int, result: int, arrays: GpuArrays
+) -> tuple[KernelSource, ...]:
+    """Left out where the result is the operand's memory. Where they begin apart from their pointers, that copies
+    elements onto themselves.
+    """
+    if arrays.operands[operand].offset != arrays.results[result].offset:
+        return tuple(found)
+    both = (PtxArgument(Held.OPERAND, operand), PtxArgument(Held.RESULT, result))
+    return tuple(replace(source, unless_same=both) for source in found)
+
+
+@gpu_form(UpdateKernel)
+def update_form(kernel: UpdateKernel, arrays: GpuArrays) -> Sources:
+    copies: list[KernelSource] = []
+    for result, operand in kernel.updates:
+        target = arrays.results[result]
+        source = arrays.operands[operand].reshape(target.dims)
+        if source is None:
+            return None
+        whole = copy_source(
+            _operand(operand, source),
+            array_walk(Held.RESULT, result, target),
+            target.dims,
+            arrays.target,
+        )
+        copies += unless_same(whole, operand, result, arrays)
+    return (*copies, *pieces_sources(kernel.pieces, arrays))
+
+
+# ---- blocks
+def _index_stage(operands: Sequence[StridedView], first: int) -> StartsStage:
+    """The scalars ``operands[first:]`` as s64; what is beyond that is as far out as it can say."""
+    kinds = tuple(view.element_type for view in operands[first:])
+    steps: list[ScalarStep] = []
+    results = []
+
+    def step(made: ScalarStep) -> int:
+        steps.append(made)
+        return len(kinds) + len(steps) - 1
+
+    for n, kind in enumerate(kinds):
+        register = n
+        if kind is PrimitiveType.U64:
+            most = step(ScalarConstant(kind, (1 << 63) - 1))
+            least = ElementSignature(Opcode.MINIMUM, (kind, kind), kind)
+            register = step(ScalarOp(least, (register, most)))
+        if kind is not PrimitiveType.S64:
+            widen = ElementSignature(Opcode.CONVERT, (kind,), PrimitiveType.S64)
+            register = step(ScalarOp(widen, (register,)))
+        results.append(register)
+    leaves = tuple(
+        OperandElements(first + n, StridedView(kind, (), ())) for n, kind in enumerate(kinds)
+    )
+    return StartsStage(ScalarProgram(kinds, tuple(steps), tuple(results)), leaves)
+
+
+def _shifts(whole: StridedView, sizes: Sequence[int]) -> tuple[Shift, ...]:
+    """Of a block of ``sizes`` that starts in dimension d where scalar d says."""
+    return tuple(
+        Shift(d, limit - size, stride)
+        for d, (limit, size, stride) in enumerate(
+            zip(whole.dims, sizes, whole.strides, strict=True)
+        )
+        if limit != size
+    )
+
+
+@gpu_form(DynamicSliceKernel)
+def dynamic_slice_form(kernel: DynamicSliceKernel, arrays: GpuArrays) -> Sources:
+    whole, (target,) = arrays.operands[0], arrays.results
+    source = replace(_operand(0, whole), shifts=_shifts(whole, kernel.sizes))
+    stages = (_index_stage(arrays.operands, 1),)
+    walks = source, _result(target)
+    return copy_source(*walks, kernel.sizes, arrays.target, stages, arrays.operands)
+
+
+@gpu_form(DynamicUpdateSliceKernel)
+def dynamic_update_slice_form(_: DynamicUpdateSliceKernel, arrays: GpuArrays) -> Sources:
+    whole, update, *_starts = arrays.operands
+    (target,) = arrays.results
+    copy = copy_source(_operand(0, whole), _result(target), target.dims, arrays.target)
+    moved = replace(_result(target), shifts=_shifts(target, update.dims))
+    stages = (_index_stage(arrays.operands, 2),)
+    source = _operand(1, update)
+    write = copy_source(source, moved, update.dims, arrays.target, stages, arrays.operands)
+    return (*unless_same(copy, 0, 0, arrays), *write)
+
+
+@gpu_form(ConcatenateKernel)
+def concatenate_form(kernel: ConcatenateKernel, arrays: GpuArrays) -> Sources:
+    (target,) = arrays.results
+    found: list[KernelSource] = []
+    start = 0
+    for number, operand in enumerate(arrays.operands):
+        end = start + operand.dims[kernel.dimension]
+        part = block(target, [slice(None)] * kernel.dimension + [slice(start, end)])
+        found += copy_source(_operand(number, operand), _result(part), part.dims, arrays.target)
+        start = end
+    return tuple(found)
+
+
+@gpu_form(PadKernel)
+def pad_form(kernel: PadKernel, arrays: GpuArrays) -> Sources:
+    source, value = arrays.operands
+    (target,) = arrays.results
+    around = [target]
+    if all(inner.step in (None, 1) for inner in kernel.target):
+        around = [
+            block(target, (*kernel.target[:dimension], outside))
+            for dimension, inner in enumerate(kernel.target)
+            for outside in (slice(inner.start), slice(inner.stop, None))
+        ]
+    found: list[KernelSource] = []
+    for part in around:
+        filled = _operand(1, repeated(value, part.dims))
+        found += copy_source(filled, _result(part), part.dims, arrays.target)
+    own, inner_part = block(source, kernel.source), block(target, kernel.target)
+    found += copy_source(_operand(0, own), _result(inner_part), inner_part.dims, arrays.target)
+    return tuple(found)

@@ -1,0 +1,58 @@
+"""Names of kernels in PTX, by which profilers tell them apart: spmd_rows_subtract_exponential_divide_1f0c2a."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+
+from runtime.gpu.codegen.launch import KernelSource
+from runtime.kernel import Kernel
+from spmd.hlo import Opcode
+
+#: Opcodes that most kernels have: they tell no two apart.
+_USUAL = frozenset(
+    {
+        Opcode.AND,
+        Opcode.BITCAST,
+        Opcode.BROADCAST,
+        Opcode.COMPARE,
+        Opcode.CONSTANT,
+        Opcode.CONVERT,
+        Opcode.IS_FINITE,
+        Opcode.OR,
+        Opcode.RESHAPE,
+        Opcode.SELECT,
+    }
+)
+#: Opcodes in a name, at most.
+_MOST_OPCODES = 5
+
+
+def named(source: KernelSource, kernel: Kernel) -> KernelSource:
+    """Return ``source`` with its entry named after the operations of ``kernel`` and a digest of the text.
+
+    The same record and the same text give the same name.
+    """
+    found = dict.fromkeys(_opcodes(kernel))
+    opcodes = [opcode.value for opcode in found if opcode not in _USUAL]
+    parts = [
+        source.entry,
+        *opcodes[:_MOST_OPCODES],
+        hashlib.sha256(source.ir.encode()).hexdigest()[:6],
+    ]
+    entry = re.sub(r"\W", "_", "_".join(parts))
+    return replace(source, entry=entry, ir=re.sub(rf"@{source.entry}\b", f"@{entry}", source.ir))
+
+
+def _opcodes(record: object) -> Iterator[Opcode]:
+    """Opcodes anywhere in a record of dataclasses and tuples, in the order of its fields."""
+    if isinstance(record, Opcode):
+        yield record
+    elif isinstance(record, tuple):
+        for part in record:
+            yield from _opcodes(part)
+    elif is_dataclass(record) and not isinstance(record, type):
+        for field in fields(record):
+            yield from _opcodes(getattr(record, field.name))

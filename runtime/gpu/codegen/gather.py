@@ -1,0 +1,208 @@
+"""gather on a GPU, and windows of one array (far) at places that an index array names, with their other side (near).
+
+A gather's threads take elements of the result; each finds its window itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.codegen.element_operations import stored_type
+from runtime.codegen.llvm_starts import CLAMPS, inside, widened_index
+from runtime.gpu.codegen.array_access import (
+    GpuWalk,
+    array_walk,
+    begun,
+    index_type,
+    load,
+    piece,
+    place_at,
+    store,
+)
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
+from runtime.gpu.codegen.launch import Held, KernelSource, PtxTarget
+from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.kernels.index_order import merged_dims
+from runtime.kernels.indexed import GatherKernel, IndexedWindows
+from spmd.shape import PrimitiveType
+
+P = PrimitiveType
+#: Of a block, and blocks for a multiprocessor.
+THREADS, BLOCKS = 128, 16
+#: Bytes that one instruction moves.
+_WIDEST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """Dimensions with their strides in far, near and the indices."""
+
+    sizes: tuple[int, ...]
+    far: tuple[int, ...]
+    near: tuple[int, ...]
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """far, near, indices: where they begin. components: (way in the indices, stride in far, largest start)."""
+
+    far: GpuWalk
+    near: GpuWalk
+    indices: GpuWalk
+    batch: _Space
+    window: _Space
+    components: tuple[tuple[int, int, int], ...]
+
+    @property
+    def index(self) -> str:
+        spaces = (self.batch, self.window)
+        sizes = [*self.batch.sizes, *self.window.sizes]
+        strides = [
+            [s for each in spaces for s in getattr(each, name)]
+            for name in ("far", "near", "indices")
+        ]
+        return index_type(sizes, (self.far, self.near, self.indices), strides)
+
+    def together(self) -> int:
+        """Neighbours of a window that one instruction moves; they divide its last dimension."""
+        item, size = self.near.item, self.window.sizes[-1]
+        if (self.window.far[-1], self.window.near[-1]) != (self.far.item, item):
+            return 1
+        count = max(1, min(8, _WIDEST // item))
+        while size % count:
+            count //= 2
+        return count
+
+    def pieces(self, count: int) -> tuple[int, int]:
+        """Of ``count`` neighbours: how many are moved at once of far, and of near."""
+        moves = [stride for _, stride, _ in self.components]
+        far = (*moves, *self.batch.far, *self.window.far)
+        near = (*self.batch.near, *self.window.near)
+        return piece(self.far, far, count), piece(self.near, near, count)
+
+
+def windows_of(
+    windows: IndexedWindows, far: GpuWalk, near: GpuWalk, indices: GpuWalk, dims: Sequence[int]
+) -> Windows:
+    """``dims``: near's."""
+    batch = _space(
+        [
+            (dims[n], 0 if f is None else far.strides[f], near.strides[n], indices.strides[i])
+            for n, i, f in windows.batch
+        ]
+    )
+    window = [(dims[n], far.strides[f], near.strides[n], 0) for n, f in windows.window]
+    window.sort(key=lambda dimension: -abs(dimension[2]))
+    step = 0 if windows.vector is None else indices.strides[windows.vector]
+    components = tuple(
+        (k * step, far.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)
+    )
+    return Windows(far, near, indices, batch, _space(window), components)
+
+
+def _space(dimensions: Sequence[tuple[int, int, int, int]]) -> _Space:
+    sizes, strides = merged_dims(
+        [d[0] for d in dimensions], [[d[k] for d in dimensions] for k in (1, 2, 3)]
+    )
+    if not sizes:
+        return _Space((1,), (0,), (0,), (0,))
+    return _Space(tuple(sizes), *(tuple(own) for own in strides))
+
+
+class WindowWriter:
+    """What gather and scatter have in common: where a window begins."""
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows = windows
+        self.writer = PtxWriter(index=windows.index)
+
+    def begin(self) -> None:
+        windows, writer = self.windows, self.writer
+        self.far, self.near, self.indices = (
+            begun(writer, walk) for walk in (windows.far, windows.near, windows.indices)
+        )
+
+    def first(self, threads: int) -> tuple[str, str]:
+        """Block and number of this thread, as indices."""
+        writer = self.writer
+        return writer.to_index(writer.block_number()), writer.to_index(writer.thread())
+
+    def starts(self, batch: Sequence[str]) -> list[str]:
+        """The numbers of an index vector, as i64."""
+        windows, writer = self.windows, self.writer
+        way = writer.way(batch, windows.batch.indices)
+        vector = place_at(writer, windows.indices, self.indices, way)
+        found = []
+        for offset, _, _ in windows.components:
+            place = writer.value(f"getelementptr i8, ptr {vector}, i64 {offset}")
+            kind = windows.indices.kind
+            index = writer.value(f"load {stored_type(kind)}, ptr {place}, align {kind.byte_size}")
+            found.append(widened_index(writer, kind, index))
+        return found
+
+    def moved(self, place: str, starts: Sequence[str]) -> str:
+        for start, (_, stride, _) in zip(starts, self.windows.components, strict=True):
+            way = self.writer.value(f"mul i64 {start}, {stride}")
+            place = self.writer.value(f"getelementptr i8, ptr {place}, i64 {way}")
+        return place
+
+    def at(self, array: str, batch: Sequence[str], window: Sequence[str], count: int) -> str:
+        """Of "far" or "near", at indices of the batch and of the window in groups of ``count``."""
+        windows, writer = self.windows, self.writer
+        walk, place = getattr(windows, array), getattr(self, array)
+        *outer, last = getattr(windows.window, array)
+        ways = (
+            writer.way(batch, getattr(windows.batch, array)),
+            writer.way(window, (*outer, last * count)),
+        )
+        for way in ways:
+            place = place_at(writer, walk, place, way)
+        return str(place)
+
+
+# ---- gather
+@gpu_form(GatherKernel)
+def gather_form(kernel: GatherKernel, arrays: GpuArrays) -> Sources:
+    far, indices = (array_walk(Held.OPERAND, n, x) for n, x in enumerate(arrays.operands))
+    (result,) = arrays.results
+    if result.num_elements == 0:
+        return ()
+    near = array_walk(Held.RESULT, 0, result)
+    windows = windows_of(kernel.windows, far, near, indices, result.dims)
+    return (_Gather(windows, arrays.target).source(),)
+
+
+class _Gather(WindowWriter):
+    def __init__(self, windows: Windows, target: PtxTarget) -> None:
+        super().__init__(windows)
+        self.count = windows.together()
+        *outer, last = windows.window.sizes
+        self.sizes = [*windows.batch.sizes, *outer, last // self.count]
+        self.total = math.prod(self.sizes)
+        self.blocks = min(-(-self.total // THREADS), target.multiprocessors * 2 * BLOCKS)
+
+    def source(self) -> KernelSource:
+        writer, windows = self.writer, self.windows
+        self.begin()
+        block, thread = self.first(THREADS)
+        before = writer.value(f"mul nuw nsw {writer.index} {block}, {THREADS}")
+        first = writer.value(f"add nuw nsw {writer.index} {before}, {thread}")
+        step = self.blocks * THREADS
+        with writer.strided_loop(first, str(self.total), str(step)) as number:
+            digits = writer.digits(number, self.sizes)
+            rank = len(windows.batch.sizes)
+            batch, window = digits[:rank], digits[rank:]
+            starts = [
+                inside(writer, start, str(limit))
+                for start, (_, _, limit) in zip(self.starts(batch), windows.components, strict=True)
+            ]
+            source = self.moved(self.at("far", batch, window, self.count), starts)
+            target = self.at("near", batch, window, self.count)
+            pieces = windows.pieces(self.count)
+            steps = windows.window.far[-1], windows.window.near[-1]
+            elements = load(writer, windows.far, source, steps[0], self.count, pieces[0])
+            store(writer, windows.near, target, steps[1], elements, pieces[1])
+        return writer.source("spmd_gather", CLAMPS, self.blocks, THREADS)

@@ -1,0 +1,131 @@
+"""Loop nests as a GPU's kernels run them: their arrays, which indices count, and what is computed for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.codegen.llvm_starts import inside
+from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
+from runtime.fusion.piecewise import Range
+from runtime.gpu.codegen.array_access import (
+    INSTRUCTIONS,
+    GpuWalk,
+    leaf_walk,
+    seen_walk,
+    starts_functions,
+)
+from runtime.gpu.codegen.launch import Held
+from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.kernels.index_order import in_streaming_order, merged_apart
+from runtime.kernels.loop import LEAST_TILED, LoopKernel, StartsStage
+from runtime.strides import StridedView
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A loop nest: walks of the program's parameters, then of its results, over ``sizes``; none of them is 0.
+
+    ranges: dimensions of which not all indices count (None: of a single one), with the starts that say which.
+    """
+
+    program: ScalarProgram
+    sizes: tuple[int, ...]
+    walks: tuple[GpuWalk, ...]
+    strides: tuple[tuple[int, ...], ...]
+    stages: tuple[StartsStage, ...]
+    operands: tuple[StridedView, ...]
+    ranges: tuple[tuple[int | None, Range], ...] = ()
+
+    @property
+    def inputs(self) -> int:
+        return len(self.program.parameters)
+
+    @property
+    def crossed(self) -> list[bool]:
+        """Which arrays have their neighbours along the dimension before the innermost one."""
+        large = len(self.sizes) > 1 and min(self.sizes[-2:]) >= LEAST_TILED
+        return [
+            large and not walk.counts and own[-2] == walk.item and own[-1] not in (0, walk.item)
+            for walk, own in zip(self.walks, self.strides, strict=True)
+        ]
+
+
+def loop_nest(
+    kernel: LoopKernel, operands: Sequence[StridedView], results: Sequence[StridedView]
+) -> Nest | None:
+    """None: there is no index."""
+    if 0 in kernel.dims:
+        return None
+    shifts = kernel.result_shifts or ((),) * len(kernel.results)
+    walks = [leaf_walk(leaf, operands) for leaf in kernel.leaves]
+    for number, (view, own) in enumerate(zip(kernel.results, shifts, strict=True)):
+        walk = seen_walk(Held.RESULT, number, results[number], view)
+        walks.append(GpuWalk(walk.argument, walk.kind, walk.start, walk.strides, own))
+    return nest_of(kernel.program, kernel.dims, walks, operands, kernel.starts, kernel.ranges)
+
+
+def nest_of(
+    program: ScalarProgram,
+    dims: Sequence[int],
+    walks: Sequence[GpuWalk],
+    operands: Sequence[StridedView],
+    stages: Sequence[StartsStage] = (),
+    ranges: Sequence[Range] = (),
+) -> Nest:
+    order = in_streaming_order(dims, walks, len(program.parameters))
+    places = {r.dimension: order.index(r.dimension) for r in ranges if r.dimension is not None}
+    strides = [[walk.strides[d] for d in order] for walk in walks]
+    sizes, strides, found = merged_apart([dims[d] for d in order], strides, places.values())
+    if not sizes:
+        sizes, strides = [1], [[0] for _ in walks]
+    ranged = tuple((None if r.dimension is None else found[places[r.dimension]], r) for r in ranges)
+    return Nest(
+        program,
+        tuple(sizes),
+        tuple(walks),
+        tuple(map(tuple, strides)),
+        tuple(stages),
+        tuple(operands),
+        ranged,
+    )
+
+
+def nest_functions(nest: Nest) -> list[str]:
+    return [*program_ir(nest.program, "body", INSTRUCTIONS), *starts_functions(nest.stages)]
+
+
+class Spans:
+    """Of ranges: from and to which index each dimension is walked, and whether an index lies there."""
+
+    def __init__(self, writer: PtxWriter, nest: Nest, starts: Sequence[str]) -> None:
+        value = writer.value
+        self.writer = writer
+        self.spans: dict[int | None, tuple[str, str]] = {}
+        for d, each in nest.ranges:
+            shift = inside(writer, starts[each.start], str(each.limit))
+            begins, ends = (value(f"sub i64 {edge}, {shift}") for edge in (each.first, each.end))
+            begin, last = self.spans.get(d, ("0", "1" if d is None else str(nest.sizes[d])))
+            self.spans[d] = (
+                value(f"call i64 @llvm.smax.i64(i64 {begin}, i64 {begins})"),
+                value(f"call i64 @llvm.smin.i64(i64 {last}, i64 {ends})"),
+            )
+
+    def holds(self, digits: Sequence[str]) -> str | None:
+        """Whether the index counts; None where all do."""
+        value, found = self.writer.value, ""
+        for d, (begin, end) in self.spans.items():
+            at = "0" if d is None else self.writer.to_i64(digits[d])
+            for condition in (f"sge i64 {at}, {begin}", f"slt i64 {at}, {end}"):
+                one = value(f"icmp {condition}")
+                found = value(f"and i1 {found}, {one}") if found else one
+        return found or None
+
+
+def body(writer: PtxWriter, nest: Nest, elements: Sequence[str]) -> list[str]:
+    """The program's results for one index."""
+    struct = struct_type(nest.program)
+    typed = [f"{walk.stored} {x}" for walk, x in zip(nest.walks, elements, strict=False)]
+    made = writer.value(f"call {struct} @body({', '.join(typed)})")
+    count = len(nest.walks) - nest.inputs
+    return [writer.value(f"extractvalue {struct} {made}, {n}") for n in range(count)]

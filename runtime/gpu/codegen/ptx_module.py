@@ -1,0 +1,129 @@
+"""PTX of kernels: the records that the processor's binders take, as text for a GPU's driver and how to launch it.
+
+The IR comes from ``runtime/gpu/codegen``; LLVM's NVPTX back end, which is in llvmlite's wheel, makes text of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from runtime.codegen.llvm_at_once import run_passes
+from runtime.codegen.llvm_jit import CodegenError
+from runtime.gpu.codegen import (  # noqa: F401 - they fill the table
+    copy,
+    gather,
+    loop,
+    program_reduce,
+    random_bits,
+    reduce_window,
+    scatter,
+    sort,
+    split_rows,
+)
+from runtime.gpu.codegen.emitters import GpuArrays, sources
+from runtime.gpu.codegen.entry_names import named
+from runtime.gpu.codegen.launch import (
+    Held,
+    PlacedLaunch,
+    PtxLaunch,
+    PtxTarget,
+    anchored,
+    placed,
+)
+from runtime.kernel import Kernel
+from runtime.strides import StridedView
+from spmd.errors import UnsupportedError
+
+_TRIPLE = "nvptx64-nvidia-cuda"
+#: PTX's version by compute capability: the oldest that knows it and all instructions that are used here.
+_VERSIONS = {80: 80, 86: 80, 87: 80, 89: 80, 90: 80, 100: 86, 103: 88, 120: 87}
+#: Texts that are remembered.
+_MOST_TEXTS = 4096
+#: llvmlite's target machines belong to one thread at a time.
+_LOCK = threading.Lock()
+
+
+def ptx_for(
+    kernel: Kernel,
+    operands: Sequence[StridedView],
+    results: Sequence[StridedView],
+    scratch: Sequence[StridedView],
+    target: PtxTarget,
+) -> tuple[PtxLaunch, ...] | None:
+    """Launches that do what ``kernel`` says, one after the other, on arrays that lie as the views say.
+
+    None: this record has no PTX form. No launch: there is nothing to do. The pointers are multiples of
+    ``launch.ALIGNMENT`` bytes (``launch.anchored``). The same arguments give the same text.
+    """
+    arrays = GpuArrays(tuple(operands), tuple(results), tuple(scratch), target)
+    found = sources(kernel, arrays)
+    if found is None:
+        return None
+    own = [named(source, kernel) for source in found]
+    return tuple(source.launch(ptx_text(source.ir, target.arch)) for source in own)
+
+
+def ptx_at(
+    kernel: Kernel,
+    operands: Sequence[tuple[int, StridedView]],
+    results: Sequence[tuple[int, StridedView]],
+    scratch: Sequence[tuple[int, StridedView]],
+    target: PtxTarget,
+) -> tuple[PlacedLaunch, ...] | None:
+    """The same on arrays that are (any address, how the array lies from there): where these lie decides on the text."""
+    groups = [[anchored(*array) for array in arrays] for arrays in (operands, results, scratch)]
+    seen, written, between = ([view for _, view in group] for group in groups)
+    launches = ptx_for(kernel, seen, written, between, target)
+    if launches is None:
+        return None
+    held = (Held.OPERAND, Held.RESULT, Held.SCRATCH)
+    places = {h: [start for start, _ in group] for h, group in zip(held, groups, strict=True)}
+    return placed(launches, places)
+
+
+@lru_cache(_MOST_TEXTS)
+def ptx_text(ir: str, arch: str) -> str:
+    """PTX for ``arch``."""
+    with _LOCK:
+        machine, options = _machine(arch), llvm.create_pipeline_tuning_options(speed_level=2)
+        options.loop_vectorization = False
+        options.slp_vectorization = False
+        try:
+            module = llvm.parse_assembly(ir, llvm.create_context())
+            module.triple = _TRIPLE
+            module.data_layout = str(machine.target_data)
+            module.verify()
+        except RuntimeError as error:
+            raise CodegenError(f"LLVM refuses generated code: {error}") from error
+        builder = llvm.create_pass_builder(machine, options)
+        run_passes(builder.getModulePassManager(), module, builder)
+        return str(machine.emit_assembly(module))
+
+
+@cache
+def _machine(arch: str) -> Any:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(_TRIPLE)
+    capability = known_capability(arch)
+    features = f"+ptx{_VERSIONS[capability]}"
+    return target.create_target_machine(cpu=f"sm_{capability}", features=features, opt=3)
+
+
+def known_capability(arch: str) -> int:
+    """The largest compute capability that LLVM and ``arch`` both know, ten times: later GPUs take earlier ones' PTX.
+
+    UnsupportedError for GPUs before 8.0.
+    """
+    own = int("".join(filter(str.isdigit, arch)))
+    found = max((each for each in _VERSIONS if each <= own), default=None)
+    if found is None:
+        raise UnsupportedError(
+            f"kernels need a GPU of compute capability 8.0 or more, found {arch}"
+        )
+    return found

@@ -1,0 +1,139 @@
+"""Random bits on a GPU: a thread has a counter, and writes the numbers that it gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from runtime.codegen.llvm_random_bits import Algorithm, RandomBitsForm, block_function
+from runtime.codegen.llvm_reduction import element_of
+from runtime.gpu.codegen.array_access import array_walk, begun, index_type, store
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
+from runtime.gpu.codegen.launch import ALIGNMENT, WARP, Held, KernelSource
+from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.kernels.random_bits import RandomBitsKernel, split_dimension
+
+#: Of a block, and blocks for a multiprocessor.
+THREADS, BLOCKS = 256, 32
+
+
+@gpu_form(RandomBitsKernel)
+def random_bits_form(kernel: RandomBitsKernel, arrays: GpuArrays) -> Sources:
+    """The state goes last, in a launch of its own: it may lie where the old one does, which all threads read."""
+    form = RandomBitsForm(
+        kernel.algorithm, kernel.kind, arrays.operands[0].dims[0], len(arrays.results) > 1
+    )
+    bits = _RandomBits(form, arrays)
+    numbers = (bits.source(),) if bits.size else ()
+    return (*numbers, _RandomBits(form, arrays).state_source()) if form.gives_state else numbers
+
+
+class _RandomBits:
+    def __init__(self, form: RandomBitsForm, arrays: GpuArrays) -> None:
+        self.form, self.arrays = form, arrays
+        self.bits = arrays.results[-1]
+        self.size = self.bits.num_elements
+        self.walk = array_walk(Held.RESULT, len(arrays.results) - 1, self.bits)
+        self.stored = element_of(form.kind.numpy).stored
+        self.each = form.algorithm.block // (2 if form.kind.bits == 64 else 1)
+        self.rows, self.lines, self.inner = 1, self.size, 1
+        self.pairs = form.algorithm is Algorithm.THREEFRY and form.kind.bits < 64
+        if self.pairs:
+            self.rows, self.lines, self.inner = split_dimension(self.bits.dims)
+        self.apart = self.pairs and (self.inner > 1 or (self.rows > 1 and self.lines % 2 > 0))
+        self.counters = self.rows * -(-self.lines // self.each) * self.inner
+        self.writer = PtxWriter(
+            index=index_type((2 * self.size,), (self.walk,), ((self.walk.item,),))
+        )
+
+    def source(self) -> KernelSource:
+        writer = self.writer
+        t, value = writer.index, writer.value
+        self.read_state()
+        target = begun(writer, self.walk)
+        blocks = min(-(-self.counters // THREADS), self.arrays.target.multiprocessors * BLOCKS)
+        block = writer.to_index(writer.block_number())
+        before = value(f"mul nuw nsw {t} {block}, {THREADS}")
+        first = value(f"add nuw nsw {t} {before}, {writer.to_index(writer.thread())}")
+        with writer.strided_loop(first, str(self.counters), str(blocks * THREADS)) as number:
+            elements = self.block(number)
+            if self.apart:
+                self.write_pair(number, elements, target)
+            else:
+                self.write(number, elements, target)
+        return writer.source("spmd_random_bits", [block_function(self.form)], blocks, THREADS)
+
+    def read_state(self) -> None:
+        writer, (state,) = self.writer, self.arrays.operands
+        words = []
+        base = begun(writer, array_walk(Held.OPERAND, 0, state))
+        for i in range(self.form.state_words):
+            place = writer.value(f"getelementptr i8, ptr {base}, i64 {i * state.strides[0]}")
+            words.append(writer.value(f"load i64, ptr {place}, align 8"))
+        self.key, self.low = words[0], words[1]
+        self.high = words[2] if len(words) > 2 else words[0]
+        self.words = words
+
+    def carried(self, counter: str) -> str:
+        """The high word of a counter whose low one is ``counter``, the first one's or more."""
+        wrapped = self.writer.value(f"icmp ult i64 {counter}, {self.low}")
+        carry = self.writer.value(f"zext i1 {wrapped} to i64")
+        return self.writer.value(f"add i64 {self.high}, {carry}")
+
+    def block(self, number: str) -> list[str]:
+        """The elements of counter ``number``, counted from the first one."""
+        value = self.writer.value
+        counter = value(f"add i64 {self.low}, {self.writer.to_i64(number)}")
+        struct = f"{{ {', '.join([self.stored] * self.each)} }}"
+        made = value(
+            f"call {struct} @block(i64 {self.key}, i64 {counter}, i64 {self.carried(counter)})"
+        )
+        return [value(f"extractvalue {struct} {made}, {n}") for n in range(self.each)]
+
+    def write(self, number: str, elements: Sequence[str], target: str) -> None:
+        """To neighbours; the last counter's may be too many."""
+        writer, t, item = self.writer, self.writer.index, self.walk.item
+        first = writer.value(f"mul nuw nsw {t} {number}, {self.each}")
+        way = writer.to_i64(writer.way([first], [item]))
+        place = writer.value(f"getelementptr i8, ptr {target}, i64 {way}")
+        piece = max(1, math.gcd(ALIGNMENT, self.walk.start, self.each * item) // item)
+        left = self.size % self.each
+        if not left:
+            store(writer, self.walk, place, item, elements, piece)
+            return
+        last = self.size // self.each
+        with writer.when(writer.value(f"icmp ult {t} {number}, {last}")):
+            store(writer, self.walk, place, item, elements, piece)
+        with writer.when(writer.value(f"icmp eq {t} {number}, {last}")):
+            store(writer, self.walk, place, item, elements[:left], 1)
+
+    def write_pair(self, number: str, elements: Sequence[str], target: str) -> None:
+        """To (row, 2 pair, i) and (row, 2 pair + 1, i), where there is such."""
+        writer, t, item = self.writer, self.writer.index, self.walk.item
+        every = -(-self.lines // 2)
+        row, pair, i = writer.digits(number, [self.rows, every, self.inner])
+        strides = (self.lines * self.inner, 2 * self.inner, 1)
+        first = writer.way([row, pair, i], [stride * item for stride in strides])
+        place = writer.value(f"getelementptr i8, ptr {target}, i64 {writer.to_i64(first)}")
+        store(writer, self.walk, place, item, elements[:1], 1)
+        second = writer.value(f"getelementptr i8, ptr {place}, i64 {self.inner * item}")
+        if self.lines % 2:
+            with writer.when(writer.value(f"icmp ult {t} {pair}, {self.lines // 2}")):
+                store(writer, self.walk, second, item, elements[1:], 1)
+        else:
+            store(writer, self.walk, second, item, elements[1:], 1)
+
+    def state_source(self) -> KernelSource:
+        """One thread adds up how many counters are used."""
+        writer, state = self.writer, self.arrays.results[0]
+        self.read_state()
+        after = writer.value(f"add i64 {self.low}, {self.counters}")
+        values = [self.key, after]
+        if self.form.algorithm is Algorithm.PHILOX and len(self.words) > 2:
+            values.append(self.carried(after))
+        target = begun(writer, array_walk(Held.RESULT, 0, state))
+        with writer.when(writer.value(f"icmp eq i32 {writer.thread()}, 0")):
+            for i, x in enumerate(values):
+                place = writer.value(f"getelementptr i8, ptr {target}, i64 {8 * i}")
+                writer.add(f"store i64 {x}, ptr {place}, align 8")
+        return writer.source("spmd_random_state", [], 1, WARP)

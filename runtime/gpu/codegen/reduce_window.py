@@ -1,0 +1,315 @@
+"""reduce-window and select-and-scatter on a GPU: a thread makes an element of the result, in the processor's order.
+
+A window's elements are taken one after the other. What select-and-scatter adds to an element comes from the windows
+that cover it: the thread finds for each of them, in their order, whether it selects this element.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from runtime.codegen.element_operations import stored_type, wide_type
+from runtime.codegen.elements.combining import element_combining_ir
+from runtime.codegen.llvm_select_and_scatter import keeps_ir
+from runtime.codegen.reducer import Reducer
+from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
+from runtime.gpu.codegen.array_access import INSTRUCTIONS, array_walk, begun, index_type, place_at
+from runtime.gpu.codegen.copy import copy_source, repeated
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
+from runtime.gpu.codegen.launch import Held, KernelSource
+from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.kernels.reduce_window import ReduceWindowKernel
+from runtime.kernels.select_and_scatter import SelectAndScatterKernel
+from spmd.ops.window import Window, WindowDimension
+
+#: Of a block, and blocks for a multiprocessor.
+THREADS, BLOCKS = 128, 32
+#: Elements of a long window, and what all long ones together may have: running totals take the square of a row, which
+#: the host does in one walk.
+LONG, MOST_COVERED = 1 << 10, 1 << 30
+
+
+@gpu_form(ReduceWindowKernel)
+def reduce_window_form(kernel: ReduceWindowKernel, arrays: GpuArrays) -> Sources:
+    source, init = arrays.operands
+    (result,) = arrays.results
+    covered = math.prod(dim.size for dim in kernel.window.dims)
+    if covered > LONG and result.num_elements * covered > MOST_COVERED:
+        return None
+    if source.num_elements == 0 or covered == 0:
+        start = array_walk(Held.OPERAND, 1, repeated(init, result.dims))
+        return copy_source(start, array_walk(Held.RESULT, 0, result), result.dims, arrays.target)
+    if result.num_elements == 0:
+        return ()
+    return (_ReduceWindow(kernel, arrays).source(),)
+
+
+@gpu_form(SelectAndScatterKernel)
+def select_and_scatter_form(kernel: SelectAndScatterKernel, arrays: GpuArrays) -> Sources:
+    if any(dim.padding_low < 0 or dim.base_dilation > 1 for dim in kernel.window.dims):
+        return None
+    (result,) = arrays.results
+    return () if result.num_elements == 0 else (_SelectAndScatter(kernel, arrays).source(),)
+
+
+class _PerElement(ABC):
+    """Threads that make an element of the result each."""
+
+    entry: str
+
+    def __init__(self, window: Window, arrays: GpuArrays) -> None:
+        self.window, self.arrays = window, arrays
+        self.walks = [array_walk(Held.OPERAND, n, x) for n, x in enumerate(arrays.operands)]
+        (result,) = arrays.results
+        self.target = array_walk(Held.RESULT, 0, result)
+        self.dims = result.dims
+        reach = [dim.size * dim.window_dilation for dim in window.dims]
+        sizes = [*self.dims, *reach]
+        longest = [max(n, m) for n, m in zip(self.dims, arrays.operands[0].dims, strict=True)]
+        every = [walk for walk in (*self.walks, self.target) if len(walk.strides) == len(longest)]
+        wide = index_type(longest, every, [walk.strides for walk in every])
+        fits = math.prod(sizes) < 1 << 30
+        self.writer = PtxWriter(index=wide if fits else "i64")
+        order = sorted(range(len(self.dims)), key=lambda d: -abs(self.target.strides[d]))
+        self.order = order
+        total = math.prod(self.dims)
+        self.total = total
+        self.blocks = min(-(-total // THREADS), arrays.target.multiprocessors * BLOCKS)
+
+    def source(self) -> KernelSource:
+        writer = self.writer
+        t, value = writer.index, writer.value
+        self.prepare()
+        self.bases = [begun(writer, walk) for walk in self.walks]
+        target = begun(writer, self.target)
+        block = writer.to_index(writer.block_number())
+        before = value(f"mul nuw nsw {t} {block}, {THREADS}")
+        first = value(f"add nuw nsw {t} {before}, {writer.to_index(writer.thread())}")
+        step = self.blocks * THREADS
+        with writer.strided_loop(first, str(self.total), str(step)) as number:
+            found = writer.digits(number, [self.dims[d] for d in self.order])
+            digits = [found[self.order.index(d)] for d in range(len(self.dims))]
+            result = self.element(digits)
+            place = place_at(writer, self.target, target, writer.way(digits, self.target.strides))
+            writer.add(
+                f"store {self.target.stored} {result}, ptr {place}, align {self.target.item}"
+            )
+        return writer.source(self.entry, self.functions(), self.blocks, THREADS)
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """What is reserved on the stack, which registers take over."""
+
+    @abstractmethod
+    def element(self, digits: Sequence[str]) -> str:
+        """Of the result, as memory holds it."""
+
+    @abstractmethod
+    def functions(self) -> list[str]:
+        """Definitions that the kernel calls."""
+
+    def loaded(self, n: int, digits: Sequence[str]) -> str:
+        walk = self.walks[n]
+        way = self.writer.way(digits, walk.strides) if digits else "0"
+        place = place_at(self.writer, walk, self.bases[n], way)
+        return self.writer.value(f"load {walk.stored}, ptr {place}, align {walk.item}")
+
+    @contextmanager
+    def covered(
+        self, origins: Sequence[str], base: Sequence[int]
+    ) -> Iterator[tuple[str, list[str]]]:
+        """What is written within is done for each element of a window that lies in ``base``, in their order.
+
+        origins: where the window begins. Gives the element's number in the window, and its place.
+        """
+        writer, t = self.writer, self.writer.index
+        value, dims = writer.value, self.window.dims
+        count = math.prod(dim.size for dim in dims)
+        with writer.strided_loop("0", str(count), "1") as number:
+            steps = writer.digits(number, [dim.size for dim in dims])
+            places, inside = [], ""
+            for dim, origin, k, size in zip(dims, origins, steps, base, strict=True):
+                at = origin
+                if dim.size > 1:
+                    way = value(f"mul nsw {t} {k}, {dim.window_dilation}")
+                    at = value(f"add nsw {t} {origin}, {way}")
+                if not _is_plain(dim):
+                    reach = (size - 1) * dim.base_dilation + 1
+                    conditions = [value(f"icmp ult {t} {at}, {reach}")]
+                    if dim.base_dilation > 1:
+                        rest = value(f"urem {t} {at}, {dim.base_dilation}")
+                        conditions.append(value(f"icmp eq {t} {rest}, 0"))
+                        at = value(f"udiv {t} {at}, {dim.base_dilation}")
+                    for condition in conditions:
+                        inside = value(f"and i1 {inside}, {condition}") if inside else condition
+                places.append(at)
+            with ExitStack() as stack:
+                if inside:
+                    stack.enter_context(writer.when(inside))
+                yield number, places
+
+    def origins(self, windows: Sequence[str]) -> list[str]:
+        """Where windows begin: before the first element in the padding."""
+        writer, t = self.writer, self.writer.index
+        found = []
+        for dim, number in zip(self.window.dims, windows, strict=True):
+            at = number
+            if dim.stride != 1:
+                at = writer.value(f"mul nsw {t} {at}, {dim.stride}")
+            if dim.padding_low:
+                at = writer.value(f"sub nsw {t} {at}, {dim.padding_low}")
+            found.append(at)
+        return found
+
+
+def _is_plain(dim: WindowDimension) -> bool:
+    """Window w is element w, if there is one."""
+    unmoved = dim.stride == dim.base_dilation == 1 and dim.padding_low == dim.padding_high == 0
+    return dim.size == 1 and unmoved
+
+
+class _ReduceWindow(_PerElement):
+    entry = "spmd_reduce_window"
+
+    def __init__(self, kernel: ReduceWindowKernel, arrays: GpuArrays) -> None:
+        super().__init__(kernel.window, arrays)
+        self.reduction: Reducer = kernel.reduction
+        self.kind = self.target.kind
+        whole = isinstance(kernel.reduction, ScalarProgram)
+        self.wide = stored_type(self.kind) if whole else wide_type(self.kind)
+
+    def functions(self) -> list[str]:
+        if isinstance(self.reduction, ScalarProgram):
+            return program_ir(self.reduction, "reducer", INSTRUCTIONS)
+        return element_combining_ir(self.kind, self.reduction, "", INSTRUCTIONS)
+
+    def prepare(self) -> None:
+        self.place = self.writer.value(f"alloca {self.wide}")
+
+    def element(self, digits: Sequence[str]) -> str:
+        writer, wide = self.writer, self.wide
+        writer.add(f"store {wide} {self.widened(self.loaded(1, ()))}, ptr {self.place}")
+        base = self.arrays.operands[0].dims
+        with self.covered(self.origins(digits), base) as (_, places):
+            x = self.widened(self.loaded(0, places))
+            total = writer.value(f"load {wide}, ptr {self.place}")
+            writer.add(f"store {wide} {self.combined(total, x)}, ptr {self.place}")
+        total = writer.value(f"load {wide}, ptr {self.place}")
+        if isinstance(self.reduction, ScalarProgram):
+            return total
+        return writer.value(f"call {self.target.stored} @narrow({wide} {total})")
+
+    def widened(self, x: str) -> str:
+        if isinstance(self.reduction, ScalarProgram):
+            return x
+        return self.writer.value(f"call {self.wide} @widen({self.target.stored} {x})")
+
+    def combined(self, total: str, x: str) -> str:
+        value, wide = self.writer.value, self.wide
+        if not isinstance(self.reduction, ScalarProgram):
+            return value(f"call {wide} @combine({wide} {total}, {wide} {x})")
+        struct = struct_type(self.reduction)
+        both = value(f"call {struct} @reducer({wide} {total}, {wide} {x})")
+        return value(f"extractvalue {struct} {both}, 0")
+
+
+class _SelectAndScatter(_PerElement):
+    """Operands: what windows select from, what they add (one element for each window), what the results begin with."""
+
+    entry = "spmd_select_and_scatter"
+
+    def __init__(self, kernel: SelectAndScatterKernel, arrays: GpuArrays) -> None:
+        super().__init__(kernel.window, arrays)
+        self.elements = kernel.elements
+        self.wide = wide_type(kernel.elements.kind)
+
+    def functions(self) -> list[str]:
+        own, reduction = self.elements, self.elements.reduction
+        return [*element_combining_ir(own.kind, reduction, "", INSTRUCTIONS), keeps_ir(own)]
+
+    def prepare(self) -> None:
+        value = self.writer.value
+        self.sum, self.best = value(f"alloca {self.wide}"), value(f"alloca {self.wide}")
+        self.kept = value(f"alloca {self.writer.index}")
+
+    def element(self, digits: Sequence[str]) -> str:
+        writer, wide = self.writer, self.wide
+        writer.add(f"store {wide} {self.widened(self.loaded(2, ()))}, ptr {self.sum}")
+        with self.covering(digits) as (windows, own):
+            chosen = self.chosen(self.origins(windows))
+            with writer.when(writer.value(f"icmp eq {writer.index} {chosen}, {own}")):
+                x = self.widened(self.loaded(1, windows))
+                total = writer.value(f"load {wide}, ptr {self.sum}")
+                total = writer.value(f"call {wide} @combine({wide} {total}, {wide} {x})")
+                writer.add(f"store {wide} {total}, ptr {self.sum}")
+        total = writer.value(f"load {wide}, ptr {self.sum}")
+        return writer.value(f"call {self.target.stored} @narrow({wide} {total})")
+
+    @contextmanager
+    def covering(self, digits: Sequence[str]) -> Iterator[tuple[list[str], str]]:
+        """For each window that covers an element, in their order: the window, and the element's number in it."""
+        writer, t = self.writer, self.writer.index
+        value, dims = writer.value, self.window.dims
+        most = [(dim.size - 1) * dim.window_dilation // dim.stride + 1 for dim in dims]
+        with writer.strided_loop("0", str(math.prod(most)), "1") as number:
+            turns = writer.digits(number, most)
+            windows, own, inside = [], "0", ""
+            for dim, i, turn, count, size in zip(
+                dims, digits, turns, most, self.arrays.operands[1].dims, strict=True
+            ):
+                at = value(f"add nsw {t} {i}, {dim.padding_low}")
+                last = value(f"udiv {t} {at}, {dim.stride}")
+                before = value(f"sub nsw {t} {last}, {count - 1}")
+                window = value(f"add nsw {t} {before}, {turn}")
+                begin = value(f"mul nsw {t} {window}, {dim.stride}")
+                way = value(f"sub nsw {t} {at}, {begin}")
+                reach = (dim.size - 1) * dim.window_dilation + 1
+                conditions = [
+                    value(f"icmp ult {t} {window}, {size}"),
+                    value(f"icmp ult {t} {way}, {reach}"),
+                ]
+                k = way
+                if dim.window_dilation > 1:
+                    rest = value(f"urem {t} {way}, {dim.window_dilation}")
+                    conditions.append(value(f"icmp eq {t} {rest}, 0"))
+                    k = value(f"udiv {t} {way}, {dim.window_dilation}")
+                for condition in conditions:
+                    inside = value(f"and i1 {inside}, {condition}") if inside else condition
+                windows.append(window)
+                so_far = value(f"mul {t} {own}, {dim.size}")
+                own = value(f"add {t} {so_far}, {k}")
+            with ExitStack() as stack:
+                if inside:
+                    stack.enter_context(writer.when(inside))
+                yield windows, own
+
+    def chosen(self, origins: Sequence[str]) -> str:
+        """The number of the element that a window selects: the first, or a later one that the best does not beat."""
+        writer, t, wide = self.writer, self.writer.index, self.wide
+        value = writer.value
+        writer.add(f"store {t} -1, ptr {self.kept}")
+        writer.add(f"store {wide} {_zero(wide)}, ptr {self.best}")
+        with self.covered(origins, self.arrays.operands[0].dims) as (number, places):
+            x = self.widened(self.loaded(0, places))
+            best, kept = (
+                value(f"load {wide}, ptr {self.best}"),
+                value(f"load {t}, ptr {self.kept}"),
+            )
+            has_one = value(f"icmp sge {t} {kept}, 0")
+            keeps = value(f"call i1 @keeps({wide} {best}, {wide} {x})")
+            stays = value(f"and i1 {has_one}, {keeps}")
+            best = value(f"select i1 {stays}, {wide} {best}, {wide} {x}")
+            kept = value(f"select i1 {stays}, {t} {kept}, {t} {number}")
+            writer.add(f"store {wide} {best}, ptr {self.best}")
+            writer.add(f"store {t} {kept}, ptr {self.kept}")
+        return value(f"load {t}, ptr {self.kept}")
+
+    def widened(self, x: str) -> str:
+        return self.writer.value(f"call {self.wide} @widen({self.target.stored} {x})")
+
+
+def _zero(wide: str) -> str:
+    return "0.0" if wide in ("float", "double") else "0"

@@ -1,0 +1,138 @@
+"""Row fusions as a GPU's kernels run them: the arrays they walk over, and what each pass reads and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from runtime.codegen.scalar_program import ScalarProgram
+from runtime.fusion.row_fusion import RowFusion, RowInput, Source
+from runtime.gpu.codegen.array_access import GpuWalk, leaf_walk, seen_walk
+from runtime.gpu.codegen.emitters import GpuArrays
+from runtime.gpu.codegen.launch import Held
+from runtime.kernels.index_order import in_streaming_order, merged_dims
+from runtime.kernels.loop import Numbers, OperandElements
+from runtime.kernels.rows import RowKernel, RowLeaf
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A program; its parameters are elements of arrays (by number), reductions, row values, or kept values."""
+
+    program: ScalarProgram
+    leaves: tuple[int | RowInput, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowPart:
+    """One pass. results, row_results: numbers of arrays, behind reductions and kept values, or row values."""
+
+    elements: Part
+    reductions: tuple[int, ...]
+    kept: tuple[int, ...]
+    results: tuple[int, ...]
+    inits: Part
+    rows: Part
+    row_values: tuple[int, ...]
+    row_results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowParts:
+    """Walks, with their strides over the rows (``counted``) and along one (``reduced``), each with few dimensions."""
+
+    fusion: RowFusion
+    walks: tuple[GpuWalk, ...]
+    counted: tuple[int, ...]
+    counted_strides: tuple[tuple[int, ...], ...]
+    reduced: tuple[int, ...]
+    reduced_strides: tuple[tuple[int, ...], ...]
+    passes: tuple[RowPart, ...]
+
+    def producer(self, kept: int) -> tuple[int, int]:
+        """The pass that keeps value ``kept``, and which of its elements' results that is."""
+        for number, each in enumerate(self.passes):
+            if kept in each.kept:
+                return number, len(each.reductions) + each.kept.index(kept)
+        raise AssertionError("a value is kept before it is read")
+
+
+def row_parts(kernel: RowKernel, arrays: GpuArrays) -> RowParts:
+    fusion = kernel.fusion
+    found = _Walks(fusion, arrays)
+    passes = []
+    for each, leaves in zip(fusion.passes, kernel.leaves, strict=True):
+        passes.append(
+            RowPart(
+                found.part(each.elements.program, leaves.elements),
+                each.reductions,
+                each.kept,
+                tuple(map(found.result, each.results)),
+                found.part(each.inits.program, leaves.inits),
+                found.part(each.rows.program, leaves.rows),
+                each.row_values,
+                tuple(map(found.result, each.row_results)),
+            )
+        )
+    reduced = list(fusion.axes)
+    if fusion.along_rows:
+        along = [replace(w, strides=tuple(w.strides[d] for d in reduced)) for w in found.walks]
+        order = in_streaming_order([fusion.dims[d] for d in reduced], along, len(along))
+        reduced = [reduced[n] for n in order]
+    counted_sizes, counted_strides = _merged(fusion, found.walks, fusion.counted)
+    reduced_sizes, reduced_strides = _merged(fusion, found.walks, reduced)
+    return RowParts(
+        fusion,
+        tuple(found.walks),
+        counted_sizes,
+        counted_strides,
+        reduced_sizes,
+        reduced_strides,
+        tuple(passes),
+    )
+
+
+def _merged(
+    fusion: RowFusion, walks: Sequence[GpuWalk], chosen: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+    sizes, strides = merged_dims(
+        [fusion.dims[d] for d in chosen], [[walk.strides[d] for d in chosen] for walk in walks]
+    )
+    if not sizes:
+        return (1,), ((0,),) * len(walks)
+    return tuple(sizes), tuple(map(tuple, strides))
+
+
+@dataclass
+class _Walks:
+    """The arrays that passes read and write, each as a walk over all indices; what is walked alike is one."""
+
+    fusion: RowFusion
+    arrays: GpuArrays
+    walks: list[GpuWalk] = field(default_factory=list)
+
+    def part(self, program: ScalarProgram, leaves: Sequence[RowLeaf]) -> Part:
+        return Part(program, tuple(map(self.input, leaves)))
+
+    def input(self, leaf: RowLeaf) -> int | RowInput:
+        if isinstance(leaf, Numbers | OperandElements):
+            return self.number(self.spread(leaf_walk(leaf, self.arrays.operands)))
+        assert leaf.source is not Source.OPERAND
+        return leaf
+
+    def result(self, number: int) -> int:
+        view = self.fusion.results[number]
+        walk = seen_walk(Held.RESULT, number, self.arrays.results[number], view)
+        return self.number(self.spread(walk))
+
+    def spread(self, walk: GpuWalk) -> GpuWalk:
+        """Over all indices, where it is over these or over the rows alone."""
+        if len(walk.strides) == len(self.fusion.dims):
+            return walk
+        steps = dict(zip(self.fusion.counted, walk.strides, strict=True))
+        return replace(walk, strides=tuple(steps.get(d, 0) for d in range(len(self.fusion.dims))))
+
+    def number(self, walk: GpuWalk) -> int:
+        if walk not in self.walks:
+            self.walks.append(walk)
+        return self.walks.index(walk)

@@ -1,0 +1,152 @@
+"""How threads share out the rows of a row fusion: what depends on sizes alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from runtime.gpu.codegen.launch import ALIGNMENT, WARP, PtxTarget
+from runtime.gpu.codegen.row_inputs import RowParts
+
+#: Elements that a thread holds of a row, of all arrays and values that are kept, so that registers suffice.
+_MOST_HELD = 96
+#: Groups of neighbours of a row that a thread takes, where more threads could be had.
+_FEW = 4
+_MOST_UNROLLED = 8
+#: Of a block, for one long row; of one for several short ones.
+_MOST_THREADS, _THREADS = 512, 128
+#: Threads of a multiprocessor, and rounds of the grid beyond which blocks take several rows.
+_RESIDENT, _WAVES = 2048, 4
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """together: neighbours that a thread takes at once, along a row or of neighbouring rows.
+
+    lanes: threads side by side, along a row (a power of two) or, a warp, over groups of rows. step: groups of a row
+    from one of a thread's to its next; unrolled: as many at once, chunks: times. shares: totals of a row that go
+    through shared memory (1: none do), each for ``slots`` groups of rows.
+    """
+
+    along_rows: bool
+    together: int
+    lanes: int
+    threads: int
+    groups: int
+    unrolled: int
+    chunks: int
+    row_groups: int
+    rows_together: int
+    most_blocks: int
+
+    @property
+    def along(self) -> int:
+        return self.together if self.along_rows else 1
+
+    @property
+    def side(self) -> int:
+        """Rows of a thread."""
+        return 1 if self.along_rows else self.together
+
+    @property
+    def step(self) -> int:
+        return self.lanes if self.along_rows else self.threads // self.lanes
+
+    @property
+    def shares(self) -> int:
+        return max(1, self.lanes // WARP) if self.along_rows else self.step
+
+    @property
+    def slots(self) -> int:
+        return 1 if self.along_rows else self.lanes
+
+    @property
+    def rounds(self) -> int:
+        """Of all blocks together."""
+        return -(-self.row_groups // self.rows_together)
+
+
+def row_plan(parts: RowParts, target: PtxTarget) -> RowPlan:
+    along_rows = parts.fusion.along_rows
+    rows, length = math.prod(parts.counted), math.prod(parts.reduced)
+    held = max(1, _held(parts))
+    if along_rows:
+        together = _together(parts, parts.reduced[-1], parts.reduced_strides, 1)
+        groups = length // together
+        lanes = _lanes(groups, together * held)
+        threads = lanes if lanes > WARP else _THREADS
+        rows_together = threads // lanes
+        row_groups, step = rows, lanes
+    else:
+        lanes = WARP
+        together = _together(parts, parts.counted[-1], parts.counted_strides, rows // WARP)
+        row_groups, groups = rows // together, length
+        rows_together = lanes
+        few = -(-row_groups // lanes) < 2 * target.multiprocessors
+        step = min(32 if few else 8, power_of_two(max(1, length)))
+        if held * together > 16:
+            step = min(step, 16)
+        totals = sum(max(4, each.element_type.byte_size) for each in parts.fusion.reductions)
+        while step > 1 and step * lanes * together * totals > target.shared_bytes:
+            step //= 2
+        threads = lanes * step
+    own = max(1, -(-groups // step))
+    unrolled = own
+    if own > _MOST_UNROLLED or own * together * held > _MOST_HELD:
+        unrolled = max(1, min(_FEW, own, _MOST_HELD // 2 // (together * held)))
+    chunks = -(-own // unrolled)
+    most = target.multiprocessors * (_RESIDENT // threads) * _WAVES
+    return RowPlan(
+        along_rows,
+        together,
+        lanes,
+        threads,
+        groups,
+        unrolled,
+        chunks,
+        row_groups,
+        rows_together,
+        max(1, most),
+    )
+
+
+def _lanes(groups: int, held: int) -> int:
+    """Threads of a row: few groups each, and all that is held fits."""
+    if groups <= WARP * _FEW and _FEW * held <= _MOST_HELD:
+        return min(WARP, power_of_two(max(1, groups)))
+    lanes = min(_MOST_THREADS, power_of_two(-(-groups // _FEW)))
+    while lanes < _MOST_THREADS and -(-groups // lanes) * held > _MOST_HELD:
+        lanes *= 2
+    return lanes
+
+
+def power_of_two(n: int) -> int:
+    """Not below n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def _held(parts: RowParts) -> int:
+    """Arrays and kept values whose elements at all indices a thread has at once."""
+    arrays = {
+        leaf
+        for each in parts.passes
+        for leaf in each.elements.leaves
+        if isinstance(leaf, int) and any(parts.reduced_strides[leaf])
+    }
+    results = max((len(each.results) for each in parts.passes), default=0)
+    return len(arrays) + len(parts.fusion.kept) + results
+
+
+def _together(parts: RowParts, size: int, strides: tuple[tuple[int, ...], ...], most: int) -> int:
+    """Neighbours that an instruction moves of the narrowest array; they divide ``size``."""
+    packed = [
+        walk.item
+        for walk, own in zip(parts.walks, strides, strict=True)
+        if not walk.counts and own[-1] == walk.item
+    ]
+    if not packed:
+        return 1
+    count = min(8, max(1, ALIGNMENT // min(packed)))
+    while count > 1 and (size % count or (not parts.fusion.along_rows and count > most)):
+        count //= 2
+    return count

@@ -1,0 +1,116 @@
+"""Totals of row fusions on a GPU: a thread's own, those of a row's lanes, and of the warps that share a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime.codegen.element_operations import stored_type
+from runtime.codegen.elements.combining import neutral_element
+from runtime.fusion.row_fusion import Reduction
+from runtime.gpu.codegen.launch import WARP
+from runtime.gpu.codegen.row_inputs import RowPart
+from runtime.gpu.codegen.row_schedule import RowPlan
+from runtime.gpu.codegen.thread_writer import PtxWriter
+from spmd.device import ReductionKind
+
+#: Of these it does not matter which of two comes first.
+_COMMUTE = frozenset(ReductionKind) - {ReductionKind.MIN, ReductionKind.MAX}
+
+
+class RowSums:
+    """``sums``: by reduction, for each of the thread's rows, where its total stands (registers take over).
+
+    wides: types of totals. thread, warp, lane: numbers of the thread. first: its first group of a row.
+    """
+
+    writer: PtxWriter
+    plan: RowPlan
+    reductions: tuple[Reduction, ...]
+    wides: list[str]
+    sums: list[list[str]]
+    thread: str
+    warp: str
+    lane: str
+    first: str
+
+    def begin_sums(self, each: RowPart) -> None:
+        for j in each.reductions:
+            kind = self.reductions[j]
+            start = self.writer.value(neutral_element(kind.element_type, kind.kind))
+            for place in self.sums[j]:
+                self.writer.add(f"store {self.wides[j]} {start}, ptr {place}")
+
+    def add_up(self, j: int, elements: Sequence[str], valid: str | None) -> None:
+        """To the thread's own totals; what does not count is neutral."""
+        writer, wide, kind = self.writer, self.wides[j], self.reductions[j]
+        stored = stored_type(kind.element_type)
+        for e, x in enumerate(elements):
+            own = writer.value(f"call {wide} @widen_reduction{j}({stored} {x})")
+            if valid is not None:
+                neutral = writer.value(neutral_element(kind.element_type, kind.kind))
+                own = writer.value(f"select i1 {valid}, {wide} {own}, {wide} {neutral}")
+            place = self.sums[j][e if self.plan.side > 1 else 0]
+            total = writer.value(f"load {wide}, ptr {place}")
+            writer.add(f"store {wide} {self.combined(j, total, own)}, ptr {place}")
+
+    def combined(self, j: int, a: str, b: str) -> str:
+        wide = self.wides[j]
+        return self.writer.value(f"call {wide} @combine_reduction{j}({wide} {a}, {wide} {b})")
+
+    def totals(self, reductions: Sequence[int]) -> None:
+        """What all threads of a row have; all of them know it then, with the same bits."""
+        writer, plan = self.writer, self.plan
+        own = [(j, place) for j in reductions for place in self.sums[j]]
+        totals = []
+        for j, place in own:
+            total = writer.value(f"load {self.wides[j]}, ptr {place}")
+            if plan.along_rows:
+                total = self.over_lanes(j, total, min(plan.lanes, WARP))
+            totals.append(total)
+        if plan.shares > 1 and own:
+            totals = self.shared(own, totals)
+        for (j, place), total in zip(own, totals, strict=True):
+            writer.add(f"store {self.wides[j]} {total}, ptr {place}")
+
+    def shared(self, own: Sequence[tuple[int, str]], totals: Sequence[str]) -> list[str]:
+        """Every share's totals in shared memory, from where all threads add them up in the same order."""
+        writer, plan = self.writer, self.plan
+        share = self.warp if plan.along_rows else self.first
+        slot = "0" if plan.along_rows else self.lane
+        before = writer.value(f"mul i32 {share}, {plan.slots}")
+        number = writer.value(f"add i32 {before}, {slot}")
+        sizes = [self.wide_bytes(j) for j, _ in own]
+        starts = [writer.shared(plan.shares * plan.slots * size, max(16, size)) for size in sizes]
+        for (j, _), total, start, size in zip(own, totals, starts, sizes, strict=True):
+            writer.store_shared(self.wides[j], total, start, size, number)
+        writer.barrier()
+        found = []
+        for (j, _), start, size in zip(own, starts, sizes, strict=True):
+            total = ""
+            for n in range(plan.shares):
+                other = writer.value(f"add i32 {slot}, {n * plan.slots}")
+                x = writer.load_shared(self.wides[j], start, size, other)
+                total = self.combined(j, total, x) if total else x
+            found.append(total)
+        return found
+
+    def wide_bytes(self, j: int) -> int:
+        kind = self.reductions[j].element_type
+        return 4 if self.wides[j] == "float" else max(1, kind.byte_size)
+
+    def over_lanes(self, j: int, x: str, lanes: int) -> str:
+        """Of ``lanes`` neighbours: halves exchanged, the lower one's first."""
+        writer, wide = self.writer, self.wides[j]
+        mask = lanes // 2
+        while mask:
+            other = writer.exchanged(wide, 8 * self.wide_bytes(j), x, mask)
+            if self.reductions[j].kind in _COMMUTE:
+                x = self.combined(j, x, other)
+            else:
+                bit = writer.value(f"and i32 {self.thread}, {mask}")
+                upper = writer.value(f"icmp ne i32 {bit}, 0")
+                low = writer.value(f"select i1 {upper}, {wide} {other}, {wide} {x}")
+                high = writer.value(f"select i1 {upper}, {wide} {x}, {wide} {other}")
+                x = self.combined(j, low, high)
+            mask //= 2
+        return x

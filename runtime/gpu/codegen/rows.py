@@ -1,0 +1,321 @@
+"""Row fusions on a GPU: reductions along rows, and what is computed with them, one pass after the other.
+
+Where neighbours are of one row, some lanes of a warp, a warp, or a block takes a row: each thread takes groups of
+neighbours that lie a block apart, lanes exchange their totals, warps leave theirs in shared memory. Where neighbours
+are of neighbouring rows, a warp's lanes take groups of such rows side by side, and the block's warps share out the
+elements of these. The order of a sum depends on the sizes alone.
+
+A row that a block can hold in registers is read from memory once; values that a pass keeps stay there, too. Of longer
+rows they are computed again from what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime.codegen.element_operations import stored_type, wide_type
+from runtime.codegen.elements.combining import element_combining_ir
+from runtime.codegen.scalar_program import program_ir, struct_type
+from runtime.fusion.row_fusion import Source
+from runtime.gpu.codegen.array_access import (
+    INSTRUCTIONS,
+    computed,
+    index_type,
+    load,
+    moved,
+    piece,
+    place_at,
+    starts_functions,
+    store,
+)
+from runtime.gpu.codegen.emitters import GpuArrays
+from runtime.gpu.codegen.launch import KernelSource
+from runtime.gpu.codegen.row_inputs import Part, RowPart, RowParts
+from runtime.gpu.codegen.row_schedule import RowPlan
+from runtime.gpu.codegen.row_sums import RowSums
+from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.kernels.rows import RowKernel
+
+
+class Rows(RowSums):
+    """Writes the kernel. A thread has ``side`` rows, and goes along them by groups of ``along`` neighbours."""
+
+    entry = "spmd_rows"
+
+    def __init__(
+        self, kernel: RowKernel, parts: RowParts, plan: RowPlan, arrays: GpuArrays
+    ) -> None:
+        self.kernel, self.parts, self.plan, self.arrays = kernel, parts, plan, arrays
+        self.reductions = parts.fusion.reductions
+        sizes = [*parts.counted, *parts.reduced]
+        self.strides = [
+            (*a, *b) for a, b in zip(parts.counted_strides, parts.reduced_strides, strict=True)
+        ]
+        self.writer = PtxWriter(index=index_type(sizes, parts.walks, self.strides))
+        inner = parts.reduced_strides if plan.along_rows else parts.counted_strides
+        others = parts.counted_strides if plan.along_rows else parts.reduced_strides
+        self.steps = [own[-1] for own in inner]
+        self.pieces = [
+            piece(walk, (*other, *own), plan.together) if plan.together > 1 else 1
+            for walk, own, other in zip(parts.walks, inner, others, strict=True)
+        ]
+        self.wides = [wide_type(each.element_type) for each in self.reductions]
+        #: Of the row that is at hand, for each of the thread's rows: reductions, row values, elements of arrays.
+        self.reduced: dict[int, list[str]] = {}
+        self.row_values: dict[int, list[str]] = {}
+        self.elements: dict[tuple[int, int], list[str]] = {}
+        self.kept: dict[tuple[int, int], list[str]] = {}
+
+    # ---- the kernel
+    def source(self) -> KernelSource:
+        writer, plan, parts = self.writer, self.plan, self.parts
+        t, value = writer.index, writer.value
+        side = plan.side
+        self.sums = [[value(f"alloca {wide}") for _ in range(side)] for wide in self.wides]
+        starts = computed(writer, self.kernel.starts, self.arrays.operands)
+        self.bases = moved(writer, parts.walks, starts)
+        thread = writer.thread()
+        self.lane = value(f"and i32 {thread}, {plan.lanes - 1}")
+        own = value(f"lshr i32 {thread}, {plan.lanes.bit_length() - 1}")
+        # Along rows lanes go along one, else over neighbouring ones.
+        row, self.first = (own, self.lane) if plan.along_rows else (self.lane, own)
+        self.thread, self.warp = thread, value(f"lshr i32 {thread}, 5")
+        block = writer.to_index(writer.block_number())
+        with writer.strided_loop(block, str(self.rounds), str(self.blocks)) as number:
+            before = value(f"mul nuw nsw {t} {self.round_of(number)}, {plan.rows_together}")
+            at = value(f"add nuw nsw {t} {before}, {writer.to_index(row)}")
+            self.counts = self.within(at, plan.row_groups, plan.row_groups % plan.rows_together)
+            self.at = self.clamped(at, plan.row_groups, self.counts)
+            *outer, last = parts.counted
+            self.row_digits = writer.digits(self.at, [*outer, last // side])
+            self.row()
+            if writer.shared_bytes:
+                writer.barrier()
+        functions = [*starts_functions(self.kernel.starts), *self.functions()]
+        return writer.source(self.entry, functions, self.blocks, plan.threads)
+
+    @property
+    def rounds(self) -> int:
+        """Of all blocks together."""
+        return self.plan.rounds
+
+    @property
+    def blocks(self) -> int:
+        return min(self.rounds, self.plan.most_blocks)
+
+    def round_of(self, number: str) -> str:
+        """Which rows the block takes in round ``number``."""
+        return number
+
+    def functions(self) -> list[str]:
+        found: list[str] = []
+        for number, each in enumerate(self.parts.passes):
+            for name, part in (
+                ("elements", each.elements),
+                ("inits", each.inits),
+                ("rows", each.rows),
+            ):
+                found += program_ir(part.program, f"{name}{number}", INSTRUCTIONS)
+        for number, reduction in enumerate(self.reductions):
+            found += element_combining_ir(
+                reduction.element_type, reduction.kind, f"_reduction{number}", INSTRUCTIONS
+            )
+        return found
+
+    def row(self) -> None:
+        """All passes over the rows that the thread is at."""
+        for cache in (self.reduced, self.row_values, self.elements, self.kept):
+            cache.clear()
+        for number, each in enumerate(self.parts.passes):
+            self.begin_sums(each)
+            if self.plan.groups:
+                self.walk(number, each)
+            self.totals(each.reductions)
+            self.end_sums(number, each)
+            self.row_part(number, each)
+
+    # ---- elements
+    def walk(self, number: int, each: RowPart) -> None:
+        """Over all groups of a row that are the thread's."""
+        if not (each.reductions or each.kept or each.results):
+            return
+        plan, writer = self.plan, self.writer
+        if plan.chunks == 1:
+            self.chunk(number, each, writer.to_index(self.first))
+            return
+        with writer.strided_loop(*self.chunks(), "1") as chunk:
+            self.elements.clear()
+            self.kept.clear()
+            step = plan.step * plan.unrolled
+            before = writer.value(f"mul nuw nsw {writer.index} {chunk}, {step}")
+            own = writer.to_index(self.first)
+            self.chunk(number, each, writer.value(f"add nuw nsw {writer.index} {before}, {own}"))
+            self.elements.clear()
+            self.kept.clear()
+
+    def chunks(self) -> tuple[str, str]:
+        """From which and to which chunk of a row the block goes."""
+        return "0", str(self.plan.chunks)
+
+    def chunk(self, number: int, each: RowPart, first: str) -> None:
+        """As many groups as are unrolled, from ``first`` on, ``plan.step`` apart: read, computed, then written."""
+        plan, writer = self.plan, self.writer
+        counts: list[str | None] = []
+        self.group_digits = []
+        for r in range(plan.unrolled):
+            at = first
+            if r:
+                at = writer.value(f"add nuw nsw {writer.index} {first}, {r * plan.step}")
+            inside = plan.step * plan.unrolled * plan.chunks <= plan.groups
+            valid = self.within(at, plan.groups, 0 if inside else 1)
+            counts.append(valid)
+            at = self.clamped(at, plan.groups, valid)
+            *outer, last = self.parts.reduced
+            self.group_digits.append(writer.digits(at, [*outer, last // plan.along]))
+        for r in range(plan.unrolled):
+            self.read(number, r)
+        made = [self.results(number, r) for r in range(plan.unrolled)]
+        for r, results in enumerate(made):
+            for position, j in enumerate(each.reductions):
+                self.add_up(j, results[position], counts[r])
+            for position, n in enumerate(each.results, len(each.reductions) + len(each.kept)):
+                self.write(n, self.group_digits[r], results[position], counts[r])
+
+    def read(self, number: int, r: int) -> None:
+        """What pass ``number`` needs of arrays for group ``r``, that was not read before."""
+        for leaf in self.parts.passes[number].elements.leaves:
+            if isinstance(leaf, int):
+                if (leaf, r) not in self.elements:
+                    self.elements[leaf, r] = self.loaded(leaf, self.group_digits[r])
+            elif leaf.source is Source.KEPT and (leaf.number, r) not in self.kept:
+                self.read(self.parts.producer(leaf.number)[0], r)
+
+    def results(self, number: int, r: int) -> list[list[str]]:
+        """The program's results of pass ``number`` for group ``r``, each for all its elements."""
+        part = self.parts.passes[number].elements
+        leaves = []
+        for leaf in part.leaves:
+            if isinstance(leaf, int):
+                leaves.append(self.elements[leaf, r])
+            elif leaf.source is Source.KEPT:
+                leaves.append(self.kept_values(leaf.number, r))
+            else:
+                held = self.reduced if leaf.source is Source.REDUCTION else self.row_values
+                own = held[leaf.number]
+                leaves.append(own if self.plan.side > 1 else own * self.plan.together)
+        made = self.called(f"elements{number}", part, leaves, self.plan.together)
+        first = len(self.parts.passes[number].reductions)
+        for position, n in enumerate(self.parts.passes[number].kept, first):
+            self.kept[n, r] = made[position]
+        return made
+
+    def kept_values(self, kept: int, r: int) -> list[str]:
+        """From the pass that has made them; of rows that are not held, made again."""
+        if (kept, r) not in self.kept:
+            self.results(self.parts.producer(kept)[0], r)
+        return self.kept[kept, r]
+
+    def called(
+        self, name: str, part: Part, leaves: Sequence[Sequence[str]], count: int
+    ) -> list[list[str]]:
+        """Results of a program for ``count`` elements side by side."""
+        program, value = part.program, self.writer.value
+        struct, results = struct_type(program), range(len(program.results))
+        made: list[list[str]] = [[] for _ in results]
+        for e in range(count):
+            typed = [
+                f"{stored_type(kind)} {own[e]}"
+                for kind, own in zip(program.parameters, leaves, strict=True)
+            ]
+            whole = value(f"call {struct} @{name}({', '.join(typed)})")
+            for n in results:
+                made[n].append(value(f"extractvalue {struct} {whole}, {n}"))
+        return made
+
+    # ---- arrays
+    def place(self, i: int, group: Sequence[str]) -> str:
+        """Of array ``i`` at the thread's row, and at ``group``; without one, of the row."""
+        parts, plan, writer = self.parts, self.plan, self.writer
+        *outer, last = parts.counted_strides[i]
+        ways = [writer.way(self.row_digits, (*outer, last * plan.side))]
+        if group:
+            *outer, last = parts.reduced_strides[i]
+            ways.append(writer.way(group, (*outer, last * plan.along)))
+        place = self.bases[i]
+        for way in ways:
+            place = place_at(writer, parts.walks[i], place, way)
+        return place
+
+    def loaded(self, i: int, group: Sequence[str]) -> list[str]:
+        walk, plan = self.parts.walks[i], self.plan
+        count = plan.together if group else plan.side
+        place = self.place(i, group)
+        return load(self.writer, walk, place, self.steps[i], count, min(self.pieces[i], count))
+
+    def write(
+        self, i: int, group: Sequence[str], elements: Sequence[str], valid: str | None
+    ) -> None:
+        conditions = [c for c in (valid, self.counts) if c is not None]
+        place = self.place(i, group)
+        count = min(self.pieces[i], len(elements))
+
+        def put() -> None:
+            store(self.writer, self.parts.walks[i], place, self.steps[i], elements, count)
+
+        if not conditions:
+            put()
+            return
+        both = conditions[0]
+        if len(conditions) > 1:
+            both = self.writer.value(f"and i1 {both}, {conditions[1]}")
+        with self.writer.when(both):
+            put()
+
+    def within(self, at: str, size: int, left: int) -> str | None:
+        """Whether there is number ``at``; None where there always is."""
+        return self.writer.value(f"icmp ult {self.writer.index} {at}, {size}") if left else None
+
+    def clamped(self, at: str, size: int, valid: str | None) -> str:
+        """The last one where there is no number ``at``: it is read, and what it gives is dropped."""
+        if valid is None:
+            return at
+        t = self.writer.index
+        return self.writer.value(f"select i1 {valid}, {t} {at}, {t} {size - 1}")
+
+    # ---- rows
+    def end_sums(self, number: int, each: RowPart) -> None:
+        """Totals with what they start from, in the elements' type."""
+        writer = self.writer
+        inits = self.per_row(f"inits{number}", each.inits) if each.reductions else []
+        for j, own in zip(each.reductions, inits, strict=True):
+            wide, stored = self.wides[j], stored_type(self.reductions[j].element_type)
+            found = []
+            for init, place in zip(own, self.sums[j], strict=True):
+                start = writer.value(f"call {wide} @widen_reduction{j}({stored} {init})")
+                total = writer.value(f"load {wide}, ptr {place}")
+                whole = self.combined(j, start, total)
+                found.append(writer.value(f"call {stored} @narrow_reduction{j}({wide} {whole})"))
+            self.reduced[j] = found
+
+    def per_row(self, name: str, part: Part) -> list[list[str]]:
+        """Results of a program for each of the thread's rows."""
+        leaves = []
+        for leaf in part.leaves:
+            if isinstance(leaf, int):
+                leaves.append(self.loaded(leaf, ()))
+            else:
+                held = self.reduced if leaf.source is Source.REDUCTION else self.row_values
+                leaves.append(held[leaf.number])
+        return self.called(name, part, leaves, self.plan.side)
+
+    def row_part(self, number: int, each: RowPart) -> None:
+        if not (each.row_values or each.row_results):
+            return
+        made = self.per_row(f"rows{number}", each.rows)
+        for n, own in zip(each.row_values, made, strict=False):
+            self.row_values[n] = own
+        chosen = None
+        for n, own in zip(each.row_results, made[len(each.row_values) :], strict=True):
+            if chosen is None:
+                chosen = self.writer.value(f"icmp eq i32 {self.first}, 0")
+            self.write(n, (), own, chosen)

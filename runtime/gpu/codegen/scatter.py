@@ -1,0 +1,287 @@
+"""scatter on a GPU: windows are written, or combined with what is there, at places that an index array names.
+
+A thread takes the same place in all windows that begin in its block's share of far, in the order of their index
+vectors: so elements that several windows name are combined in the processor's order, in every run alike. A block's
+threads look through the index vectors together, a chunk at a time: each marks in a byte of shared memory which of its
+vectors begin in the share, then all of them go through what is marked. Integers of a word are combined by atomic
+operations instead, whose order does not matter. Windows that may overlap in part are one block's work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from runtime.codegen.element_operations import ElementSignature, wide_type
+from runtime.codegen.elements.combining import element_combining_ir
+from runtime.codegen.llvm_starts import CLAMPS
+from runtime.codegen.reducer import Reducer
+from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
+from runtime.gpu.codegen.array_access import (
+    INSTRUCTIONS,
+    GpuWalk,
+    array_walk,
+    load,
+    store,
+)
+from runtime.gpu.codegen.copy import copy_source, unless_same
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
+from runtime.gpu.codegen.gather import BLOCKS, THREADS, Windows, WindowWriter, windows_of
+from runtime.gpu.codegen.launch import Held, KernelSource, PtxTarget
+from runtime.gpu.codegen.loop import loop_source
+from runtime.gpu.codegen.loop_nest import nest_of
+from runtime.kernels.indexed import IndexedWindows, ScatterKernel
+from runtime.kernels.native_elementwise import one_operation
+from runtime.strides import StridedView
+from spmd.device import ReductionKind
+from spmd.hlo import Opcode
+from spmd.shape import PrimitiveType
+
+P = PrimitiveType
+#: Of a block that is alone.
+MOST_THREADS = 512
+#: Index vectors that a thread looks at for its block: their marks are a byte.
+MARKS = 8
+#: Index vectors whose marks a block has at a time.
+CHUNK = THREADS * MARKS
+#: Bits of the words that marks are read in.
+WORD = 32
+#: Shares of far at most: each goes through all index vectors.
+MOST_SHARES = 512
+#: An odd number near 2^64 times the golden section (Knuth, The Art of Computer Programming 3, 6.4).
+_MIX = 0x9E3779B97F4A7C15
+
+
+@gpu_form(ScatterKernel)
+def scatter_form(kernel: ScatterKernel, arrays: GpuArrays) -> Sources:
+    source, indices, updates = arrays.operands
+    (result,) = arrays.results
+    far = array_walk(Held.RESULT, 0, result)
+    before: tuple[KernelSource, ...]
+    after: tuple[KernelSource, ...] = ()
+    if arrays.scratch:
+        (total,) = arrays.scratch
+        far = array_walk(Held.SCRATCH, 0, total)
+        before = _converted(array_walk(Held.OPERAND, 0, source), far, total.dims, arrays)
+        after = _converted(far, array_walk(Held.RESULT, 0, result), total.dims, arrays)
+    else:
+        whole = array_walk(Held.OPERAND, 0, source)
+        copy = copy_source(whole, far, result.dims, arrays.target)
+        before = unless_same(copy, 0, 0, arrays)
+    if updates.num_elements == 0:
+        return (*before, *after)
+    near = array_walk(Held.OPERAND, 2, updates)
+    windows = windows_of(
+        kernel.windows, far, near, array_walk(Held.OPERAND, 1, indices), updates.dims
+    )
+    combine = _Scatter(windows, kernel.reduction, arrays.target)
+    if _overlap(kernel.windows, updates) and not combine.atomic:
+        combine = _InTurn(windows, kernel.reduction, arrays.target)
+    return (*before, combine.source(), *after)
+
+
+def _converted(
+    source: GpuWalk, target: GpuWalk, dims: Sequence[int], arrays: GpuArrays
+) -> tuple[KernelSource, ...]:
+    if 0 in dims:
+        return ()
+    program = one_operation(ElementSignature(Opcode.CONVERT, (source.kind,), target.kind))
+    return (loop_source(nest_of(program, dims, (source, target), arrays.operands), arrays.target),)
+
+
+def _overlap(windows: IndexedWindows, updates: StridedView) -> bool:
+    """Whether windows of different starts may share elements: some are longer than one where they are indexed."""
+    vectors = math.prod(updates.dims[n] for n, _, _ in windows.batch)
+    lengths = {f: updates.dims[n] for n, f in windows.window}
+    return vectors > 1 and any(lengths.get(d, 1) > 1 for d, _ in windows.starts)
+
+
+#: What LLVM calls an atomic combination of integers.
+_ATOMIC = {
+    ReductionKind.SUM: ("add", "add"),
+    ReductionKind.MIN: ("min", "umin"),
+    ReductionKind.MAX: ("max", "umax"),
+    ReductionKind.AND: ("and", "and"),
+    ReductionKind.OR: ("or", "or"),
+    ReductionKind.XOR: ("xor", "xor"),
+}
+
+
+class _Scatter(WindowWriter):
+    def __init__(self, windows: Windows, reduction: Reducer | None, target: PtxTarget) -> None:
+        super().__init__(windows)
+        self.reduction = reduction
+        kind = windows.far.kind
+        self.atomic = ""
+        if isinstance(reduction, ReductionKind) and kind in (P.S32, P.U32, P.S64, P.U64):
+            self.atomic = _ATOMIC.get(reduction, ("", ""))[not kind.is_signed_integer]
+        self.count = 1 if self.atomic else windows.together()
+        *outer, last = windows.window.sizes
+        self.groups = [*outer, last // self.count]
+        self.vectors = math.prod(windows.batch.sizes)
+        total = math.prod(self.groups)
+        self.across = -(-total // THREADS)
+        most = target.multiprocessors * BLOCKS
+        if self.atomic:
+            self.across = min(self.across, most)
+            self.shares = min(self.vectors, max(1, most // self.across))
+        else:
+            shares = min(self.vectors, MOST_SHARES, max(1, most // self.across))
+            self.shares = 1 << (shares.bit_length() - 1)
+            self.across = min(self.across, max(1, most // self.shares))
+
+    def source(self) -> KernelSource:
+        writer = self.writer
+        t, value = writer.index, writer.value
+        self.begin()
+        block, thread = self.first(THREADS)
+        share = value(f"udiv {t} {block}, {self.across}")
+        part = value(f"urem {t} {block}, {self.across}")
+        before = value(f"mul nuw nsw {t} {part}, {THREADS}")
+        first = value(f"add nuw nsw {t} {before}, {thread}")
+        total, step = str(math.prod(self.groups)), str(self.across * THREADS)
+        if self.atomic:
+            with writer.strided_loop(first, total, step) as number:
+                window = writer.digits(number, self.groups)
+                with writer.strided_loop(share, str(self.vectors), str(self.shares)) as vector:
+                    self.apart(vector, window)
+        else:
+            self.in_order(share, first, total, step)
+        blocks = self.across * self.shares
+        return writer.source("spmd_scatter", [*CLAMPS, *self.functions()], blocks, THREADS)
+
+    def functions(self) -> list[str]:
+        if self.reduction is None:
+            return []
+        if isinstance(self.reduction, ScalarProgram):
+            return program_ir(self.reduction, "reducer", INSTRUCTIONS)
+        return element_combining_ir(self.windows.near.kind, self.reduction, "", INSTRUCTIONS)
+
+    def apart(self, vector: str, window: Sequence[str]) -> None:
+        """One element of the window of one vector, whoever combines others with its place."""
+        writer, windows = self.writer, self.windows
+        batch = writer.digits(vector, windows.batch.sizes)
+        starts = self.starts(batch)
+        with writer.when(self.fits(starts)):
+            place = self.moved(self.at("far", batch, window, 1), starts)
+            near = windows.near
+            x = writer.value(
+                f"load {near.stored}, ptr {self.at('near', batch, window, 1)}, align {near.item}"
+            )
+            writer.value(
+                f"atomicrmw {self.atomic} ptr {place}, {near.stored} {x} "
+                'syncscope("device") monotonic'
+            )
+
+    def in_order(self, share: str, first: str, total: str, step: str) -> None:
+        """Combine the windows that begin in the share, vector by vector.
+
+        ``first``, ``total``, ``step``: this thread's groups of elements in each window.
+        """
+        writer, t = self.writer, self.writer.index
+        marks = writer.shared(THREADS)
+        with writer.strided_loop("0", str(self.vectors), str(CHUNK)) as chunk:
+            self.mark(marks, chunk, share)
+            writer.barrier()
+            with writer.strided_loop("0", str(CHUNK // WORD), "1") as word:
+                number = word if t == "i32" else writer.value(f"trunc {t} {word} to i32")
+                bits = writer.load_shared("i32", marks, WORD // 8, number)
+                before = writer.value(f"mul nuw nsw {t} {word}, {WORD}")
+                before = writer.value(f"add nuw nsw {t} {chunk}, {before}")
+                with writer.each_bit(bits) as bit:
+                    vector = writer.value(f"add nuw nsw {t} {before}, {writer.to_index(bit)}")
+                    batch = writer.digits(vector, self.windows.batch.sizes)
+                    starts = self.starts(batch)
+                    with writer.strided_loop(first, total, step) as group:
+                        self.combine(batch, starts, writer.digits(group, self.groups))
+            writer.barrier()
+
+    def mark(self, marks: int, chunk: str, share: str) -> None:
+        """Write this thread's byte of marks: which of its vectors of the chunk have a window that is the block's."""
+        writer, t = self.writer, self.writer.index
+        thread = writer.thread()
+        own = writer.value(f"mul nuw nsw {t} {writer.to_index(thread)}, {MARKS}")
+        own = writer.value(f"add nuw nsw {t} {chunk}, {own}")
+        byte = "0"
+        for n in range(MARKS):
+            vector, there = own, None
+            if n:
+                vector = writer.value(f"add nuw nsw {t} {own}, {n}")
+            if self.vectors % CHUNK:
+                there = writer.value(f"icmp ult {t} {vector}, {self.vectors}")
+                vector = writer.value(f"select i1 {there}, {t} {vector}, {t} {self.vectors - 1}")
+            batch = writer.digits(vector, self.windows.batch.sizes)
+            starts = self.starts(batch)
+            condition = self.both(self.fits(starts), there)
+            if self.shares > 1:
+                condition = self.both(condition, self.is_of(share, batch, starts))
+            bit = writer.value(f"select i1 {condition}, i8 {1 << n if n < 7 else -128}, i8 0")
+            byte = writer.value(f"or i8 {byte}, {bit}")
+        writer.store_shared("i8", byte, marks, 1, thread)
+
+    def both(self, a: str, b: str | None) -> str:
+        return a if b is None else self.writer.value(f"and i1 {a}, {b}")
+
+    def fits(self, starts: Sequence[str]) -> str:
+        value, fit = self.writer.value, "true"
+        for start, (_, _, limit) in zip(starts, self.windows.components, strict=True):
+            fit = self.both(fit, value(f"icmp ule i64 {start}, {limit}"))
+        return fit
+
+    def is_of(self, share: str, batch: Sequence[str], starts: Sequence[str]) -> str:
+        """Whether a window begins in the share: by a mixture of the numbers of its first element's place."""
+        value, writer = self.writer.value, self.writer
+        way = writer.to_i64(writer.way(batch, self.windows.batch.far))
+        for start, (_, stride, _) in zip(starts, self.windows.components, strict=True):
+            more = value(f"mul i64 {start}, {stride}")
+            way = value(f"add i64 {way}, {more}")
+        mixed = value(f"mul i64 {way}, {_MIX}")
+        high = value(f"lshr i64 {mixed}, 40")
+        own = value(f"and i64 {high}, {self.shares - 1}")
+        return value(f"icmp eq i64 {own}, {writer.to_i64(share)}")
+
+    def combine(self, batch: Sequence[str], starts: Sequence[str], window: Sequence[str]) -> None:
+        writer, windows = self.writer, self.windows
+        far, near = windows.pieces(self.count)
+        steps = windows.window.far[-1], windows.window.near[-1]
+        place = self.moved(self.at("far", batch, window, self.count), starts)
+        source = self.at("near", batch, window, self.count)
+        elements = load(writer, windows.near, source, steps[1], self.count, near)
+        if self.reduction is not None:
+            so_far = load(writer, windows.far, place, steps[0], self.count, far)
+            elements = [self.combined(a, b) for a, b in zip(so_far, elements, strict=True)]
+        store(writer, windows.far, place, steps[0], elements, far)
+
+    def combined(self, so_far: str, update: str) -> str:
+        """Known reductions in their wide type; far may be of that already."""
+        value, near = self.writer.value, self.windows.near
+        stored, wide = near.stored, wide_type(near.kind)
+        if isinstance(self.reduction, ScalarProgram):
+            struct = struct_type(self.reduction)
+            both = value(f"call {struct} @reducer({stored} {so_far}, {stored} {update})")
+            return value(f"extractvalue {struct} {both}, 0")
+        same = self.windows.far.kind is near.kind
+        if same:
+            so_far = value(f"call {wide} @widen({stored} {so_far})")
+        update = value(f"call {wide} @widen({stored} {update})")
+        total = value(f"call {wide} @combine({wide} {so_far}, {wide} {update})")
+        return value(f"call {stored} @narrow({wide} {total})") if same else total
+
+
+class _InTurn(_Scatter):
+    """Windows that may overlap in part: one block does them one after the other."""
+
+    def source(self) -> KernelSource:
+        writer, t = self.writer, self.writer.index
+        self.begin()
+        thread = writer.to_index(writer.thread())
+        total = math.prod(self.groups)
+        with writer.strided_loop("0", str(self.vectors), "1") as vector:
+            batch = writer.digits(vector, self.windows.batch.sizes)
+            starts = self.starts(batch)
+            end = writer.value(f"select i1 {self.fits(starts)}, {t} {total}, {t} 0")
+            with writer.strided_loop(thread, end, str(MOST_THREADS)) as number:
+                self.combine(batch, starts, writer.digits(number, self.groups))
+            writer.barrier()
+        functions = [*CLAMPS, *self.functions()]
+        return writer.source("spmd_scatter_in_turn", functions, 1, MOST_THREADS)

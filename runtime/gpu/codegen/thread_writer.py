@@ -1,0 +1,212 @@
+"""A kernel's LLVM IR for a GPU as it grows: its parameters, which thread it is, barriers, exchanges within a warp.
+
+Everything that only a GPU has goes through LLVM's ``nvvm`` intrinsics, so that a test can put functions in their place
+and run the same code on a processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from runtime.codegen.elements.bfloat16 import ROUND
+from runtime.codegen.llvm_nest import NestWriter
+from runtime.gpu.codegen.launch import WARP, KernelSource, PtxArgument
+
+_DECLARATIONS = (
+    "declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()",
+    "declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()",
+    "declare void @llvm.nvvm.barrier0()",
+    "declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)",
+    "declare i32 @llvm.nvvm.shfl.sync.idx.i32(i32, i32, i32, i32)",
+    ROUND,
+    "declare i64 @llvm.smax.i64(i64, i64)",
+    "declare i64 @llvm.smin.i64(i64, i64)",
+    "declare i64 @llvm.umin.i64(i64, i64)",
+    "declare i32 @llvm.umin.i32(i32, i32)",
+    "declare i32 @llvm.cttz.i32(i32, i1)",
+)
+_SHARED = "ptr addrspace(3)"
+
+
+@dataclass
+class PtxWriter(NestWriter):
+    """``index``: the type that elements are counted in, i32 where everything fits."""
+
+    index: str = "i32"
+    arguments: list[PtxArgument] = field(default_factory=list)
+    shared_bytes: int = 0
+    constants: list[str] = field(default_factory=list)
+
+    def pointer(self, argument: PtxArgument) -> str:
+        """The parameter that is ``argument``."""
+        if argument not in self.arguments:
+            self.arguments.append(argument)
+        return f"%p{self.arguments.index(argument)}"
+
+    def next_word(self, kind: str = "i64") -> str:
+        """What stands in a record for the processor's code is a constant here, one after the other."""
+        return self.constants.pop(0)
+
+    # ---- who this is
+    def thread(self) -> str:
+        return self.value("call i32 @llvm.nvvm.read.ptx.sreg.tid.x()")
+
+    def block_number(self) -> str:
+        return self.value("call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()")
+
+    # ---- what threads do together
+    def barrier(self) -> None:
+        """All threads of the block come here, and see what the others have written before."""
+        self.add("call void @llvm.nvvm.barrier0()")
+
+    def shared(self, size: int, align: int = 16) -> int:
+        """Where ``size`` bytes of shared memory begin, that are this block's alone."""
+        start = -(-self.shared_bytes // align) * align
+        self.shared_bytes = start + size
+        return start
+
+    def shared_place(self, start: int, item: int, number: str) -> str:
+        """Element ``number`` (i32), each of ``item`` bytes, from byte ``start`` of shared memory."""
+        way = self.value(f"mul i32 {number}, {item}")
+        at = self.value(f"add i32 {way}, {start}")
+        return self.value(f"getelementptr i8, {_SHARED} @shared, i32 {at}")
+
+    def load_shared(self, kind: str, start: int, item: int, number: str) -> str:
+        place = self.shared_place(start, item, number)
+        return self.value(f"load {kind}, {_SHARED} {place}, align {item}")
+
+    def store_shared(self, kind: str, x: str, start: int, item: int, number: str) -> None:
+        place = self.shared_place(start, item, number)
+        self.add(f"store {kind} {x}, {_SHARED} {place}, align {item}")
+
+    def exchanged(self, kind: str, bits: int, x: str, mask: int) -> str:
+        """The value ``x``, of ``bits``, that the lane has whose number differs in ``mask``; all lanes come here."""
+        return self._shuffled("bfly", kind, bits, x, str(mask))
+
+    def from_lane(self, kind: str, bits: int, x: str, lane: str) -> str:
+        """The value that lane number ``lane`` (i32) has; all lanes come here."""
+        return self._shuffled("idx", kind, bits, x, lane)
+
+    def _shuffled(self, way: str, kind: str, bits: int, x: str, lane: str) -> str:
+        """A word of 32 bits after the other."""
+        words = max(bits, 32)
+        own = self.value(f"bitcast {kind} {x} to i{bits}")
+        if bits < 32:
+            own = self.value(f"zext i{bits} {own} to i32")
+        total = ""
+        for shift in range(0, words, 32):
+            word = own
+            if words > 32:
+                low = self.value(f"lshr i{words} {own}, {shift}")
+                word = self.value(f"trunc i{words} {low} to i32")
+            other = self.value(
+                f"call i32 @llvm.nvvm.shfl.sync.{way}.i32(i32 -1, i32 {word}, i32 {lane}, i32 {WARP - 1})"
+            )
+            if words > 32:
+                wide = self.value(f"zext i32 {other} to i{words}")
+                other = self.value(f"shl i{words} {wide}, {shift}")
+                other = self.value(f"or i{words} {total}, {other}") if total else other
+            total = other
+        if bits < 32:
+            total = self.value(f"trunc i32 {total} to i{bits}")
+        return self.value(f"bitcast i{bits} {total} to {kind}")
+
+    # ---- numbers
+    def to_index(self, x: str, kind: str = "i32") -> str:
+        """A number that is not negative, in the type that elements are counted in."""
+        return x if kind == self.index else self.value(f"zext {kind} {x} to {self.index}")
+
+    def to_i64(self, x: str) -> str:
+        if x.lstrip("-").isdigit() or self.index == "i64":
+            return x
+        return self.value(f"sext {self.index} {x} to i64")
+
+    def digits(self, number: str, sizes: Sequence[int]) -> list[str]:
+        """``number`` taken apart, the last of ``sizes`` fastest."""
+        t, found = self.index, []
+        for size in reversed(sizes[1:]):
+            if size == 1:
+                found.append("0")
+                continue
+            found.append(self.value(f"urem {t} {number}, {size}"))
+            number = self.value(f"udiv {t} {number}, {size}")
+        return [number, *reversed(found)] if sizes else []
+
+    def way(self, digits: Sequence[str], strides: Sequence[int]) -> str:
+        """The sum of digits times strides, none of which is too large for the type of indices."""
+        t, total = self.index, ""
+        for digit, stride in zip(digits, strides, strict=True):
+            if stride == 0 or digit == "0":
+                continue
+            part = digit if stride == 1 else self.value(f"mul nsw {t} {digit}, {stride}")
+            total = self.value(f"add nsw {t} {total}, {part}") if total else part
+        return total or "0"
+
+    @contextmanager
+    def strided_loop(self, first: str, limit: str, step: str) -> Iterator[str]:
+        """From ``first`` on, below ``limit``, by ``step``; perhaps not at all. All three are indices."""
+        head, body, end = self.labels("grid", "round", "done")
+        before = self.block
+        self.add(f"br label %{head}")
+        self.begin(head)
+        self.names += 1
+        number, following = f"%i{self.names}", f"%next_i{self.names}"
+        at = len(self.lines)
+        more = self.value(f"icmp ult {self.index} {number}, {limit}")
+        self.add(f"br i1 {more}, label %{body}, label %{end}")
+        self.begin(body)
+        yield number
+        self.add(f"{following} = add nuw nsw {self.index} {number}, {step}")
+        self.lines.insert(
+            at,
+            f"  {number} = phi {self.index} [ {first}, %{before} ], [ {following}, %{self.block} ]",
+        )
+        self.add(f"br label %{head}")
+        self.begin(end)
+
+    @contextmanager
+    def each_bit(self, word: str) -> Iterator[str]:
+        """The number (i32) of each bit of ``word`` (i32) that is set, the lowest first; perhaps of none."""
+        head, body, end = self.labels("bits", "bit", "no_bit")
+        before = self.block
+        self.add(f"br label %{head}")
+        self.begin(head)
+        self.names += 1
+        left, following = f"%left{self.names}", f"%fewer{self.names}"
+        at = len(self.lines)
+        more = self.value(f"icmp ne i32 {left}, 0")
+        self.add(f"br i1 {more}, label %{body}, label %{end}")
+        self.begin(body)
+        yield self.value(f"call i32 @llvm.cttz.i32(i32 {left}, i1 true)")
+        below = self.value(f"sub i32 {left}, 1")
+        self.add(f"{following} = and i32 {left}, {below}")
+        self.lines.insert(
+            at, f"  {left} = phi i32 [ {word}, %{before} ], [ {following}, %{self.block} ]"
+        )
+        self.add(f"br label %{head}")
+        self.begin(end)
+
+    # ---- the end
+    def source(
+        self, entry: str, functions: Sequence[str], blocks: int, threads: int
+    ) -> KernelSource:
+        """All of it, after the ``functions`` that it calls."""
+        parameters = ", ".join(f"ptr align 16 %p{n}" for n in range(len(self.arguments)))
+        shared = (
+            [f"@shared = internal addrspace(3) global [{self.shared_bytes} x i8] poison, align 16"]
+            if self.shared_bytes
+            else []
+        )
+        lines = [
+            *dict.fromkeys([*_DECLARATIONS, *functions]),
+            *shared,
+            f"define ptx_kernel void @{entry}({parameters}) {{",
+            "entry:",
+            *self.lines,
+            "  ret void\n}",
+            "!nvvm.annotations = !{!0}",
+            f'!0 = !{{ptr @{entry}, !"maxntidx", i32 {threads}}}',
+        ]
+        return KernelSource("\n".join(lines), entry, blocks, threads, tuple(self.arguments))

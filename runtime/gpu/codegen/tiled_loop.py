@@ -1,0 +1,196 @@
+"""Loops of which some arrays have their neighbours across: tiles of these are turned in a block's shared memory.
+
+Threads are 32 columns of rows. Where lanes go along an array's neighbours, memory is read in whole sectors; the rows of
+a tile in shared memory begin in different banks, so that lanes that go across read from all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from runtime.gpu.codegen.array_access import computed, index_type, moved, place_at
+from runtime.gpu.codegen.launch import WARP, KernelSource, PtxTarget
+from runtime.gpu.codegen.loop_nest import Nest, Spans, body, nest_functions
+from runtime.gpu.codegen.thread_writer import PtxWriter
+
+#: Of a block: so many rows of lanes.
+ROWS = 8
+THREADS = WARP * ROWS
+#: Rows and columns of a tile, and of one of elements of two bytes and fewer.
+TILE, SHORT_TILE = 32, 64
+BANK = 4
+#: Blocks for a multiprocessor.
+BLOCKS = 16
+
+
+def tiled_source(nest: Nest, target: PtxTarget) -> KernelSource | None:
+    """None: no array is crossed, or the tiles are too large."""
+    crossed = nest.crossed
+    if not any(crossed):
+        return None
+    tiles = _Tiles(nest, crossed, target)
+    return tiles.source() if tiles.writer.shared_bytes <= target.shared_bytes else None
+
+
+class _Tiles:
+    def __init__(self, nest: Nest, crossed: Sequence[bool], target: PtxTarget) -> None:
+        self.nest = nest
+        self.crossed = [i for i, crosses in enumerate(crossed) if crosses]
+        items = [nest.walks[i].item for i in self.crossed]
+        self.tile = SHORT_TILE if max(items) <= 2 else TILE
+        *self.outer, self.rows, self.columns = nest.sizes
+        self.pieces = [-(-size // self.tile) for size in (self.rows, self.columns)]
+        self.count = math.prod([*self.outer, *self.pieces])
+        self.blocks = min(self.count, target.multiprocessors * BLOCKS)
+        self.writer = PtxWriter(index=index_type(nest.sizes, nest.walks, nest.strides))
+        self.buffers, self.pitches = {}, {}
+        for i, item in zip(self.crossed, items, strict=True):
+            # Rows begin an odd number of banks apart.
+            pitch = self.tile + max(1, BANK // item)
+            self.pitches[i] = pitch
+            self.buffers[i] = self.writer.shared(self.tile * pitch * item)
+
+    def source(self) -> KernelSource:
+        writer, nest = self.writer, self.nest
+        t, value = writer.index, writer.value
+        starts = computed(writer, nest.stages, nest.operands)
+        bases = moved(writer, nest.walks, starts)
+        spans = Spans(writer, nest, starts)
+        block, thread = writer.to_index(writer.block_number()), writer.thread()
+        self.lane = value(f"and i32 {thread}, {WARP - 1}")
+        self.row = value(f"lshr i32 {thread}, 5")
+        with writer.strided_loop(block, str(self.count), str(self.blocks)) as number:
+            *outer, band, column = writer.digits(number, [*self.outer, *self.pieces])
+            first = [value(f"mul nuw nsw {t} {x}, {self.tile}") for x in (band, column)]
+            for i in self.crossed:
+                if i < nest.inputs:
+                    self.turn(i, outer, first, bases[i], spans, into=True)
+            writer.barrier()
+            self.compute(outer, first, bases, spans)
+            if self.crossed[-1] >= nest.inputs:
+                writer.barrier()
+            for i in self.crossed:
+                if i >= nest.inputs:
+                    self.turn(i, outer, first, bases[i], spans, into=False)
+            writer.barrier()
+        return writer.source("spmd_tiles", nest_functions(nest), self.blocks, THREADS)
+
+    def parts(self) -> list[tuple[int, int]]:
+        """What a thread takes of a tile: how far from its lane and from its row."""
+        return [
+            (along, across)
+            for across in range(0, self.tile, ROWS)
+            for along in range(0, self.tile, WARP)
+        ]
+
+    def turn(
+        self,
+        i: int,
+        outer: Sequence[str],
+        first: Sequence[str],
+        base: str,
+        spans: Spans,
+        *,
+        into: bool,
+    ) -> None:
+        """Between array ``i``, whose neighbours are rows, and its buffer; lanes go along rows."""
+        writer, walk = self.writer, self.nest.walks[i]
+        for along, across in self.parts():
+            row, column = self.inside(self.lane, along), self.inside(self.row, across)
+            with self.where(outer, first, row, column, spans) as digits:
+                way = writer.way(digits, self.nest.strides[i])
+                place = place_at(writer, walk, base, way)
+                number = self.place(i, row, column)
+                if into:
+                    x = writer.value(f"load {walk.stored}, ptr {place}, align {walk.item}")
+                    writer.store_shared(walk.stored, x, self.buffers[i], walk.item, number)
+                else:
+                    x = writer.load_shared(walk.stored, self.buffers[i], walk.item, number)
+                    writer.add(f"store {walk.stored} {x}, ptr {place}, align {walk.item}")
+
+    def compute(
+        self, outer: Sequence[str], first: Sequence[str], bases: Sequence[str], spans: Spans
+    ) -> None:
+        """Lanes go along columns; what is crossed is in the buffers, or goes there."""
+        for along, across in self.parts():
+            row, column = self.inside(self.row, across), self.inside(self.lane, along)
+            with self.where(outer, first, row, column, spans) as digits:
+                self.element(digits, row, column, bases)
+
+    def element(self, digits: list[str], row: str, column: str, bases: Sequence[str]) -> None:
+        writer, nest = self.writer, self.nest
+        places = [
+            ""
+            if i in self.buffers
+            else place_at(writer, walk, bases[i], writer.way(digits, nest.strides[i]))
+            for i, walk in enumerate(nest.walks)
+        ]
+        elements = []
+        for i in range(nest.inputs):
+            walk = nest.walks[i]
+            if i in self.buffers:
+                number = self.place(i, row, column)
+                x = writer.load_shared(walk.stored, self.buffers[i], walk.item, number)
+            elif walk.counts:
+                x = places[i]
+            else:
+                x = writer.value(f"load {walk.stored}, ptr {places[i]}, align {walk.item}")
+            elements.append(x)
+        for i, x in enumerate(body(writer, nest, elements), nest.inputs):
+            walk = nest.walks[i]
+            if i in self.buffers:
+                number = self.place(i, row, column)
+                writer.store_shared(walk.stored, x, self.buffers[i], walk.item, number)
+            else:
+                writer.add(f"store {walk.stored} {x}, ptr {places[i]}, align {walk.item}")
+
+    def inside(self, x: str, more: int) -> str:
+        """A row or column of the tile (i32)."""
+        return x if more == 0 else self.writer.value(f"add nuw nsw i32 {x}, {more}")
+
+    def place(self, i: int, row: str, column: str) -> str:
+        """Of an element in the buffer of array ``i``: columns of the tile are its rows."""
+        before = self.writer.value(f"mul nuw nsw i32 {column}, {self.pitches[i]}")
+        return self.writer.value(f"add nuw nsw i32 {before}, {row}")
+
+    def where(
+        self, outer: Sequence[str], first: Sequence[str], row: str, column: str, spans: Spans
+    ) -> _Where:
+        return _Where(self, outer, first, (row, column), spans)
+
+
+class _Where(ExitStack):
+    """What is written within is for elements of the tile that the arrays have; gives their indices."""
+
+    def __init__(
+        self,
+        tiles: _Tiles,
+        outer: Sequence[str],
+        first: Sequence[str],
+        inside: Sequence[str],
+        spans: Spans,
+    ) -> None:
+        super().__init__()
+        self.tiles, self.outer, self.first = tiles, outer, first
+        self.own, self.spans = inside, spans
+
+    def __enter__(self) -> list[str]:  # type: ignore[override]
+        super().__enter__()
+        writer, t = self.tiles.writer, self.tiles.writer.index
+        digits, condition = list(self.outer), None
+        for begin, own, size in zip(
+            self.first, self.own, (self.tiles.rows, self.tiles.columns), strict=True
+        ):
+            digit = writer.value(f"add nuw nsw {t} {begin}, {writer.to_index(own)}")
+            digits.append(digit)
+            if size % self.tiles.tile:
+                below = writer.value(f"icmp ult {t} {digit}, {size}")
+                condition = writer.value(f"and i1 {condition}, {below}") if condition else below
+        held = self.spans.holds(digits)
+        if held is not None:
+            condition = writer.value(f"and i1 {condition}, {held}") if condition else held
+        if condition is not None:
+            self.enter_context(writer.when(condition))
+        return digits

@@ -1,0 +1,178 @@
+"""GpuDriver through CuPy."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import cupy
+import numpy as np
+from cupy.cuda import nvtx, runtime
+from cupy_backends.cuda.api import driver
+
+from runtime.gpu.cuda.copies import load_copy
+from runtime.gpu.cuda.gemm import Cublas
+from runtime.gpu.cuda.gpu import CudaGpu, gpu_number
+from runtime.gpu.cuda.ptx_loader import PtxLoader
+from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
+from runtime.gpu.errors import GpuMemoryError, PtxError
+from runtime.gpu.work import CopyWork, FftWork, GemmWork, PtxWork, Work
+from spmd.literal import NDArray
+
+#: CUDA's priorities are lower numbers for what is more urgent; it takes the nearest that it has.
+_URGENT = -5
+
+
+class CudaBlock:
+    """A GpuBlock of cudaMalloc, not of CuPy's pool: it stays as long as the program."""
+
+    def __init__(self, num_bytes: int, gpu: CudaGpu) -> None:
+        with gpu.captures:
+            memory = cupy.cuda.memory.Memory(max(num_bytes, 1))
+            self.address = int(memory.ptr)
+            # On a stream of its own: the default stream and a wait for the whole device break other threads' captures.
+            runtime.memsetAsync(self.address, 0, num_bytes, gpu.clearing.ptr)
+            gpu.clearing.synchronize()
+        weakref.finalize(self, gpu.captures.free, memory).atexit = False
+
+
+class CudaHostBlock:
+    """A GpuBlock of pinned memory, which has one address for the host and for the GPU."""
+
+    ALIGNMENT = 256
+
+    def __init__(self, memory: NDArray) -> None:
+        memory[:] = 0
+        self._memory = memory
+        self.address = -(-memory.ctypes.data // self.ALIGNMENT) * self.ALIGNMENT
+
+
+class CudaDriver:
+    """GPU number ``device`` of those that this process sees."""
+
+    failures = (runtime.CUDARuntimeError, driver.CUDADriverError, PtxError)
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.use()
+        properties = runtime.getDeviceProperties(device)
+        self.name: str = properties["name"].decode()
+        self.arch = f"sm_{properties['major']}{properties['minor']}"
+        self.multiprocessors = int(properties["multiProcessorCount"])
+        self._gpu = gpu_number(device)
+        self.captures = self._gpu.captures
+        self._ptx = PtxLoader(self.allocate, self._gpu.modules)
+        self._kept: list[NDArray] = []
+
+    @cached_property
+    def _cublas(self) -> Cublas:
+        return Cublas(self.allocate, self._write)
+
+    @property
+    def free_bytes(self) -> int:
+        self.use()
+        return int(runtime.memGetInfo()[0])
+
+    def use(self) -> None:
+        cupy.cuda.Device(self.device).use()
+
+    # ---- memory
+    def allocate(self, num_bytes: int) -> CudaBlock:
+        try:
+            return CudaBlock(num_bytes, self._gpu)
+        except (cupy.cuda.memory.OutOfMemoryError, runtime.CUDARuntimeError) as error:
+            free = runtime.memGetInfo()[0]
+            raise GpuMemoryError(
+                f"{num_bytes:,} bytes of {self.name}, of which {free:,} are free: {error}"
+            ) from error
+
+    def _write(self, address: int, array: NDArray) -> None:
+        """Copy ``array`` to ``address``; it is there when this returns."""
+        with self.captures:
+            self.upload(address, array, self._gpu.clearing)
+            self._gpu.clearing.synchronize()
+
+    def allocate_on_host(self, num_bytes: int) -> CudaHostBlock:
+        return CudaHostBlock(self.pinned(num_bytes + CudaHostBlock.ALIGNMENT))
+
+    def pinned(self, num_bytes: int) -> NDArray:
+        with self.captures:
+            memory = cupy.cuda.alloc_pinned_memory(max(num_bytes, 1))
+        return np.frombuffer(memory, np.uint8, num_bytes)
+
+    def pin(self, memory: NDArray) -> None:
+        address = memory.ctypes.data
+        try:
+            with self.captures:
+                runtime.hostRegister(address, memory.nbytes, 0)
+        except runtime.CUDARuntimeError:
+            return  # not every mapping can be; copies make the host wait then, and are right all the same
+        self._kept.append(memory)
+        weakref.finalize(self, _unpin, address)
+
+    # ---- streams
+    def stream(self, *, urgent: bool = False) -> GpuStream:
+        made: GpuStream = cupy.cuda.Stream(non_blocking=True, priority=_URGENT if urgent else None)
+        return made
+
+    def event(self, *, timed: bool = False) -> GpuEvent:
+        made: GpuEvent = cupy.cuda.Event(disable_timing=not timed)
+        return made
+
+    def nanoseconds(self, first: GpuEvent, last: GpuEvent) -> int:
+        return round(1e6 * float(cupy.cuda.get_elapsed_time(first, last)))
+
+    # ---- copies
+    def upload(self, target: int, source: NDArray, stream: GpuStream) -> None:
+        runtime.memcpyAsync(
+            target, source.ctypes.data, source.nbytes, runtime.memcpyHostToDevice, stream.ptr
+        )
+
+    def download(self, target: NDArray, source: int, stream: GpuStream) -> None:
+        runtime.memcpyAsync(
+            target.ctypes.data, source, target.nbytes, runtime.memcpyDeviceToHost, stream.ptr
+        )
+
+    def copy(self, target: int, source: int, num_bytes: int, stream: GpuStream) -> None:
+        runtime.memcpyAsync(target, source, num_bytes, runtime.memcpyDefault, stream.ptr)
+
+    # ---- work
+    def load(self, work: Work) -> Enqueue:
+        with self.captures:
+            return _LOADERS[type(work)](self, work)
+
+    def load_ptx(self, work: PtxWork) -> Enqueue:
+        return self._ptx.load(work)
+
+    def load_gemm(self, work: GemmWork) -> Enqueue:
+        return self._cublas.load(work)
+
+    def load_copy(self, work: CopyWork) -> Enqueue:
+        return load_copy(work, self.device, self.captures)
+
+    def load_fft(self, work: FftWork) -> Enqueue:
+        from runtime.gpu.cuda.fft import load_fft  # cuFFT is loaded where it is needed
+
+        return load_fft(work, self.device, self.captures)
+
+    def open_range(self, name: str) -> None:
+        nvtx.RangePush(name)
+
+    def close_range(self) -> None:
+        nvtx.RangePop()
+
+
+_LOADERS: dict[type[Work], Callable[[CudaDriver, Any], Enqueue]] = {
+    PtxWork: CudaDriver.load_ptx,
+    GemmWork: CudaDriver.load_gemm,
+    CopyWork: CudaDriver.load_copy,
+    FftWork: CudaDriver.load_fft,
+}
+
+
+def _unpin(address: int) -> None:
+    with contextlib.suppress(runtime.CUDARuntimeError):  # the device may be gone by now
+        runtime.hostUnregister(address)

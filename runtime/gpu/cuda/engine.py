@@ -1,0 +1,40 @@
+"""The engine of this machine's GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from runtime.gpu.availability import require_gpu
+from runtime.gpu.collective import GpuCommunicator
+from runtime.gpu.driver import GpuDriver
+from runtime.gpu.engine import GpuEngine
+from runtime.gpu.options import DEFAULT, GpuOptions
+from runtime.gpu.ptx import ptx_maker
+
+
+def cuda_engine_on(
+    index: int,
+    collectives: Callable[[], GpuCommunicator | None],
+    options: GpuOptions = DEFAULT,
+) -> GpuEngine:
+    """Of one rank: GPU number ``index`` of those that this process sees, and its collectives with other ranks'."""
+    require_gpu()
+
+    def driver(_: int) -> GpuDriver:
+        from runtime.gpu.cuda.driver import CudaDriver  # imports CuPy
+
+        return CudaDriver(index)
+
+    return GpuEngine(driver, ptx_maker, options, collectives)
+
+
+def cuda_engine(options: GpuOptions = DEFAULT) -> GpuEngine:
+    """NoGpuError, which names what is missing, where there is none. Several devices may have one GPU."""
+    count = require_gpu()
+
+    def driver(device: int) -> GpuDriver:
+        from runtime.gpu.cuda.driver import CudaDriver  # imports CuPy
+
+        return CudaDriver(device % count)
+
+    return GpuEngine(driver, ptx_maker, options)

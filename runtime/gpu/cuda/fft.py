@@ -1,0 +1,38 @@
+"""Fourier transforms through cuFFT, as CuPy plans and calls it."""
+
+from __future__ import annotations
+
+import cupy
+
+from runtime.gpu.captures import CaptureLock
+from runtime.gpu.cuda.copies import cupy_array
+from runtime.gpu.driver import Enqueue, GpuStream
+from runtime.gpu.work import FftWork
+
+_TRANSFORMS = {
+    "FFT": cupy.fft.fftn,
+    "IFFT": cupy.fft.ifftn,
+    "RFFT": cupy.fft.rfftn,
+    "IRFFT": cupy.fft.irfftn,
+}
+
+
+def load_fft(work: FftWork, device: int, captures: CaptureLock) -> Enqueue:
+    source, target = (
+        cupy_array(view, device, view.view.element_type.numpy)
+        for view in (work.source, work.target)
+    )
+    transform = _TRANSFORMS[work.type]
+    axes = tuple(range(-work.rank, 0))
+    # An inverse transform to real numbers does not tell by its operand how many.
+    sizes = (*source.shape[source.ndim - work.rank : -1], work.length)
+    given = {"s": sizes} if work.type == "IRFFT" else {}
+
+    def enqueue(stream: GpuStream) -> None:
+        # Plans and CuPy's pool allocate, and wait for the device.
+        with captures, stream:  # type: ignore[attr-defined]
+            # cuFFT may write over the operand of a transform to real numbers.
+            operand = source.copy() if given else source
+            cupy.copyto(target, transform(operand, axes=axes, **given))
+
+    return enqueue

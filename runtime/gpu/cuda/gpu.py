@@ -1,0 +1,34 @@
+"""State of one GPU that all its drivers in this process share."""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from typing import Any
+
+import cupy
+
+from runtime.gpu.captures import CaptureLock
+from runtime.gpu.cuda.modules import PtxModules, load_cuda
+
+_MAKING = threading.Lock()
+
+
+class CudaGpu:
+    """Shared state of the GPU that the calling thread uses. clearing: the stream on which new memory is cleared."""
+
+    def __init__(self) -> None:
+        self.captures = CaptureLock()
+        self.modules = PtxModules(load_cuda())
+        self.clearing: Any = cupy.cuda.Stream(non_blocking=True)
+
+
+def gpu_number(device: int) -> CudaGpu:
+    """Return the shared state of GPU number ``device``, which is the calling thread's current one."""
+    with _MAKING:
+        return _gpu(device)
+
+
+@cache
+def _gpu(device: int) -> CudaGpu:
+    return CudaGpu()

@@ -1,0 +1,317 @@
+"""Runs kernels that are written for a GPU on the processor: the same LLVM IR, every thread of every block.
+
+The intrinsics that only a GPU has are functions here. Threads of a block that wait for each other are contexts of their
+own (makecontext, POSIX.1-2001), each with a stack; a barrier or an exchange within a warp goes back to the scheduler,
+which lets threads go on when all of their block, or of their warp, have come to the same kind of place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import platform
+import re
+import sys
+import threading
+from functools import cache
+
+import numpy as np
+import pytest
+
+from runtime.codegen.llvm_jit import NativeLibrary, host_jit
+from runtime.codegen.llvm_passes import Passes
+from runtime.gpu.codegen.launch import WARP, KernelSource
+
+#: Bytes of a context, more than any C library's, and of a thread's stack.
+CONTEXT, STACK = 8192, 1 << 16
+#: Bytes behind a block's shared memory, which nobody may write.
+BEYOND = 4096
+READY, AT_BARRIER, AT_EXCHANGE, DONE = range(4)
+
+needs_contexts = pytest.mark.skipif(
+    sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"),
+    reason="contexts are laid out as on 64-bit Linux",
+)
+
+
+class DivergenceError(AssertionError):
+    """Threads that should meet do not come to the same place."""
+
+
+def _emulation(entry: str, parameters: int) -> str:
+    loads = "\n".join(
+        f"  %at{n} = getelementptr ptr, ptr %arguments, i64 {n}\n  %p{n} = load ptr, ptr %at{n}"
+        for n in range(parameters)
+    )
+    call = f"call void @{entry}({', '.join(f'ptr %p{n}' for n in range(parameters))})"
+    return f"""
+@gpu.thread = global i32 0
+@gpu.block = global i32 0
+@gpu.arguments = global ptr null
+@gpu.status = global ptr null
+@gpu.turns = global ptr null
+@gpu.slots = global ptr null
+@gpu.contexts = global ptr null
+@gpu.main = global [{CONTEXT} x i8] zeroinitializer, align 64
+
+declare i32 @getcontext(ptr)
+declare i32 @swapcontext(ptr, ptr)
+declare void @makecontext(ptr, ptr, i32, ...)
+
+define internal i32 @gpu.read.ptx.sreg.tid.x() {{
+  %t = load i32, ptr @gpu.thread
+  ret i32 %t
+}}
+define internal i32 @gpu.read.ptx.sreg.ctaid.x() {{
+  %b = load i32, ptr @gpu.block
+  ret i32 %b
+}}
+define internal bfloat @gpu.f2bf16.rn(float %x) alwaysinline {{
+  %bits = bitcast float %x to i32
+  %high = lshr i32 %bits, 16
+  %odd = and i32 %high, 1
+  %half = add i32 %odd, 32767
+  %near = add i32 %bits, %half
+  %cut = lshr i32 %near, 16
+  %nan = fcmp uno float %x, %x
+  %r = select i1 %nan, i32 32767, i32 %cut
+  %short = trunc i32 %r to i16
+  %y = bitcast i16 %short to bfloat
+  ret bfloat %y
+}}
+
+define internal ptr @gpu.context(i32 %t) {{
+  %all = load ptr, ptr @gpu.contexts
+  %c = getelementptr [{CONTEXT} x i8], ptr %all, i32 %t
+  ret ptr %c
+}}
+define internal ptr @gpu.place(i32 %t) {{
+  %all = load ptr, ptr @gpu.status
+  %s = getelementptr i32, ptr %all, i32 %t
+  ret ptr %s
+}}
+define internal void @gpu.wait(i32 %status) noinline {{
+  %t = load i32, ptr @gpu.thread
+  %s = call ptr @gpu.place(i32 %t)
+  store i32 %status, ptr %s
+  %c = call ptr @gpu.context(i32 %t)
+  %ignored = call i32 @swapcontext(ptr %c, ptr @gpu.main)
+  ret void
+}}
+define internal void @gpu.barrier0() noinline {{
+  call void @gpu.wait(i32 {AT_BARRIER})
+  ret void
+}}
+; a slot for every thread, in turn one of two, so that nobody writes what another has yet to read
+define internal i32 @gpu.exchanged(i32 %x, i32 %lane) noinline {{
+  %t = load i32, ptr @gpu.thread
+  %turns = load ptr, ptr @gpu.turns
+  %turn_at = getelementptr i32, ptr %turns, i32 %t
+  %turn = load i32, ptr %turn_at
+  %next = xor i32 %turn, 1
+  store i32 %next, ptr %turn_at
+  %slots = load ptr, ptr @gpu.slots
+  %own = getelementptr [2 x i32], ptr %slots, i32 %t, i32 %turn
+  store i32 %x, ptr %own
+  call void @gpu.wait(i32 {AT_EXCHANGE})
+  %warp = and i32 %t, {-WARP}
+  %from = or i32 %warp, %lane
+  %other = getelementptr [2 x i32], ptr %slots, i32 %from, i32 %turn
+  %y = load i32, ptr %other
+  ret i32 %y
+}}
+define internal i32 @gpu.shfl.sync.bfly.i32(i32 %mask, i32 %x, i32 %way, i32 %most) noinline {{
+  %t = load i32, ptr @gpu.thread
+  %lane = and i32 %t, {WARP - 1}
+  %other = xor i32 %lane, %way
+  %y = call i32 @gpu.exchanged(i32 %x, i32 %other)
+  ret i32 %y
+}}
+define internal i32 @gpu.shfl.sync.idx.i32(i32 %mask, i32 %x, i32 %lane, i32 %most) noinline {{
+  %y = call i32 @gpu.exchanged(i32 %x, i32 %lane)
+  ret i32 %y
+}}
+
+define internal void @gpu.run() noinline {{
+  %arguments = load ptr, ptr @gpu.arguments
+{loads}
+  {call}
+  ret void
+}}
+define internal void @gpu.body() noinline {{
+  call void @gpu.run()
+  call void @gpu.wait(i32 {DONE})
+  ret void
+}}
+
+define ptr @gpu_shared() {{
+  ret ptr addrspacecast (ptr addrspace(3) @shared to ptr)
+}}
+define void @gpu_prepare(ptr %arguments, ptr %status, ptr %turns, ptr %slots, ptr %contexts) {{
+  store ptr %arguments, ptr @gpu.arguments
+  store ptr %status, ptr @gpu.status
+  store ptr %turns, ptr @gpu.turns
+  store ptr %slots, ptr @gpu.slots
+  store ptr %contexts, ptr @gpu.contexts
+  ret void
+}}
+; all threads of a block that do not wait for each other
+define void @gpu_simple_block(i32 %block, i32 %threads) {{
+entry:
+  store i32 %block, ptr @gpu.block
+  br label %round
+round:
+  %t = phi i32 [ 0, %entry ], [ %next, %round ]
+  store i32 %t, ptr @gpu.thread
+  call void @gpu.run()
+  %next = add i32 %t, 1
+  %more = icmp ult i32 %next, %threads
+  br i1 %more, label %round, label %end
+end:
+  ret void
+}}
+define void @gpu_begin(i32 %block, i32 %threads, ptr %stacks) {{
+entry:
+  store i32 %block, ptr @gpu.block
+  br label %round
+round:
+  %t = phi i32 [ 0, %entry ], [ %next, %round ]
+  %c = call ptr @gpu.context(i32 %t)
+  %ignored = call i32 @getcontext(ptr %c)
+  %link = getelementptr i8, ptr %c, i64 8
+  store ptr null, ptr %link
+  %stack_at = getelementptr i8, ptr %c, i64 16
+  %stack = getelementptr [{STACK} x i8], ptr %stacks, i32 %t
+  store ptr %stack, ptr %stack_at
+  %size_at = getelementptr i8, ptr %c, i64 32
+  store i64 {STACK}, ptr %size_at
+  call void (ptr, ptr, i32, ...) @makecontext(ptr %c, ptr @gpu.body, i32 0)
+  %s = call ptr @gpu.place(i32 %t)
+  store i32 {READY}, ptr %s
+  %next = add i32 %t, 1
+  %more = icmp ult i32 %next, %threads
+  br i1 %more, label %round, label %end
+end:
+  ret void
+}}
+; every thread that is ready, until it waits; the last one first if %turned
+define void @gpu_turn(i32 %threads, i32 %turned) {{
+entry:
+  %last = sub i32 %threads, 1
+  %backwards = icmp ne i32 %turned, 0
+  br label %round
+round:
+  %n = phi i32 [ 0, %entry ], [ %next, %again ]
+  %from_end = sub i32 %last, %n
+  %t = select i1 %backwards, i32 %from_end, i32 %n
+  %s = call ptr @gpu.place(i32 %t)
+  %status = load i32, ptr %s
+  %ready = icmp eq i32 %status, {READY}
+  br i1 %ready, label %go, label %again
+go:
+  store i32 %t, ptr @gpu.thread
+  %c = call ptr @gpu.context(i32 %t)
+  %ignored = call i32 @swapcontext(ptr @gpu.main, ptr %c)
+  br label %again
+again:
+  %next = add i32 %n, 1
+  %more = icmp ult i32 %next, %threads
+  br i1 %more, label %round, label %end
+end:
+  ret void
+}}
+"""
+
+
+_EXPORTS = ("gpu_shared", "gpu_prepare", "gpu_simple_block", "gpu_begin", "gpu_turn")
+
+
+@cache
+def _compiled(ir: str, entry: str, parameters: int) -> tuple[NativeLibrary, int]:
+    """And how many bytes of shared memory a block has."""
+    lines = [line for line in ir.splitlines() if not line.startswith(("declare", "!"))]
+    declared = [x for x in ir.splitlines() if x.startswith("declare") and "@llvm.nvvm." not in x]
+    text = "\n".join([*declared, *lines])
+    text = text.replace("@llvm.nvvm.", "@gpu.").replace("ptx_kernel ", "internal ")
+    # Other threads write it, too; nobody writes beyond it.
+    shared = re.search(r"@shared = internal addrspace\(3\) global \[(\d+) x i8\] poison", text)
+    size = int(shared[1]) if shared else 0
+    if shared:
+        text = text.replace(shared[0], _shared(size))
+    else:
+        text += f"\n{_shared(0)}, align 16\n"
+    emulation = _emulation(entry, parameters)
+    # Most kernels run once, over small arrays: making better code takes longer than it saves.
+    return host_jit().compile(text + emulation, _EXPORTS, passes=Passes.CALL), size
+
+
+def _shared(size: int) -> str:
+    return f"@shared = addrspace(3) global [{size + BEYOND} x i8] undef"
+
+
+#: Who runs now stands in one place, for all devices of this process.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def run_source(source: KernelSource, pointers: list[int]) -> None:
+    """The whole grid, one block after the other."""
+    with _ONE_AT_A_TIME:
+        _run(source, pointers)
+
+
+def _run(source: KernelSource, pointers: list[int]) -> None:
+    library, size = _compiled(source.ir, source.entry, len(pointers))
+    shared = library.function("gpu_shared", ctypes.c_void_p)()
+    beyond = np.ctypeslib.as_array((ctypes.c_uint8 * BEYOND).from_address(shared + size))
+    beyond[:] = 0xA5
+    _run_grid(source, pointers, library)
+    assert (beyond == 0xA5).all(), "written beyond shared memory"
+
+
+def _run_grid(source: KernelSource, pointers: list[int], library: NativeLibrary) -> None:
+    i32, ptr = ctypes.c_int32, ctypes.c_void_p
+    threads = source.threads
+    assert threads % WARP == 0
+    assert 0 < source.blocks < 1 << 31
+    assert threads <= 1024
+    arguments = np.array([*pointers, 0], np.uint64)
+    status = np.zeros(threads, np.int32)
+    turns, slots = np.zeros(threads, np.int32), np.zeros((threads, 2), np.int32)
+    contexts = np.zeros(threads * CONTEXT + 64, np.uint8)
+    first = contexts.ctypes.data + -contexts.ctypes.data % 64
+    prepare = library.function("gpu_prepare", None, ptr, ptr, ptr, ptr, ptr)
+    prepare(*(a.ctypes.data for a in (arguments, status, turns, slots)), first)
+    body = source.ir
+    if (
+        "call void @llvm.nvvm.barrier0" not in body
+        and "@llvm.nvvm.shfl.sync" not in body.split("define ptx_kernel")[1]
+    ):
+        simple = library.function("gpu_simple_block", None, i32, i32)
+        for block in range(source.blocks):
+            simple(block, threads)
+        return
+    stacks = np.empty(threads * STACK, np.uint8)
+    begin = library.function("gpu_begin", None, i32, i32, ptr)
+    turn = library.function("gpu_turn", None, i32, i32)
+    for block in range(source.blocks):
+        begin(block, threads, stacks.ctypes.data)
+        # In either order: what threads that do not wait for each other do must not depend on it.
+        for number in itertools.count(block):
+            turn(threads, number % 2)
+            if (status == DONE).all():
+                break
+            _let_go(status)
+
+
+def _let_go(status: np.ndarray) -> None:
+    """Threads that have all that they wait for are ready again."""
+    warps = status.reshape(-1, WARP)
+    exchanging = (warps == AT_EXCHANGE).all(axis=1)
+    if exchanging.any():
+        warps[exchanging] = READY
+        return
+    # On a GPU, too, threads that have ended do not keep others from passing a barrier.
+    if ((status == AT_BARRIER) | (status == DONE)).all():
+        status[status == AT_BARRIER] = READY
+        return
+    raise DivergenceError(f"threads wait at different places: {status.tolist()}")

@@ -1,0 +1,17 @@
+"""docs/ptx.md names the kernel records that have a form for a GPU."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from runtime.gpu.codegen import ptx_module  # noqa: F401 - it fills the table of emitters
+from runtime.gpu.codegen.emitters import kinds_with_form
+
+PAGE = Path(__file__).parents[4] / "docs" / "ptx.md"
+
+
+def test_the_table_has_the_forms_that_there_are() -> None:
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    named = {name for row in rows for name in re.findall(r"\w+Kernel\b", row.split("|")[1])}
+    assert named == {kind.__name__ for kind in kinds_with_form()} | {"ReferenceKernel"}

@@ -1,0 +1,411 @@
+"""Loops over elements on a GPU: the code that PTX is made of gives the processor's results, and ptxas takes the text."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+from runtime.codegen.element_operations import ElementSignature, has_operation
+from runtime.codegen.elements.small_floats import FORMATS
+from runtime.codegen.scalar_program import ScalarOp, ScalarProgram
+from runtime.fusion.refusal import NoEmitterError
+from runtime.gpu.codegen import loop
+from runtime.gpu.codegen.emitters import GpuArrays, sources
+from runtime.gpu.codegen.launch import Held, PtxArgument, PtxLaunch, PtxTarget, anchored
+from runtime.gpu.codegen.ptx_module import ptx_at, ptx_for, ptx_text
+from runtime.kernel import CPU_KERNELS, KernelArrays
+from runtime.kernels.loop import LoopKernel, OperandElements
+from runtime.kernels.native_elementwise import NativeElementwiseKernel
+from runtime.kernels.reference import ReferenceKernel
+from runtime.strides import StridedView
+from runtime.thunks.kernel import KernelThunk
+from spmd.errors import CheckFailed, UnsupportedError
+from spmd.hlo import HloInstruction, Opcode
+from spmd.shape import ArrayShape, PrimitiveType
+from tests.runtime.fusion.random_fusions import random_fusion
+from tests.runtime.fusion.test_loop_fusions import edge_inputs
+from tests.runtime.gpu.codegen.assembler import ARCHITECTURES, accepted, needs_assembler
+from tests.runtime.gpu.codegen.both_ways import (
+    Compared,
+    both_ways,
+    close,
+    on_gpu,
+)
+from tests.runtime.gpu.codegen.emulator import needs_contexts
+from tests.runtime.kernels.element_signatures import SIGNATURES, values
+from tests.runtime.kernels.test_native_elementwise import edges
+from tests.runtime.programs.build import compiled
+
+P = PrimitiveType
+
+
+@pytest.fixture
+def _few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that small arrays take several blocks, and are read by neighbours."""
+    monkeypatch.setattr(loop, "THREADS", 32)
+    monkeypatch.setattr(loop, "_RESIDENT", 32)
+
+
+def dense(kind: PrimitiveType, *dims: int) -> StridedView:
+    return StridedView.dense(ArrayShape(kind, dims))
+
+
+@needs_contexts
+@pytest.mark.usefixtures("_few_threads")
+def test_random_fusions() -> None:
+    """Of views, broadcasts, transposes, dynamic slices, concatenations and pads, in all element types."""
+    total = Compared()
+    for seed in range(120):
+        with both_ways() as compared:
+            try:
+                executable = compiled(random_fusion(seed))
+            except (NoEmitterError, CheckFailed):
+                continue
+            with np.errstate(all="ignore"):
+                executable.run(*edge_inputs(executable.module, seed))
+        total.run += compared.run
+    assert total.run["LoopKernel"] > 60
+    assert total.run["PiecesKernel"] > 10
+
+
+def all_of(opcode: Opcode) -> LoopKernel:
+    """One loop of every operation of an opcode that there is, on operands of each type."""
+    signatures = [
+        signature
+        for form in SIGNATURES
+        if form[0] is opcode and has_operation(signature := ElementSignature(*form))
+    ]
+    places: dict[tuple[PrimitiveType, int], int] = {}
+    for signature in signatures:
+        for position, kind in enumerate(signature.operands):
+            places.setdefault((kind, position), len(places))
+    steps = tuple(
+        ScalarOp(s, tuple(places[kind, n] for n, kind in enumerate(s.operands))) for s in signatures
+    )
+    count = len(places)
+    program = ScalarProgram(
+        tuple(kind for kind, _ in places), steps, tuple(range(count, count + len(steps)))
+    )
+    return LoopKernel(
+        (5, 7),
+        program,
+        tuple(OperandElements(n, dense(kind, 5, 7)) for n, kind in enumerate(program.parameters)),
+        tuple(dense(s.result, 5, 7) for s in signatures),
+    )
+
+
+OPCODES = list(
+    dict.fromkeys(form[0] for form in SIGNATURES if has_operation(ElementSignature(*form)))
+)
+
+
+@needs_contexts
+@pytest.mark.parametrize("opcode", OPCODES)
+def test_element_operations(opcode: Opcode) -> None:
+    kernel = all_of(opcode)
+    kinds = kernel.program.parameters
+    operands = tuple(of_kind(kind, seed) for seed, kind in enumerate(kinds))
+    results = tuple(np.zeros((5, 7), view.element_type.numpy) for view in kernel.results)
+    wanted = tuple(np.zeros_like(x) for x in results)
+    CPU_KERNELS.bind(kernel, KernelArrays(operands, wanted))()
+    assert on_gpu(kernel, KernelArrays(operands, results))
+    for step, got, want in zip(kernel.program.steps, results, wanted, strict=True):
+        assert isinstance(step, ScalarOp)
+        close(got, want, str(step.signature))
+
+
+def of_kind(kind: PrimitiveType, seed: int) -> np.ndarray:
+    """Edge values."""
+    if kind.is_complex:
+        part = P.F32 if kind is P.C64 else P.F64
+        x = np.zeros((5, 7), kind.numpy)
+        x.real, x.imag = edges(part, seed), edges(part, seed + 1)
+        return x
+    return values(kind, seed) if kind.is_integer and kind.bits < 8 else edges(kind, seed)
+
+
+def small_conversions() -> LoopKernel:
+    """Floats of 8 bits and fewer from f32, and back."""
+    small = [kind for kind in PrimitiveType if kind in FORMATS or kind is P.F8E8M0FNU]
+    steps: list[ScalarOp] = []
+    for number, kind in enumerate(small, 1):
+        steps.append(ScalarOp(ElementSignature(Opcode.CONVERT, (P.F32,), kind), (0,)))
+        steps.append(ScalarOp(ElementSignature(Opcode.CONVERT, (kind,), P.F32), (number,)))
+    kinds = (P.F32, *small)
+    results = range(len(kinds), len(kinds) + len(steps))
+    return LoopKernel(
+        (1 << 12,),
+        ScalarProgram(kinds, tuple(steps), tuple(results)),
+        tuple(OperandElements(n, dense(kind, 1 << 12)) for n, kind in enumerate(kinds)),
+        tuple(dense(step.signature.result, 1 << 12) for step in steps),
+    )
+
+
+@needs_contexts
+def test_conversions_of_small_floats() -> None:
+    kernel = small_conversions()
+    rng = np.random.default_rng(0)
+    floats = (rng.standard_normal(1 << 12) * 2.0 ** rng.integers(-20, 20, 1 << 12)).astype("f4")
+    floats[:4] = [np.nan, np.inf, -np.inf, -0.0]
+    codes = [
+        (np.arange(1 << 12) % (1 << kind.bits)).astype(np.uint8).view(kind.numpy)
+        for kind in kernel.program.parameters[1:]
+    ]
+    results = tuple(np.zeros(1 << 12, view.element_type.numpy) for view in kernel.results)
+    wanted = tuple(np.zeros_like(x) for x in results)
+    CPU_KERNELS.bind(kernel, KernelArrays((floats, *codes), wanted))()
+    assert on_gpu(kernel, KernelArrays((floats, *codes), results))
+    for got, want in zip(results, wanted, strict=True):
+        np.testing.assert_array_equal(got.astype("f4"), want.astype("f4"))
+
+
+@needs_assembler
+@pytest.mark.parametrize(
+    "kernel", [*map(all_of, OPCODES), small_conversions()], ids=[*OPCODES, "f8"]
+)
+def test_element_operations_are_accepted(kernel: LoopKernel) -> None:
+    operands = tuple(leaf.view for leaf in kernel.leaves if isinstance(leaf, OperandElements))
+    accepted(sources(kernel, GpuArrays(operands, kernel.results, (), PtxTarget())), "sm_90")
+
+
+# ---- neighbours that one instruction moves
+def elementwise(kind: PrimitiveType) -> NativeElementwiseKernel:
+    opcode = Opcode.OR if kind is P.PRED else Opcode.ADD
+    return NativeElementwiseKernel(ElementSignature(opcode, (kind, kind), kind))
+
+
+KINDS = (P.PRED, P.S4, P.U8, P.S16, P.F16, P.BF16, P.F32, P.S64, P.F64, P.C64, P.C128)
+#: Of the first element from a multiple of 16 bytes on, in elements.
+STARTS = (0, 1, 2, 3, 4)
+
+
+@needs_contexts
+@pytest.mark.usefixtures("_few_threads")
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("start", STARTS)
+def test_neighbours(kind: PrimitiveType, start: int) -> None:
+    """Uneven counts from any element on; nothing before or after the result is written."""
+    for count in (1, 31, 257, 512, 2051):
+        rng = np.random.default_rng(count)
+        whole = rng.integers(0, 2, (3, count + 32)).astype(kind.numpy)
+        a, b, out = whole[:, 8 + start : 8 + start + count]
+        want = whole.copy()
+        CPU_KERNELS.bind(elementwise(kind), KernelArrays((a, b), (want[2, 8 + start :][:count],)))()
+        assert on_gpu(elementwise(kind), KernelArrays((a, b), (out,)))
+        np.testing.assert_array_equal(whole.astype("c16"), want.astype("c16"))
+
+
+SEEN = {
+    "rows": lambda x: x[3:20, 2:18],
+    "every other row": lambda x: x[3:20:2, :16],
+    "every other": lambda x: x[:, ::2],
+    "reversed": lambda x: x[::-1, ::-1],
+    "a row": lambda x: np.broadcast_to(x[:1, :16], (9, 16)),
+    "a column": lambda x: np.broadcast_to(x[:9, :1], (9, 16)),
+    "transposed": lambda x: x.T,
+    "an element": lambda x: np.broadcast_to(x[1, 1], (9, 16)),
+}
+
+
+@needs_contexts
+@pytest.mark.usefixtures("_few_threads")
+@pytest.mark.parametrize(("one", "other"), list(itertools.product(SEEN, SEEN)))
+def test_strides(one: str, other: str) -> None:
+    x, y = np.random.default_rng(0).integers(0, 99, (2, 24, 24)).astype(np.int16)
+    a, b = SEEN[one](x), SEEN[other](y)
+    rows, columns = (min(sizes) for sizes in zip(a.shape, b.shape, strict=True))
+    a, b = a[:rows, :columns], b[:rows, :columns]
+    whole = np.zeros((rows + 2, columns + 5), np.int16)
+    assert on_gpu(elementwise(P.S16), KernelArrays((a, b), (whole[1 : rows + 1, 3 : columns + 3],)))
+    want = np.pad(a + b, ((1, 1), (3, 2)))
+    np.testing.assert_array_equal(whole, want)
+
+
+@needs_contexts
+def test_in_place() -> None:
+    x = np.arange(5000, dtype=np.int16)
+    want = x + x
+    assert on_gpu(elementwise(P.S16), KernelArrays((x, x), (x,)))
+    np.testing.assert_array_equal(x, want)
+
+
+# ---- launches
+def launches(kind: PrimitiveType, *dims: int) -> tuple[PtxLaunch, ...] | None:
+    view = dense(kind, *dims)
+    return ptx_for(elementwise(kind), (view, view), (view,), (), PtxTarget())
+
+
+def test_launch() -> None:
+    (launch,) = launches(P.F32, 1000, 1001)
+    assert launch.entry in launch.text
+    assert launch.block == (256, 1, 1)
+    # Two groups of four neighbours for a thread would leave too few threads.
+    assert launch.grid == (-(-1001000 // 4 // 256), 1, 1)
+    assert launch.arguments == (
+        PtxArgument(Held.OPERAND, 0),
+        PtxArgument(Held.OPERAND, 1),
+        PtxArgument(Held.RESULT, 0),
+    )
+    assert "ld.global.v4" in launch.text
+    assert "st.global.v4" in launch.text
+
+
+def test_threads_of_large_arrays_read_several_groups_before_they_compute() -> None:
+    (found,) = sources(elementwise(P.F32), lying(P.F32, 1 << 24)) or ()
+    assert found.blocks == (1 << 24) // 4 // 2 // 256
+    loads = [n for n, line in enumerate(found.ir.splitlines()) if "= load <4 x float>" in line]
+    calls = [n for n, line in enumerate(found.ir.splitlines()) if "@body(" in line]
+    assert len(loads) == 4
+    assert max(loads) < calls[1]
+
+
+@pytest.mark.parametrize(("strides", "groups"), [((16384, 4), 2), ((0, 4), 4)])
+def test_an_array_that_rows_share_does_not_count_for_what_a_thread_reads(
+    strides: tuple[int, int], groups: int
+) -> None:
+    whole, other = dense(P.F32, 16384, 4096), StridedView(P.F32, (16384, 4096), strides)
+    arrays = GpuArrays((whole, other), (whole,), (), PtxTarget())
+    (found,) = sources(elementwise(P.F32), arrays) or ()
+    assert found.blocks == 16384 * 4096 // 4 // groups // 256
+
+
+def test_large_arrays_count_in_64_bits_only_where_they_must() -> None:
+    (small,) = sources(elementwise(P.F32), lying(P.F32, 1 << 20))
+    (large,) = sources(elementwise(P.F32), lying(P.F32, 1 << 30))
+    assert "add nuw nsw i32" in small.ir
+    assert "add nuw nsw i64" in large.ir
+
+
+def lying(kind: PrimitiveType, *dims: int) -> GpuArrays:
+    view = dense(kind, *dims)
+    return GpuArrays((view, view), (view,), (), PtxTarget())
+
+
+def test_nothing_to_do_is_no_launch() -> None:
+    assert launches(P.F32, 3, 0) == ()
+
+
+def test_records_without_form() -> None:
+    instruction = HloInstruction(Opcode.ADD, ArrayShape(P.F32, ()))
+    assert ptx_for(ReferenceKernel(instruction), (), (), (), PtxTarget()) is None
+
+
+def test_text_is_the_same_again() -> None:
+    first = launches(P.BF16, 77, 3)
+    ptx_text.cache_clear()
+    assert launches(P.BF16, 77, 3) == first
+
+
+def test_one_text_for_arrays_that_lie_alike() -> None:
+    view = dense(P.F32, 64)
+    assert anchored(4096 + 8, view) == (4096, StridedView(P.F32, (64,), (4,), 8))
+    start, seen = anchored(1 << 20, view)
+    assert (start, seen) == (1 << 20, view)
+
+
+def test_a_later_gpu_takes_the_text_of_an_earlier_one() -> None:
+    view = dense(P.F32, 64)
+    for arch, found in (("sm_90", "sm_90"), ("sm_121", "sm_120"), ("sm_88", "sm_87")):
+        launches = ptx_for(elementwise(P.F32), (view, view), (view,), (), PtxTarget(arch))
+        assert launches is not None
+        assert f".target {found}\n" in launches[0].text
+    with pytest.raises(UnsupportedError, match=r"8\.0 or more, found sm_75"):
+        ptx_for(elementwise(P.F32), (view, view), (view,), (), PtxTarget("sm_75"))
+
+
+def test_pointers() -> None:
+    view = dense(P.F32, 64)
+    found = ptx_at(
+        elementwise(P.F32), ((512, view), (1028, view)), ((4096, view),), (), PtxTarget()
+    )
+    assert found is not None
+    assert [each.pointers for each in found] == [(512, 1024, 4096)]
+
+
+@needs_assembler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_accepted_without_spills(kind: PrimitiveType, arch: str) -> None:
+    for dims in ((1 << 20,), (1000, 1001), (7,)):
+        (found,) = accepted(sources(elementwise(kind), lying(kind, *dims)), arch)
+        assert found.spilled == 0
+        assert found.registers <= 64
+
+
+# ---- what a training step has most of
+GELU = """
+  p = {kind}[4096,4096] parameter(0)
+  b = {kind}[4096] parameter(1)
+  c = {kind}[4096,4096] broadcast(b), dimensions={{1}}
+  x = {kind}[4096,4096] add(p, c)
+  h = {kind}[] constant(0.5)
+  k = {kind}[] constant(0.044715)
+  o = {kind}[] constant(1)
+  s = {kind}[] constant(0.7978845608)
+  hb = {kind}[4096,4096] broadcast(h), dimensions={{}}
+  kb = {kind}[4096,4096] broadcast(k), dimensions={{}}
+  ob = {kind}[4096,4096] broadcast(o), dimensions={{}}
+  sb = {kind}[4096,4096] broadcast(s), dimensions={{}}
+  xx = {kind}[4096,4096] multiply(x, x)
+  xxx = {kind}[4096,4096] multiply(xx, x)
+  t = {kind}[4096,4096] multiply(xxx, kb)
+  u = {kind}[4096,4096] add(x, t)
+  v = {kind}[4096,4096] multiply(u, sb)
+  w = {kind}[4096,4096] tanh(v)
+  y = {kind}[4096,4096] add(w, ob)
+  z = {kind}[4096,4096] multiply(x, hb)
+  ROOT r = {kind}[4096,4096] multiply(y, z)
+"""
+ADAM = """
+  p = f32[16777216] parameter(0)
+  m = f32[16777216] parameter(1)
+  v = f32[16777216] parameter(2)
+  g = f32[16777216] parameter(3)
+  a = f32[] constant(0.9)
+  b = f32[] constant(0.1)
+  e = f32[] constant(1e-8)
+  l = f32[] constant(0.001)
+  ab = f32[16777216] broadcast(a), dimensions={}
+  bb = f32[16777216] broadcast(b), dimensions={}
+  eb = f32[16777216] broadcast(e), dimensions={}
+  lb = f32[16777216] broadcast(l), dimensions={}
+  m1 = f32[16777216] multiply(m, ab)
+  g1 = f32[16777216] multiply(g, bb)
+  mn = f32[16777216] add(m1, g1)
+  gg = f32[16777216] multiply(g, g)
+  g2 = f32[16777216] multiply(gg, bb)
+  v1 = f32[16777216] multiply(v, ab)
+  vn = f32[16777216] add(v1, g2)
+  q = f32[16777216] sqrt(vn)
+  qe = f32[16777216] add(q, eb)
+  d = f32[16777216] divide(mn, qe)
+  dl = f32[16777216] multiply(d, lb)
+  pn = f32[16777216] subtract(p, dl)
+  ROOT t = (f32[16777216], f32[16777216], f32[16777216]) tuple(pn, mn, vn)
+"""
+
+
+def fused(body: str) -> str:
+    """A module of one fusion whose parameters and result are those of ``body``."""
+    shapes = re.findall(r"= (\S+) parameter", body)
+    (result,) = re.findall(r"ROOT \w+ = (\(.*?\)|\S+) ", body)
+    entry = "".join(f"  p{n} = {shape} parameter({n})\n" for n, shape in enumerate(shapes))
+    names = ", ".join(f"p{n}" for n in range(len(shapes)))
+    call = f"  ROOT f = {result} fusion({names}), kind=kLoop, calls=fused\n"
+    return f"HloModule m\n\nfused {{{body}}}\n\nENTRY e {{\n{entry}{call}}}\n"
+
+
+@needs_assembler
+@pytest.mark.parametrize(
+    "body", [GELU.format(kind="f32"), GELU.format(kind="bf16"), ADAM], ids=("gelu", "bf16", "adam")
+)
+def test_large_fusions_stay_in_registers(body: str) -> None:
+    (thunk,) = compiled(fused(body)).program.thunks.thunks
+    assert isinstance(thunk, KernelThunk)
+    operands, results = (tuple(x.view for x in own) for own in (thunk.operands, thunk.results))
+    for found in accepted(sources(thunk.kernel, GpuArrays(operands, results, (), PtxTarget()))):
+        assert found.spilled == 0
+        assert found.registers <= 64

@@ -1,0 +1,67 @@
+"""Every name that the driver asks of CuPy is there. Needs CuPy and CUDA's libraries, and no GPU."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("cupy", reason="CuPy is not installed: pip install spmd-executor[gpu]")
+ROOT = Path(__file__).parents[4]
+SOURCES = [
+    *sorted((ROOT / "runtime" / "gpu").glob("cuda*.py")),
+    ROOT / "collectives" / "communicator" / "nccl_cuda.py",
+]
+
+
+def imported(tree: ast.Module) -> dict[str, ModuleType]:
+    """CuPy's modules, by the names under which a source knows them."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {
+                a.name: importlib.import_module(a.name) for a in node.names if "cupy" in a.name
+            }
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cupy"):
+            module = importlib.import_module(node.module or "")
+            found |= {alias.name: getattr(module, alias.name) for alias in node.names}
+    return found
+
+
+def chains(tree: ast.Module) -> Iterator[list[str]]:
+    for node in ast.walk(tree):
+        names: list[str] = []
+        while isinstance(node, ast.Attribute):
+            names.append(node.attr)
+            node = node.value
+        if names and isinstance(node, ast.Name):
+            yield [node.id, *reversed(names)]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
+def test_names(source: Path) -> None:
+    tree = ast.parse(source.read_text())
+    try:
+        modules = imported(tree)
+    except ImportError as error:
+        pytest.skip(f"a library of CUDA is not installed: {error}")
+    for first, *names in chains(tree):
+        value: object = modules.get(first)
+        for name in names if first in modules else ():
+            assert hasattr(value, name), ".".join([first, *names])
+            value = getattr(value, name)
+
+
+def test_functions_of_cublas() -> None:
+    from runtime.gpu.cuda.blas_api import load_cublas
+
+    try:
+        library = load_cublas()
+    except ImportError as error:
+        pytest.skip(f"cuBLAS is not installed: {error}")
+    assert len(library.cublasGemmStridedBatchedEx.argtypes) == 23
+    assert len(library.cublasGemmBatchedEx.argtypes) == 20
