@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("cupy", reason="CuPy is not installed: pip install spmd-executor[gpu]")
 ROOT = Path(__file__).parents[4]
 SOURCES = [
-    *sorted((ROOT / "runtime" / "gpu").glob("cuda*.py")),
+    *sorted((ROOT / "runtime" / "gpu" / "cuda").glob("*.py")),
     ROOT / "collectives" / "communicator" / "nccl_cuda.py",
 ]
 
