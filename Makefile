@@ -17,6 +17,8 @@ MPI_EXTRA := $(if $(filter system,$(SPMD_MPI)),mpi-system,mpi)
 # BLAS picks its kernels by the machine, whatever the caller's shell says.
 unexport OPENBLAS_CORETYPE
 unexport OPENBLAS_L2_SIZE
+# Tests start hundreds of processes, each of which would compile all modules again: two seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
 CASES := tests/cases
 DEMO  := $(CASES)/gpt_dp2tp2
