@@ -187,7 +187,7 @@ def profiled_kernels(peer: Peer, steps: int = 3) -> list[tuple[str, int, float]]
         if event.get("name") == "thread_name" and event["args"]["name"].startswith("Stream")
     }
     counts: Counter[str] = Counter()
-    seconds: Counter[str] = Counter()
+    microseconds: Counter[str] = Counter()
     for event in events:
         if (
             event.get("ph") == "X"
@@ -195,8 +195,10 @@ def profiled_kernels(peer: Peer, steps: int = 3) -> list[tuple[str, int, float]]
             and (event["pid"], event["tid"]) in lanes
         ):
             counts[event["name"]] += 1
-            seconds[event["name"]] += event["dur"]
-    return [(name, counts[name] // steps, 1e-3 * t / steps) for name, t in seconds.most_common()]
+            microseconds[event["name"]] += event["dur"]
+    return [
+        (name, counts[name] // steps, 1e-3 * t / steps) for name, t in microseconds.most_common()
+    ]
 
 
 def copy_rate(driver: GpuDriver, num_bytes: int, times: int = 10) -> float:

@@ -31,7 +31,7 @@ from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice
 from runtime.kernels.dot import DotKernel
 from runtime.strides import StridedView
-from spmd.shape import PrimitiveType
+from spmd.shape import ArrayShape, PrimitiveType
 
 #: m, n, k: cubes, and products of Llama 3's layers (8 B and 70 B) on 8192 positions, whole and on eight devices.
 SIZES = (
@@ -58,6 +58,8 @@ _TILE = 1 << 22
 
 @dataclass
 class Bench:
+    """Runs work on one stream for ``seconds`` at a time; arrays live until ``release``."""
+
     driver: GpuDriver
     seconds: float
 
@@ -68,7 +70,7 @@ class Bench:
     def array(
         self, dims: tuple[int, ...], kind: PrimitiveType, *, zeros: bool = False
     ) -> DeviceView:
-        """Normal data: a tile of 4 M elements as often as it fits, a row further each time."""
+        """Return a new array of normal data, a tile of 4 M elements again and again, or of zeros."""
         count, size = int(np.prod(dims)), kind.byte_size
         block = self.driver.allocate(count * size)
         self._kept.append(block)
@@ -83,15 +85,14 @@ class Bench:
                 self.driver.copy(block.address + done, block.address, step, self.stream)
                 done += step
             self.stream.synchronize()
-        strides = tuple(int(np.prod(dims[d + 1 :])) * size for d in range(len(dims)))
-        return DeviceView(block.address, StridedView(kind, dims, strides))
+        return DeviceView(block.address, StridedView.dense(ArrayShape(kind, dims)))
 
     def release(self) -> None:
         self.stream.synchronize()
         self._kept.clear()
 
     def rates(self, work: Enqueue, amount: float) -> dict[str, Any]:
-        """``amount`` a second of ``work``, again and again for the time that is wanted: at first, and in the end."""
+        """Return what ``work``, of which each call does ``amount``, does a second: at first, and in the end."""
         work(self.stream)
         one = self._span(work, 3)
         time.sleep(0.3)
@@ -110,7 +111,7 @@ class Bench:
         }
 
     def _span(self, work: Enqueue, times: int) -> float:
-        """Seconds of one of ``times`` calls in a row."""
+        """Return the seconds of one of ``times`` calls in a row."""
         begin, end = self.driver.event(timed=True), self.driver.event(timed=True)
         self.stream.record(begin)
         for _ in range(times):
@@ -121,7 +122,7 @@ class Bench:
 
 
 def driver_report() -> dict[str, float]:
-    """The clock in MHz and the power in W as nvidia-smi has them now; nothing where there is none."""
+    """Return the clock in MHz and the power in W as nvidia-smi has them now; nothing where there is none."""
     command = [
         "nvidia-smi",
         "--query-gpu=clocks.sm,power.draw.instant",
@@ -135,14 +136,14 @@ def driver_report() -> dict[str, float]:
 
 
 def products(bench: Bench, shrink: int) -> list[dict[str, Any]]:
+    """Measure products by type, shape and data."""
     rows = []
     for name, (kind, tf32) in KINDS.items():
         for sizes in SELECTED.get(name, SIZES):
             m, n, k = (max(8, size // shrink) for size in sizes)
             for data in ("normal", "zeros") if sizes == (8192, 8192, 8192) else ("normal",):
-                kernel = DotKernel((), m, k, n, kind, kind, kind, kind, tf32=tf32)
-                if kind is PrimitiveType.BF16:
-                    kernel = DotKernel((), m, k, n, kind, kind, kind, PrimitiveType.F32)
+                kernel = DotKernel.planned((), (m, k, n), (kind, kind, kind), tf32=tf32)
+                assert kernel is not None
                 lhs, rhs = (bench.array(d, kind, zeros=data == "zeros") for d in ((m, k), (k, n)))
                 on = KernelArraysOnDevice((lhs, rhs), (bench.array((m, n), kind, zeros=True),))
                 work = library_work("product", kernel, on)
@@ -162,7 +163,7 @@ def products(bench: Bench, shrink: int) -> list[dict[str, Any]]:
 
 
 def memory(bench: Bench, shrink: int) -> list[dict[str, Any]]:
-    """Copies within the device, by size."""
+    """Measure copies within the device, by size."""
     rows = []
     for megabytes in (1, 4, 16, 64, 256, 1024, 4096):
         size = (megabytes << 20) // shrink**2
@@ -182,7 +183,7 @@ def memory(bench: Bench, shrink: int) -> list[dict[str, Any]]:
 
 
 def link(bench: Bench, shrink: int) -> list[dict[str, Any]]:
-    """Copies between pinned memory of the host and the device."""
+    """Measure copies between pinned memory of the host and the device."""
     rows = []
     for megabytes in (1, 16, 256):
         size = (megabytes << 20) // shrink
@@ -200,7 +201,7 @@ def link(bench: Bench, shrink: int) -> list[dict[str, Any]]:
 
 
 def launches(bench: Bench, _: int) -> dict[str, float]:
-    """Seconds of tiny copies: put on a stream one by one, as nodes of a graph, and with a wait behind each."""
+    """Return the seconds of a tiny copy: one of many on a stream, with a wait behind each, as a node of a graph."""
     one, other = (bench.array((256,), PrimitiveType.F32, zeros=True) for _ in range(2))
     count, stream, driver = 1000, bench.stream, bench.driver
 
@@ -215,19 +216,19 @@ def launches(bench: Bench, _: int) -> dict[str, float]:
         stream.synchronize()
         return (time.perf_counter() - begin) / count
 
+    def one_by_one() -> None:
+        for _ in range(count):
+            tiny(stream)
+
     def each_waited_for() -> None:
         for _ in range(count):
             tiny(stream)
             stream.synchronize()
 
-    found = {
-        "one by one": timed(lambda: [tiny(stream) for _ in range(count)] and None),
-        "waited for": timed(each_waited_for),
-    }
+    found = {"one by one": timed(one_by_one), "waited for": timed(each_waited_for)}
     with driver.captures:
         stream.begin_capture()
-        for _ in range(count):
-            tiny(stream)
+        one_by_one()
         graph = stream.end_capture()
     graph.upload(stream)
     found["in a graph"] = timed(lambda: graph.launch(stream))

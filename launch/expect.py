@@ -27,7 +27,7 @@ _DEFAULT_RTOL = {
     PrimitiveType.BF16: 3e-2,
 }
 
-#: Of the types of which numbers that are smaller may be taken for zero on the way.
+#: The least normal number of each type whose smaller, denormal numbers XLA CPU or a tile unit may flush to zero.
 _LEAST_NORMAL = {
     PrimitiveType.F64: 2.0**-1022,
     PrimitiveType.C128: 2.0**-1022,

@@ -60,9 +60,9 @@ _AVX2 = ("Haswell", "Zen")
 
 @dataclass(frozen=True)
 class CutMultiples:
-    """Where a product may be cut without other roundings, along the slower and the faster dimension of its result.
+    """Multiples of rows or columns at which a product may be cut in pieces that have the bits of the whole.
 
-    Cuts lie at multiples of these; 0: there is no such place.
+    slow, fast: along the slower and the faster varying dimension of the result in memory; 0: no cut keeps the bits.
     """
 
     slow: int
@@ -71,7 +71,7 @@ class CutMultiples:
 
 @cache
 def cut_multiples(kind: PrimitiveType) -> CutMultiples:
-    """Return where the products of this BLAS library may be cut.
+    """Return where products in ``kind`` by this BLAS library may be cut, but for those that are small to it.
 
     OpenBLAS's kernels for AVX-512 sum each element alike wherever it stands in blocks of 32. Those for AVX2 make f32
     results in strips of 12 along the slower dimension, and sum the elements of a narrower strip in another order; along

@@ -1,1 +1,1 @@
-"""Programs on GPUs: a plan made of thunks, a driver that carries it out. Nothing here imports CuPy but ``cuda``."""
+"""Programs on GPUs: a plan made of thunks, a driver that carries it out. ``cuda`` and ``availability`` import CuPy."""

@@ -156,7 +156,7 @@ def _totals_of_lanes(
     neutral = all(c.tobytes() == i.tobytes() for c, i in zip(combined, inits, strict=True))
 
     def totals(part: list[NDArray]) -> list[NDArray]:
-        """Of rows [steps, groups, ...]."""
+        """Return the total of each group; the rows of ``part`` are [steps, groups, ...]."""
         if neutral:
             return fold_rows(reducer, inits, part)
         return fold_rows(reducer, [r[0] for r in part], [r[1:] for r in part])

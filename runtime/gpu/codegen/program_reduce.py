@@ -115,7 +115,10 @@ class _Reduce:
         return writer.source("spmd_reduce", functions, self.blocks, self.threads)
 
     def is_neutral(self, inits: Sequence[str]) -> str:
-        """Whether lanes begin with the initial values: one alone does, several do where these combine to themselves."""
+        """Return an i1 that says whether lanes begin with the initial values.
+
+        One lane does, several do where these values combine to themselves.
+        """
         if self.lanes == 1:
             return "true"
         value, bits = self.writer.value, [8 * walk.item for walk in self.inits]
@@ -139,7 +142,10 @@ class _Reduce:
         inits: Sequence[str],
         neutral: str,
     ) -> list[str]:
-        """Of the lane's elements, which follow on one another, at least one; from the initial values if ``neutral``."""
+        """Return the total of the lane's elements, at least one, which follow on one another.
+
+        It starts from the initial values if ``neutral``, else from the first element.
+        """
         writer, value = self.writer, self.writer.value
         next_lane = value(f"add nuw nsw {writer.index} {lane}, 1")
         first, end = self.begin_of(lane), self.begin_of(next_lane)

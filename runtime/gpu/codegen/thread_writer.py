@@ -6,7 +6,7 @@ and run the same code on a processor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -147,43 +147,46 @@ class PtxWriter(NestWriter):
     @contextmanager
     def strided_loop(self, first: str, limit: str, step: str) -> Iterator[str]:
         """From ``first`` on, below ``limit``, by ``step``; perhaps not at all. All three are indices."""
-        head, body, end = self.labels("grid", "round", "done")
-        before = self.block
-        self.add(f"br label %{head}")
-        self.begin(head)
-        self.names += 1
-        number, following = f"%i{self.names}", f"%next_i{self.names}"
-        at = len(self.lines)
-        more = self.value(f"icmp ult {self.index} {number}, {limit}")
-        self.add(f"br i1 {more}, label %{body}, label %{end}")
-        self.begin(body)
-        yield number
-        self.add(f"{following} = add nuw nsw {self.index} {number}, {step}")
-        self.lines.insert(
-            at,
-            f"  {number} = phi {self.index} [ {first}, %{before} ], [ {following}, %{self.block} ]",
-        )
-        self.add(f"br label %{head}")
-        self.begin(end)
+        with self._loop(
+            self.index,
+            first,
+            lambda number: f"icmp ult {self.index} {number}, {limit}",
+            lambda number: f"add nuw nsw {self.index} {number}, {step}",
+        ) as number:
+            yield number
 
     @contextmanager
     def each_bit(self, word: str) -> Iterator[str]:
         """The number (i32) of each bit of ``word`` (i32) that is set, the lowest first; perhaps of none."""
-        head, body, end = self.labels("bits", "bit", "no_bit")
+        with self._loop(
+            "i32",
+            word,
+            lambda left: f"icmp ne i32 {left}, 0",
+            lambda left: f"and i32 {left}, {self.value(f'sub i32 {left}, 1')}",
+        ) as left:
+            yield self.value(f"call i32 @llvm.cttz.i32(i32 {left}, i1 true)")
+
+    @contextmanager
+    def _loop(
+        self, kind: str, first: str, more: Callable[[str], str], following: Callable[[str], str]
+    ) -> Iterator[str]:
+        """Repeat what is written within: for ``first``, then for what ``following`` makes of it, while ``more`` holds.
+
+        Both functions take the name of a value and return an instruction.
+        """
+        head, body, end = self.labels("head", "body", "end")
         before = self.block
         self.add(f"br label %{head}")
         self.begin(head)
         self.names += 1
-        left, following = f"%left{self.names}", f"%fewer{self.names}"
+        number = f"%i{self.names}"
         at = len(self.lines)
-        more = self.value(f"icmp ne i32 {left}, 0")
-        self.add(f"br i1 {more}, label %{body}, label %{end}")
+        self.add(f"br i1 {self.value(more(number))}, label %{body}, label %{end}")
         self.begin(body)
-        yield self.value(f"call i32 @llvm.cttz.i32(i32 {left}, i1 true)")
-        below = self.value(f"sub i32 {left}, 1")
-        self.add(f"{following} = and i32 {left}, {below}")
+        yield number
+        after = self.value(following(number))
         self.lines.insert(
-            at, f"  {left} = phi i32 [ {word}, %{before} ], [ {following}, %{self.block} ]"
+            at, f"  {number} = phi {kind} [ {first}, %{before} ], [ {after}, %{self.block} ]"
         )
         self.add(f"br label %{head}")
         self.begin(end)

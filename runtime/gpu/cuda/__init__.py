@@ -1,1 +1,1 @@
-"""The driver through CuPy, the only modules that import it here but the check for a GPU."""
+"""The driver of a GPU through CuPy and CUDA's libraries."""

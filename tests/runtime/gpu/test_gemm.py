@@ -9,11 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from runtime.executable import Executable
 from runtime.gpu.converted_product import converted_product
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.forms import library_work
 from runtime.gpu.gemm import GemmCall, gemm_calls
-from runtime.gpu.options import GpuOptions
+from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.report import KernelForms
 from runtime.gpu.views import DeviceView
@@ -164,6 +165,20 @@ ENTRY main {{
 """
 
 
+def noted_calls(executable: Executable, options: GpuOptions = DEFAULT) -> list[GemmCall]:
+    """Have ``executable`` run on a double; its calls of cuBLAS are in the list once it has run."""
+    calls: list[GemmCall] = []
+
+    class Noting(HostDriver):
+        def load(self, work: Work) -> Callable[[HostStream], None]:
+            if isinstance(work, GemmWork):
+                calls.extend(work.calls)
+            return super().load(work)
+
+    executable.engine = GpuEngine(lambda _: Noting(), ptx_maker, options)
+    return calls
+
+
 @pytest.mark.parametrize(
     ("kind", "out", "asked", "tf32"),
     [
@@ -182,15 +197,7 @@ ENTRY main {{
 )
 def test_operand_precision_is_honoured(kind: str, out: str, asked: str, tf32: bool) -> None:
     executable = compiled(PRODUCT.format(kind=kind, out=out, asked=asked))
-    calls = []
-
-    class Noting(HostDriver):
-        def load(self, work: Work) -> Callable[[HostStream], None]:
-            if isinstance(work, GemmWork):
-                calls.extend(work.calls)
-            return super().load(work)
-
-    executable.engine = GpuEngine(lambda _: Noting(), ptx_maker)
+    calls = noted_calls(executable)
     inputs = random_inputs(executable.module)
     (got,), (want,) = executable.run(*inputs), evaluate(executable.module, *inputs)
     assert {call.tf32 for call in calls} == ({tf32} if calls else set())
@@ -200,15 +207,7 @@ def test_operand_precision_is_honoured(kind: str, out: str, asked: str, tf32: bo
 
 def test_no_product_is_rounded_where_the_options_say_so() -> None:
     executable = compiled(PRODUCT.format(kind="f32", out="f32", asked=""))
-    calls: list[GemmCall] = []
-
-    class Noting(HostDriver):
-        def load(self, work: Work) -> Callable[[HostStream], None]:
-            if isinstance(work, GemmWork):
-                calls.extend(work.calls)
-            return super().load(work)
-
-    executable.engine = GpuEngine(lambda _: Noting(), ptx_maker, GpuOptions(tf32=False))
+    calls = noted_calls(executable, GpuOptions(tf32=False))
     executable.run(*random_inputs(executable.module))
     assert [call.tf32 for call in calls] == [False]
 

@@ -112,6 +112,19 @@ def test_graphs_can_be_switched_off_between_steps() -> None:
         assert_same(executable.get(results), want)
 
 
+def test_steps_in_a_row_do_the_work_of_so_many() -> None:
+    doubles = Doubles(ptx=True, graphs=False)
+    executable = doubles.on(compiled(SLICE))
+    (device,) = devices_of(executable).devices
+    inputs = random_inputs(executable.module)
+    state, launched = executable.put(inputs), doubles.drivers[0].launched
+    executable.run(state)
+    before = len(launched)
+    assert device.seconds_in_a_row(4) >= 0
+    assert [launched[before:].count(name) for name in ("y", "z", "r")] == [4, 4, 4]
+    assert_same(executable.get(executable.run(state)), evaluate(module_of(SLICE), *inputs))
+
+
 def test_ranges_name_steps() -> None:
     doubles = Doubles(ptx=True, ranges=True, graphs=False)
     executable = doubles.on(compiled(SLICE))

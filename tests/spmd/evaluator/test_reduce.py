@@ -170,7 +170,7 @@ def test_many_elements_are_made_into_something_once(run, rng):
 
 
 def test_results_of_one_reducer_that_are_known_reductions(run, rng):
-    """Of two arrays of two types: sum of x * y, and the largest y that is below -1; totals have types of their own."""
+    """The results are the sum of x * y and the largest y that is below -1; x and y, and so the totals, differ in type."""
     x, y = rng.integers(-9, 9, (2, 5, 7))
     before = """f { s = f32[] parameter(0) m = s32[] parameter(1) x = bf16[] parameter(2) y = s32[] parameter(3)
       u = f32[] convert(x) v = f32[] convert(y) p = f32[] multiply(u, v) t = f32[] add(p, s)
