@@ -32,6 +32,7 @@ from runtime.codegen.llvm_messages import AWAIT_MESSAGES, START_MESSAGES, messag
 from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_reduce_rows import Prefixes, Streams, reduce_rows_ir, streams_of_code
 from runtime.codegen.llvm_reduction import can_reduce, element_of
+from runtime.codegen.llvm_in_place import IN_PLACE_FUNCTIONS, in_place_ir
 from runtime.codegen.llvm_shared_memory import (
     ENTRY_POINTS,
     HEADER_WORDS,
@@ -61,12 +62,16 @@ class NativeStepEngine:
     @cached_property
     def _code(self) -> NativeLibrary:
         names = (*ENTRY_POINTS, *STEP_FUNCTIONS)
-        return host_jit().compile(shared_memory_ir(), names, passes=Passes.TIDY)
+        return host_jit().compile(shared_memory_ir(), names, passes=Passes.CALL)
+
+    @cached_property
+    def _in_place(self) -> NativeLibrary:
+        return host_jit().compile(in_place_ir(), IN_PLACE_FUNCTIONS, passes=Passes.TIDY)
 
     @cached_property
     def _messages(self) -> NativeLibrary:
         names = (START_MESSAGES, AWAIT_MESSAGES)
-        return host_jit().compile(messages_ir(), names, passes=Passes.TIDY)
+        return host_jit().compile(messages_ir(), names, passes=Passes.CALL)
 
     @cached_property
     def _start(self) -> Any:
@@ -119,6 +124,8 @@ class NativeStepEngine:
             return self._move(step.index_dtype.name)
         if isinstance(step, (StartMessages, AwaitMessages)):
             return self._messages
+        if isinstance(step, (SwapRows, RotateBytes)):
+            return self._in_place
         return self._code
 
     def _move(self, dtype: str) -> NativeLibrary:

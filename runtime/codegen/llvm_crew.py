@@ -64,7 +64,7 @@ class CrewCode:
 def crew_library() -> NativeLibrary:
     names = (FUNCTION, DRIVE, "spmd_serve", "spmd_crew", "spmd_retire", "spmd_open_lane")
     ir = "\n".join([SEGMENT_IR, LANE_IR, CORES_IR, _IR])
-    return host_jit().compile(ir, names, passes=Passes.TIDY)
+    return host_jit().compile(ir, names, passes=Passes.CALL)
 
 
 @cache

@@ -19,7 +19,7 @@ class Passes(Enum):
     written as it is to run, its vectors included: a tenth of what the others take."""
     CALL = "call"
     """The same, and machine code is made without care, in a fifth of the time: for code that calls what does the work,
-    that nobody waits for, or that is wanted at once."""
+    such as that which goes from thunk to thunk: 15.7 ns a thunk instead of 14.7 (benchmarks/dispatch.py)."""
     VECTORIZE = "vectors"
     """Loops over elements become loops over vectors, none is unrolled: memory limits most of them. Where the processor
     has masks they are written so, and then only tidied (llvm_vectors.py)."""

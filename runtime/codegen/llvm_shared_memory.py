@@ -20,7 +20,6 @@ time.monotonic_ns and time.perf_counter_ns), 0 before they are known:
 from __future__ import annotations
 
 from runtime.codegen.llvm_clock import CLOCK
-from runtime.codegen.llvm_rotate import rotate_ir
 from runtime.codegen.llvm_waits import WAITS
 from runtime.codegen.llvm_words import WORDS
 
@@ -40,8 +39,6 @@ STEP_FUNCTIONS = (
     "spmd_signal",
     "spmd_await",
     "spmd_copy_rows",
-    "spmd_swap_rows",
-    "spmd_rotate_bytes",
     "spmd_fill_zero",
 )
 ENTRY_POINTS = ("spmd_start", "spmd_advance")
@@ -49,7 +46,7 @@ ENTRY_POINTS = ("spmd_start", "spmd_advance")
 
 def shared_memory_ir() -> str:
     """A module with ENTRY_POINTS and STEP_FUNCTIONS."""
-    return "\n".join([WORDS, WAITS, step_interpreter_ir(), _MEET, _COPY, _SWAP, rotate_ir()])
+    return "\n".join([WORDS, WAITS, step_interpreter_ir(), _MEET, _COPY])
 
 
 def step_interpreter_ir(linkage: str = "") -> str:
@@ -210,79 +207,6 @@ define i64 @spmd_fill_zero(ptr %record, ptr %header, i64 %spins) {
   %target = call ptr @pointer(ptr %record, i64 1)
   %bytes = call i64 @word(ptr %record, i64 2)
   call void @llvm.memset.p0.i64(ptr %target, i8 0, i64 %bytes, i1 false)
-  ret i64 0
-}
-"""
-
-# spmd_swap_rows: function, one, other, rows, bytes of a row, bytes from row to row. What is left of a row after blocks
-# of 64 bytes goes by 8, then by single bytes.
-_SWAP = """
-define internal void @swap_row(ptr %one, ptr %other, i64 %bytes) alwaysinline {
-entry:
-  %blocks_end = and i64 %bytes, -64
-  %words_end = and i64 %bytes, -8
-  br label %blocks
-blocks:
-  %b = phi i64 [ 0, %entry ], [ %b_next, %block ]
-  %block_left = icmp ult i64 %b, %blocks_end
-  br i1 %block_left, label %block, label %words
-block:
-  %b_one = getelementptr i8, ptr %one, i64 %b
-  %b_other = getelementptr i8, ptr %other, i64 %b
-  %b_here = load <64 x i8>, ptr %b_one, align 1
-  %b_there = load <64 x i8>, ptr %b_other, align 1
-  store <64 x i8> %b_there, ptr %b_one, align 1
-  store <64 x i8> %b_here, ptr %b_other, align 1
-  %b_next = add i64 %b, 64
-  br label %blocks
-words:
-  %w = phi i64 [ %b, %blocks ], [ %w_next, %word ]
-  %word_left = icmp ult i64 %w, %words_end
-  br i1 %word_left, label %word, label %singles
-word:
-  %w_one = getelementptr i8, ptr %one, i64 %w
-  %w_other = getelementptr i8, ptr %other, i64 %w
-  %w_here = load i64, ptr %w_one, align 1
-  %w_there = load i64, ptr %w_other, align 1
-  store i64 %w_there, ptr %w_one, align 1
-  store i64 %w_here, ptr %w_other, align 1
-  %w_next = add i64 %w, 8
-  br label %words
-singles:
-  %s = phi i64 [ %w, %words ], [ %s_next, %single ]
-  %single_left = icmp ult i64 %s, %bytes
-  br i1 %single_left, label %single, label %end
-single:
-  %s_one = getelementptr i8, ptr %one, i64 %s
-  %s_other = getelementptr i8, ptr %other, i64 %s
-  %s_here = load i8, ptr %s_one
-  %s_there = load i8, ptr %s_other
-  store i8 %s_there, ptr %s_one
-  store i8 %s_here, ptr %s_other
-  %s_next = add i64 %s, 1
-  br label %singles
-end:
-  ret void
-}
-
-define i64 @spmd_swap_rows(ptr %record, ptr %header, i64 %spins) {
-entry:
-  %one = call ptr @pointer(ptr %record, i64 1)
-  %other = call ptr @pointer(ptr %record, i64 2)
-  %rows = call i64 @word(ptr %record, i64 3)
-  %bytes = call i64 @word(ptr %record, i64 4)
-  %stride = call i64 @word(ptr %record, i64 5)
-  br label %row
-row:
-  %r = phi i64 [ 0, %entry ], [ %next, %row ]
-  %offset = mul i64 %r, %stride
-  %here = getelementptr i8, ptr %one, i64 %offset
-  %there = getelementptr i8, ptr %other, i64 %offset
-  call void @swap_row(ptr %here, ptr %there, i64 %bytes)
-  %next = add i64 %r, 1
-  %more = icmp ult i64 %next, %rows
-  br i1 %more, label %row, label %end
-end:
   ret i64 0
 }
 """

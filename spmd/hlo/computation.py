@@ -65,31 +65,42 @@ class HloComputation:
 
         Raises VerificationError on a cycle (C4).
         """
-        done: dict[HloInstruction, bool] = {}
-        order: list[HloInstruction] = []
-        for start in self._instructions:
-            stack: list[HloInstruction] = [start]
-            while stack:
-                node = stack[-1]
-                state = done.get(node)
-                if state is True:
-                    stack.pop()
+        placed: dict[HloInstruction, None] = {}
+        is_placed = placed.__contains__
+        for instruction in self._instructions:
+            if instruction in placed:
+                continue
+            # The stored order mostly is one: nothing needs to be searched for then.
+            if all(map(is_placed, instruction.operands)) and all(
+                map(is_placed, instruction.control_predecessors)
+            ):
+                placed[instruction] = None
+            else:
+                self._place(instruction, placed)
+        return list(placed)
+
+    def _place(self, last: HloInstruction, placed: dict[HloInstruction, None]) -> None:
+        """Add to ``placed`` what ``last`` needs and is not there, then ``last``, by a depth-first search."""
+        stack = [last]
+        entered: set[HloInstruction] = set()
+        while stack:
+            node = stack[-1]
+            if node in placed:
+                stack.pop()
+                continue
+            if node in entered:
+                placed[node] = None
+                stack.pop()
+                continue
+            entered.add(node)
+            for before in reversed((*node.operands, *node.control_predecessors)):
+                if before in placed:
                     continue
-                if state is False:
-                    done[node] = True
-                    order.append(node)
-                    stack.pop()
-                    continue
-                done[node] = False
-                for before in reversed((*node.operands, *node.control_predecessors)):
-                    seen = done.get(before)
-                    if seen is None:
-                        stack.append(before)
-                    elif seen is False:
-                        raise VerificationError(
-                            f"computation {self.name} has a cycle through {before.name}"
-                        )
-        return order
+                if before in entered:
+                    raise VerificationError(
+                        f"computation {self.name} has a cycle through {before.name}"
+                    )
+                stack.append(before)
 
     # ---- building
     def add(self, instruction: HloInstruction, name: str | None = None) -> HloInstruction:
