@@ -27,12 +27,12 @@ from collectives.communicator.shared_steps import (
     SwapRows,
 )
 from runtime.codegen.llvm_gate import gate_library
+from runtime.codegen.llvm_in_place import IN_PLACE_FUNCTIONS, in_place_ir
 from runtime.codegen.llvm_jit import NativeLibrary, host_jit
 from runtime.codegen.llvm_messages import AWAIT_MESSAGES, START_MESSAGES, messages_ir
 from runtime.codegen.llvm_passes import Passes
 from runtime.codegen.llvm_reduce_rows import Prefixes, Streams, reduce_rows_ir, streams_of_code
 from runtime.codegen.llvm_reduction import can_reduce, element_of
-from runtime.codegen.llvm_in_place import IN_PLACE_FUNCTIONS, in_place_ir
 from runtime.codegen.llvm_shared_memory import (
     ENTRY_POINTS,
     HEADER_WORDS,

@@ -1,7 +1,7 @@
-"""LLVM IR of the steps of collectives that work in place: two buffers exchange rows, or bytes move along several places.
+"""LLVM IR of the steps of collectives that work in place: two buffers exchange rows, or bytes move from place to place.
 
-The second is a permute over its operands. A block is in registers between the place that it leaves and the next one, so nothing is staged: what a place held is
-read before what goes there is written.
+The second is a permute over its operands. A block is in registers between the place that it leaves and the next one, so
+nothing is staged: what a place held is read before what goes there is written.
 """
 
 from __future__ import annotations
