@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 CASES := tests/cases
 DEMO  := $(CASES)/gpt_dp2tp2
 
-.PHONY: demo mpich test quick check lint types imports test-unit test-mpi test-gpu bench bench-gpu format clean help
+.PHONY: demo mpich test quick check lint types imports test-unit test-op-matrix test-mpi test-gpu bench bench-gpu format clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -83,7 +83,7 @@ demo: $(RUN_READY)
 # ---- tests -----------------------------------------------------------------------------------
 
 test: $(TEST_READY)
-	@$(MAKE) --no-print-directory -j2 --output-sync check
+	@$(MAKE) --no-print-directory -j2 --output-sync check test-op-matrix
 	@$(BIN)/python -m benchmarks.two_hosts && $(MAKE) --no-print-directory mpich \
 		|| echo "== not run here: programs on two hosts, for the reason above"
 	@$(MAKE) --no-print-directory test-unit
@@ -108,7 +108,12 @@ imports: $(TEST_READY)
 
 test-unit: $(TEST_READY)
 	@echo "== tests on devices of one process (loopback)"
-	@$(BIN)/python -m pytest $(IN_PARALLEL) --ignore=tests/mpi --ignore=tests/gpu
+	@$(BIN)/python -m pytest $(IN_PARALLEL) --ignore=tests/mpi --ignore=tests/gpu --ignore=tests/spmd/op_matrix
+
+# In one process, beside the checks: its last tests judge what all others of the folder have computed.
+test-op-matrix: $(TEST_READY)
+	@echo "== tests of each op, and the table of what they compute"
+	@$(BIN)/python -m pytest tests/spmd/op_matrix
 
 quick: $(TEST_READY) lint
 	@echo "== each folder's most telling tests"

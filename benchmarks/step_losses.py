@@ -27,8 +27,9 @@ from benchmarks.timing.described import described
 from benchmarks.timing.limit import Limits
 from benchmarks.timing.rates import Rates
 from benchmarks.timing.reuse import byte_seconds
+from launch.cli.argument_types import positive
 from launch.cli.bench import DEVIATION
-from launch.cli.module_argument import compile_options, positive
+from launch.cli.module_argument import compile_options
 from launch.cli.program import add_program_arguments, dispatch, program_here, program_on_ranks
 from launch.execution import time_steps
 from launch.inputs import SeededInputs

@@ -45,11 +45,14 @@ def main() -> int:
 
 
 def _imported_command() -> Callable[[], int]:
-    """Import the command. If a package is too old for it, return a function that says so."""
+    """Import what the command line asks for. If a package is too old for it, return a function that says so."""
     from spmd.errors import PackageError
 
     try:
+        from launch.cli import import_command
         from launch.cli import main as command
+
+        import_command(sys.argv[1:])
     except PackageError as error:
         return partial(_refuse, error)
     return command

@@ -27,14 +27,11 @@ from launch.inputs import SeededInputs, read_inputs, write_arrays
 from launch.npz import Array, StoredArrays
 from launch.reference import Reference
 from launch.tile_files import is_per_device
+from launch.usage import UsageError
 from runtime.executable import Executable
 from spmd.errors import CheckFailed, SpmdError
 from spmd.host_feed import flat_item
 from spmd.shape import ArrayShape, PrimitiveType
-
-
-class UsageError(SpmdError):
-    """Options that do not go together."""
 
 
 class WorldSizeError(SpmdError):

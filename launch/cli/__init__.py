@@ -1,4 +1,4 @@
-"""The `spmd` command: one file per subcommand, each with `add_parser` and `run`.
+"""The `spmd` command: one file per subcommand, each with `add_arguments` and `run`, imported where it is asked for.
 
 Exit codes: 0 done; 1 a check failed; 2 bad usage or bad input; 3 any other failure: while running, of the system, or a
 defect of this project. Errors are one readable message on standard error (SPMD_TRACEBACK=1 adds where a defect lies);
@@ -9,42 +9,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
-import launch.cli.bench as bench
-import launch.cli.calibrate as calibrate
-import launch.cli.compile as compile_command
-import launch.cli.explain as explain
-import launch.cli.launch as launch_command
-import launch.cli.opt as opt
-import launch.cli.partition as partition
-import launch.cli.profile as profile
-import launch.cli.run as run
-import launch.cli.simulate as simulate
-import launch.cli.stats as stats
-from launch.cli.version import version_text
-from launch.job import UsageError
 from launch.messages import report_error
 from launch.unexpected import describe_unexpected
+from launch.usage import COMMANDS, require_command
 from spmd.errors import RunError, SpmdError
-from spmd.near_names import did_you_mean
 
-SUBCOMMANDS = (
-    run,
-    compile_command,
-    opt,
-    partition,
-    explain,
-    stats,
-    bench,
-    calibrate,
-    profile,
-    simulate,
-    launch_command,
-)
 INTERRUPTED = 130
 
 
@@ -59,11 +34,23 @@ class _Version(argparse.Action):
     """Print versions, found when they are asked for, and stop."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from launch.cli.version import version_text
+
         print(version_text())
         parser.exit()
 
 
-def build_parser() -> argparse.ArgumentParser:
+def import_command(arguments: Sequence[str]) -> str | None:
+    """Import the command that the arguments name, and return its name; None where they name none."""
+    command = next((word for word in _help_of(arguments) if not word.startswith("-")), None)
+    if command not in COMMANDS:
+        return None
+    importlib.import_module(f"launch.cli.{command}")
+    return command
+
+
+def build_parser(commands: Container[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser of all commands; it knows the options of those that are given, which are imported."""
     parser = _Parser(
         prog="spmd",
         description="Compile sharded HLO modules and run them on MPI ranks or in-process devices.",
@@ -79,8 +66,10 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", parser_class=_Parser
     )
-    for subcommand in SUBCOMMANDS:
-        subcommand.add_parser(subparsers)
+    for name, purpose in COMMANDS.items():
+        command = subparsers.add_parser(name, help=purpose)
+        if name in commands:
+            importlib.import_module(f"launch.cli.{name}").add_arguments(command)
     return parser
 
 
@@ -108,9 +97,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     arguments = _help_of(arguments)
-    _require_command(arguments)
+    if arguments and not arguments[0].startswith("-"):
+        require_command(arguments[0])
+    command = import_command(arguments)
     try:
-        options = build_parser().parse_args(arguments)
+        options = build_parser(() if command is None else (command,)).parse_args(arguments)
     except SystemExit as exit_request:  # argparse has said what is wrong, or printed help
         return exit_request.code if isinstance(exit_request.code, int) else 2
     code: int = options.run(options)
@@ -120,14 +111,6 @@ def _run(arguments: Sequence[str]) -> int:
 def _help_of(arguments: Sequence[str]) -> Sequence[str]:
     """Return what `spmd help` and `spmd help COMMAND` stand for; any other arguments as they are."""
     return [*arguments[1:2], "--help"] if arguments[:1] == ["help"] else arguments
-
-
-def _require_command(arguments: Sequence[str]) -> None:
-    """Raise UsageError where the first argument is no command, with a near one."""
-    known = [module.__name__.rpartition(".")[2] for module in SUBCOMMANDS]
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in known:
-        meant = did_you_mean(arguments[0], known) or f"; it has {', '.join(known)}"
-        raise UsageError(f"spmd has no command {arguments[0]!r}{meant}")
 
 
 def _report(message: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from launch.cli.module_argument import compile_options, positive
+from launch.cli.argument_types import positive
+from launch.cli.module_argument import compile_options
 from launch.cli.program import (
     Program,
     add_backend,
@@ -34,12 +35,8 @@ WARM_UP = 3
 DEVIATION = 0.05
 
 
-def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "bench",
-        help="time a module's step",
-        description="Compile a module and time its step on small random inputs.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Compile a module and time its step on small random inputs."
     add_program_arguments(parser)
     parser.add_argument(
         "--repeat",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launch.agreement import agree
 from launch.calibrated import calibration_path, keep_calibration, machine_here
@@ -21,12 +21,13 @@ from launch.calibration.machine import CalibrationOptions, Family, described, me
 from launch.calibration.network import NetworkSizes, joined, measure_network
 from launch.cli.output_path import OutputPathError, require_folder, require_writable
 from launch.ending import run_rank
-from launch.job import UsageError, versions
+from launch.job import versions
 from launch.mpi import open_world
 from launch.object_folder import keep_objects
 from launch.rank_environment import settings_of_environment, world_of_environment
 from launch.rank_timeout import timeout_seconds
 from launch.report.environment import describe_environment
+from launch.usage import UsageError
 from spmd.machine.description import MachineDescription
 from spmd.machine.reader import MachineError, write_machine
 from spmd.output_file import write_file
@@ -40,16 +41,14 @@ CUBES = (64, 256, 512)
 UNSTEADY = 0.25
 
 
-def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "calibrate",
-        help="measure this machine",
-        description="Measure matrix products, convolutions, memory, native loops, dispatch and exchange between two "
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Measure matrix products, convolutions, memory, native loops, dispatch and exchange between two "
         "devices of this process, in half a minute, and write them where later compilations on such a processor find "
         "them; what an earlier calibration found between nodes is kept. On ranks of several nodes (spmd launch) "
         "measure what joins these, in some seconds, and write it beside what an earlier calibration found of one node. "
         "Nothing else should run meanwhile. All ranks of a job must be given the same description: it is part of what "
-        "they compare before they compile.",
+        "they compare before they compile."
     )
     parser.add_argument(
         "-o",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from launch.cli.module_argument import add_module_arguments, compile_options, read_module
 from launch.cli.output_path import require_writable
@@ -17,11 +16,9 @@ from runtime.saved import save_bytes
 from spmd.output_file import write_file
 
 
-def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "compile",
-        help="compile ahead of time",
-        description="Compile a module to a file that `spmd run` and `spmd bench` take in its place.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compile a module to a file that `spmd run` and `spmd bench` take in its place."
     )
     add_module_arguments(parser)
     add_machine(parser)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 from launch.cli.module_argument import (
     add_module_arguments,
@@ -25,12 +24,8 @@ from spmd.errors import CheckFailed, UnsupportedError
 from spmd.text.stage import device_count
 
 
-def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "explain",
-        help="say why each value is sharded as it is, and why each collective is there",
-        description="Partition a module and explain its shardings, collectives and conflicts.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Partition a module and explain its shardings, collectives and conflicts."
     add_module_arguments(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object and nothing else")

@@ -7,27 +7,25 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
-from launch.cli.module_argument import positive
-from launch.job import UsageError
+from launch.cli.argument_types import positive
 from launch.mpirun import MpiJob, cores_for_each, in_slurm_allocation
 from launch.rank_environment import CHECK_FAILED_ON_RANK, LAUNCHED_VARIABLE
+from launch.usage import require_command
 from spmd.errors import CheckFailed, RunError
-from spmd.near_names import did_you_mean
 
 #: A rank's exit code -> this command's. All others, 1 among them, are of a rank that was killed or of a launcher that
 #: could not do its work.
 _CODES = {0: 0, CHECK_FAILED_ON_RANK: CheckFailed.exit_code, 2: 2, 3: 3}
 
 
-def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "launch",
-        help="run a command on N MPI ranks",
-        description="Build and run the mpirun or srun line for `spmd COMMAND ...`, with the environment it needs; "
-        "end every rank when it is interrupted.",
-        usage="spmd launch -n N [--hostfile F | --slurm] [--cores-per-rank K] [--dry-run] -- COMMAND ...",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Build and run the mpirun or srun line for `spmd COMMAND ...`, with the environment it needs; "
+        "end every rank when it is interrupted."
+    )
+    parser.usage = (
+        "spmd launch -n N [--hostfile F | --slurm] [--cores-per-rank K] [--dry-run] -- COMMAND ..."
     )
     parser.add_argument(
         "-n",
@@ -59,14 +57,13 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "arguments", nargs="+", metavar="COMMAND ...", help="a command of spmd with its options"
     )
-    parser.set_defaults(run=run, commands=subparsers.choices)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     command = options.arguments[0]
-    if not command.startswith("-") and command not in options.commands:
-        meant = did_you_mean(command, options.commands)
-        raise UsageError(f"spmd has no command {command!r}{meant}")
+    if not command.startswith("-"):
+        require_command(command)
     job = _job(options)
     if options.dry_run:
         print(shlex.join(job.arguments()))

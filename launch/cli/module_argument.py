@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from pathlib import Path
 
 from launch.callbacks import leave_out_callbacks
+from launch.cli.argument_types import positive
 from launch.collective_groups import COLLECTIVE_GROUPS
 from launch.machine_option import machine_for
 from launch.measured_durations import measured_durations
@@ -89,48 +89,6 @@ def _without_callbacks(module: HloModule) -> HloModule:
     verify(module)
     report_note(f"{count} call{'' if count == 1 else 's'} of functions that no file holds left out")
     return module
-
-
-def positive(text: str) -> int:
-    """An argparse type: an integer of at least one."""
-    value = _whole(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not at least 1")
-    return value
-
-
-def seed(text: str) -> int:
-    """An argparse type: what NumPy takes to make numbers from."""
-    value = _whole(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{value} is below zero")
-    return value
-
-
-def tolerance(text: str) -> float:
-    """An argparse type: zero or more; `inf` is one."""
-    with contextlib.suppress(ValueError):
-        if (value := float(text)) >= 0:
-            return value
-    raise argparse.ArgumentTypeError(f"{text} is no tolerance: a number from 0 on")
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-
-
-def positive_seconds(text: str) -> float:
-    """An argparse type: a time above zero; `inf` is one."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text} seconds are not above zero")
-    return value
 
 
 def compile_options(options: argparse.Namespace) -> CompileOptions:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import collectives.passes.all_passes  # noqa: F401 - passes of no pipeline are known by name, too
 from launch.bounded_results import with_sizes
@@ -25,11 +24,11 @@ from launch.equivalence import verify_equivalent
 from launch.machine_option import add_machine
 from launch.memory_limit import add_memory_limit
 from launch.pipeline import Compilation, is_partitioned, optimization, stages
+from launch.usage import UsageError
 from partitioner.propagated import propagate_module
 from partitioner.spmd_partitioner import require_devices
 from runtime.compile import build_executable
 from runtime.executable import Executable
-from spmd.errors import SpmdError
 from spmd.hlo import HloModule
 from spmd.hlo.clone import clone_module
 from spmd.passes.interface import PASSES, HloPass
@@ -45,15 +44,9 @@ EXECUTABLE_STAGES: dict[str, Callable[[Executable], str]] = {
 }
 
 
-class UsageError(SpmdError):
-    """Options that do not go together, or not with the module."""
-
-
-def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "opt",
-        help="transform a module and print it",
-        description="Read and verify a module, carry it up to a stage, transform it there, and print it.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Read and verify a module, carry it up to a stage, transform it there, and print it."
     )
     add_module_arguments(parser, required=False)
     parser.add_argument(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from launch.cli.module_argument import (
     add_module_arguments,
@@ -18,11 +17,9 @@ from launch.costly_warning import costly_warning
 from launch.pipeline import stages
 
 
-def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "partition",
-        help="print the per-device program",
-        description="Partition a sharded module and print one device's program, with its collectives.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Partition a sharded module and print one device's program, with its collectives."
     )
     add_module_arguments(parser)
     parser.add_argument(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launch.agreement import agree
+from launch.cli.argument_types import positive
 from launch.cli.bench import DEVIATION
-from launch.cli.module_argument import compile_options, positive
+from launch.cli.module_argument import compile_options
 from launch.cli.output_path import require_writable
 from launch.cli.program import (
     add_backend,
@@ -24,7 +25,6 @@ from launch.execution import execute_steps
 from launch.gpu import note_hosted
 from launch.input_file import read_at_most
 from launch.inputs import SeededInputs
-from launch.job import UsageError
 from launch.memory_limit import add_memory_limit
 from launch.report.overlap.as_json import as_json
 from launch.report.overlap.model import OverlapReport
@@ -34,6 +34,7 @@ from launch.report.overlap.text import format_report
 from launch.report.recording import Recording
 from launch.report.timeline_page.page import timeline_page
 from launch.report.trace import recorded_trace
+from launch.usage import UsageError
 from runtime.executable import Executable
 from runtime.memory_limit import require_memory
 from spmd.hlo import HloModule
@@ -47,13 +48,11 @@ WARM_UP = 3
 _MOST = 20
 
 
-def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "profile",
-        help="measure a module's step: what communication is hidden, and what is not and why",
-        description="Run a module's step on small random inputs, in turns as it is scheduled and as a reference step, "
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Run a module's step on small random inputs, in turns as it is scheduled and as a reference step, "
         "which waits for every collective where it starts; report on both. On the ranks of an MPI job (spmd launch, "
-        "mpirun), else on devices of this process.",
+        "mpirun), else on devices of this process."
     )
     add_program_arguments(parser, required=False)
     add_memory_limit(parser)

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.agreement import agree
+from launch.cli.argument_types import positive_seconds, seed
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
-    positive_seconds,
-    seed,
     source_named,
 )
 from launch.cli.output_path import require_writable

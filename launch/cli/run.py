@@ -7,10 +7,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from launch.agreement import agree, agree_on_code
-from launch.cli.module_argument import compile_options, positive, read_module, tolerance
+from launch.cli.argument_types import positive, tolerance
+from launch.cli.module_argument import compile_options, read_module
 from launch.cli.program import (
     Program,
     add_program_arguments,
@@ -65,13 +66,11 @@ if TYPE_CHECKING:
     from collectives.communicator.mpi import MpiCommunicator
 
 
-def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "run",
-        help="compile and run a module",
-        description="Run a module on the ranks of an MPI job (spmd launch, mpirun), else on devices of this process. "
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Run a module on the ranks of an MPI job (spmd launch, mpirun), else on devices of this process. "
         "Files hold global arrays, of which each rank reads its own tiles; a name with %r in it, as in in.%r.npz, "
-        "stands for one file of tiles for each device.",
+        "stands for one file of tiles for each device."
     )
     add_program_arguments(parser)
     source = parser.add_mutually_exclusive_group()

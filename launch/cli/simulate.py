@@ -6,7 +6,6 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from collectives.cost.custom_calls import MAX_BYTES as MAX_COST_BYTES
 from collectives.cost.custom_calls import CallCost, read_call_cost
@@ -16,7 +15,8 @@ from collectives.cost.roofline import RooflineEstimator
 from collectives.simulate.least_step import LeastStep, least_step
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
-from launch.cli.module_argument import add_module_arguments, compile_options, positive, read_module
+from launch.cli.argument_types import positive
+from launch.cli.module_argument import add_module_arguments, compile_options, read_module
 from launch.cli.output_path import require_writable
 from launch.collective_groups import OVERLAPPING
 from launch.input_file import read_at_most
@@ -40,11 +40,9 @@ class InputFileError(SpmdError):
     """A file that an option names and that cannot be read."""
 
 
-def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "simulate",
-        help="run a module's schedule on a described machine",
-        description="Compile a module for a described machine; tell what its step takes there and waits for.",
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Compile a module for a described machine; tell what its step takes there and waits for."
     )
     add_module_arguments(parser)
     parser.add_argument(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from launch.cli.memory_plot import add_memory_plot, write_memory_plot
 from launch.cli.module_argument import add_module_arguments, compile_options, read_module
@@ -15,12 +14,8 @@ from launch.printable import printable
 from launch.report.statistics import count_executable, format_statistics
 
 
-def add_parser(subparsers: Any) -> None:
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "stats",
-        help="count instructions, flops, collectives and memory",
-        description="Compile a module and print its figures for one device.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Compile a module and print its figures for one device."
     add_module_arguments(parser)
     add_machine(parser)
     add_memory_limit(parser)

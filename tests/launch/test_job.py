@@ -14,7 +14,6 @@ from launch.inputs import write_arrays
 from launch.job import (
     JobOptions,
     JobResult,
-    UsageError,
     WorldSizeError,
     conclude,
     evaluate_steps,
@@ -27,6 +26,7 @@ from launch.job import (
 )
 from launch.npz import Array, InputError
 from launch.reference import reference_of
+from launch.usage import UsageError
 from spmd.hlo import HloModule
 from spmd.text.parser import parse_module
 

@@ -16,9 +16,13 @@ from launch.mpirun import MpiJob
 
 pytestmark = needs_mpi
 
-CASE = Path(__file__).parent.parent / "cases" / "ring_attention4"
+CASES = Path(__file__).parent.parent / "cases"
+CASE = CASES / "ring_attention4"
+#: Of two devices: half as many processes to start for what any rank says.
+PAIR = CASES / "mlp_dp2"
 SPMD = (sys.executable, "-m", "launch")
 RUN = ("run", str(CASE / "module.hlo"), "--inputs", str(CASE / "inputs.npz"))
+RUN_PAIR = ("run", str(PAIR / "module.hlo"), "--inputs", str(PAIR / "inputs.npz"))
 EXPECT = ("--expect", str(CASE / "expected.npz"))
 
 
@@ -54,11 +58,12 @@ def test_json_is_one_object_from_one_rank() -> None:
 
 
 def test_values_that_differ_exit_with_one(tmp_path: Path) -> None:
-    with np.load(CASE / "expected.npz") as stored:
+    with np.load(PAIR / "expected.npz") as stored:
         np.savez(tmp_path / "e.npz", **{name: stored[name] + 1 for name in stored.files})
-    done = run_command(*SPMD, "launch", "-n", "4", "--", *RUN, "--expect", str(tmp_path / "e.npz"))
+    expect = ("--expect", str(tmp_path / "e.npz"))
+    done = run_command(*SPMD, "launch", "-n", "2", "--", *RUN_PAIR, *expect)
     assert done.returncode == 1
-    assert "1 of 1 outputs differ" in done.stdout
+    assert "7 of 7 outputs differ" in done.stdout
     assert "DIFFERS" in done.stdout
 
 
@@ -83,25 +88,24 @@ def test_different_modules_on_two_ranks_name_the_rank(tmp_path: Path) -> None:
 
 
 def test_a_rank_without_its_inputs_ends_the_job_with_its_number() -> None:
-    mine = (*SPMD, *RUN)
-    lacking = (*SPMD, "run", str(CASE / "module.hlo"), "--inputs", "nowhere.npz")
-    done = run_ranks(mine, lacking, mine, mine)
+    lacking = (*SPMD, "run", str(PAIR / "module.hlo"), "--inputs", "nowhere.npz")
+    done = run_ranks((*SPMD, *RUN_PAIR), lacking)
     assert done.returncode == 2
-    assert done.stderr.count("[rank 1/4] nowhere.npz: not a readable .npz file") == 1
+    assert done.stderr.count("[rank 1/2] nowhere.npz: not a readable .npz file") == 1
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--expect", "nowhere.npz"), "[rank 0/4] nowhere.npz: not a readable .npz file"),
+        (("--expect", "nowhere.npz"), "[rank 0/2] nowhere.npz: not a readable .npz file"),
         (("--backend", "reference"), "--backend reference runs in one process, not under MPI"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_the_run(
     arguments: tuple[str, ...], message: str
 ) -> None:
-    done = run_command(*SPMD, "launch", "-n", "4", "--", *RUN, *arguments)
+    done = run_command(*SPMD, "launch", "-n", "2", "--", *RUN_PAIR, *arguments)
     assert done.returncode == 2
     assert done.stderr.count(message) == 1
     assert "MPI_ABORT" not in done.stderr
@@ -109,7 +113,7 @@ def test_what_cannot_be_done_is_refused_before_the_run(
 
 def test_bad_input_is_said_once_and_not_per_rank(tmp_path: Path) -> None:
     (tmp_path / "bad.hlo").write_text("HloModule m\nENTRY e { ROOT r = f32[2] no-such-op() }\n")
-    done = run_command(*SPMD, "launch", "-n", "4", "--", "run", str(tmp_path / "bad.hlo"))
+    done = run_command(*SPMD, "launch", "-n", "2", "--", "run", str(tmp_path / "bad.hlo"))
     assert done.returncode == 2
     assert done.stderr.count("spmd: error:") == 1
     assert "no-such-op" in done.stderr

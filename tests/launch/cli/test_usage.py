@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
+import launch.cli
 import spmd
-from launch.cli import SUBCOMMANDS, build_parser, main
+from launch.cli import build_parser, main
+from launch.usage import COMMANDS
 
 
 def test_the_version_and_what_it_runs_on(capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,4 +50,22 @@ def test_what_is_mistyped(typed: str, message: str, capsys: pytest.CaptureFixtur
 def test_each_command_is_named_by_its_file() -> None:
     (subparsers,) = build_parser()._subparsers._group_actions  # type: ignore[union-attr]
     assert subparsers.choices is not None
-    assert list(subparsers.choices) == [m.__name__.rpartition(".")[2] for m in SUBCOMMANDS]
+    assert list(subparsers.choices) == list(COMMANDS)
+    with_commands = {
+        path.stem
+        for path in Path(launch.cli.__file__).parent.glob("*.py")
+        if "def add_arguments(" in path.read_text()
+    }
+    assert with_commands == set(COMMANDS)
+
+
+@pytest.mark.parametrize("typed", ["launch -n 2 --dry-run -- run m.hlo", "--help"])
+def test_a_command_imports_no_other(typed: str) -> None:
+    """What compiles and runs takes most of a second to import."""
+    program = "import sys, launch.cli; launch.cli.main(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run(
+        (sys.executable, "-c", program, *typed.split()), capture_output=True, text=True, check=True
+    )
+    imported = done.stderr.split()
+    assert ("launch.cli.launch" in imported) == typed.startswith("launch")
+    assert not {"launch.cli.run", "partitioner", "runtime", "llvmlite"} & set(imported)
