@@ -118,11 +118,12 @@ class AnnotationReader:
     def of_shardy(self, sharding: TensorSharding, shape: Shape) -> Constraint | None:
         """A Shardy sharding of a value; None for one that is no array.
 
-        Unreduced axes leave the global value what it is, so that they demand nothing of one inside the program.
+        Unreduced axes leave the global value what it is, so that they demand nothing of one inside the program. On one
+        device the mesh means nothing, and the module need not have it.
         """
         if not isinstance(shape, ArrayShape):
             return None
-        if self.on_one_device(sharding) is not None:
+        if self.axes.num_devices == 1 or self.on_one_device(sharding) is not None:
             return Constraint.replicated(shape.rank)
         mesh = self.mesh(sharding)
         if len(sharding.dims) != shape.rank:

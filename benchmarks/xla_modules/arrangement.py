@@ -21,6 +21,7 @@ from spmd.shape import ArrayShape, Shape, TupleShape, leaves
 from spmd.sharding import HloSharding
 from spmd.text.stage import device_count
 
+_SHARDY = "xla.sdy."
 _CHANGE_SIZE = (Opcode.ALL_GATHER, Opcode.ALL_GATHER_START, Opcode.REDUCE_SCATTER)
 
 
@@ -40,8 +41,7 @@ class Arrangement:
 def arrangement_of(module: HloModule) -> Arrangement:
     replicas, partitions = module.replica_count, module.num_partitions
     logical = not is_partitioned(module, CompileOptions())
-    if logical and (named := device_count(module)) > replicas * partitions:
-        partitions = named // replicas
+    partitions = max(partitions, _sharded_over(module))
     for mode, count in _named(module):
         if mode is CollectiveGroupMode.FLATTENED_ID:
             partitions = max(partitions, -(-count // replicas))
@@ -49,7 +49,25 @@ def arrangement_of(module: HloModule) -> Arrangement:
             partitions = max(partitions, count)
         elif partitions == 1 or mode is CollectiveGroupMode.CROSS_REPLICA:
             replicas = max(replicas, count)
-    return Arrangement(replicas, partitions, not logical or partitions == 1)
+    own = partitions == 1 or (replicas > 1 and not _is_sharded(module))
+    return Arrangement(replicas, partitions, not logical or own)
+
+
+def _sharded_over(module: HloModule) -> int:
+    """Return the number of devices that meshes and shardings name, which are those of one replica."""
+    if module.frontend("xla.sdy.meshes") is not None:
+        return device_count(module) // module.replica_count
+    counts = [x.sharding.num_devices for x in module.all_instructions() if x.sharding is not None]
+    return max((count for count in counts if count), default=1)
+
+
+def _is_sharded(module: HloModule) -> bool:
+    """Return whether there is something to partition by."""
+    return any(x.sharding is not None for x in module.all_instructions()) or any(
+        key.startswith(_SHARDY)
+        for x in module.all_instructions()
+        for key, _ in x.annotations.frontend_attributes
+    )
 
 
 def _named(module: HloModule) -> Iterator[tuple[CollectiveGroupMode, int]]:
@@ -109,9 +127,14 @@ def arranged(module: HloModule, arrangement: Arrangement) -> HloModule:
 
 
 def manual_text(module: HloModule) -> str:
-    """Return the text of one device's program with everything manual, so that XLA's partitioner leaves it as it is."""
+    """Return the text of one device's program with everything manual, so that XLA's partitioner leaves it as it is.
+
+    Loops are left unmarked: XLA propagates what their state is, and changes the state without changing a sharding.
+    """
     copy = clone_module(module)
     for instruction in copy.all_instructions():
+        if instruction.opcode is Opcode.WHILE:
+            continue
         parts = tuple(HloSharding.manual() for _ in leaves(instruction.shape))
         whole = isinstance(instruction.shape, TupleShape)
         instruction.sharding = HloSharding.tuple_of(parts) if whole else HloSharding.manual()

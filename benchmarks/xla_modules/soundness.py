@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
+from launch.npz import Array
+from launch.options import CompileOptions
+from launch.pipeline import is_partitioned
+from partitioner.manual import GSPMD_ENTRY
 from partitioner.propagation_flags import parameter_flags
-from spmd.errors import ShardingError
+from spmd.device import ReductionKind
+from spmd.errors import ShapeError, ShardingError, VerificationError
 from spmd.evaluator.device import Device
 from spmd.evaluator.interpreter import run_computation
 from spmd.evaluator.rendezvous import run_in_lockstep
 from spmd.evaluator.session import Session
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.library_calls.partitioner_calls import WRAP
+from spmd.ops import check_instruction
 from spmd.ops.attrs import (
     ConstantAttrs,
     CustomCallAttrs,
@@ -21,6 +32,18 @@ from spmd.ops.attrs import (
 )
 from spmd.ops.reduction import identity_value, reduction_kind
 from spmd.passes.algebraic.match import splat
+from spmd.sharding import HloSharding
+
+_STARTS_AND_DONES = (
+    Opcode.ALL_GATHER_START,
+    Opcode.ALL_GATHER_DONE,
+    Opcode.ALL_REDUCE_START,
+    Opcode.ALL_REDUCE_DONE,
+    Opcode.COLLECTIVE_PERMUTE_START,
+    Opcode.COLLECTIVE_PERMUTE_DONE,
+)
+_REDUCTIONS = (Opcode.REDUCE, Opcode.ALL_REDUCE, Opcode.ALL_REDUCE_START, Opcode.REDUCE_SCATTER)
+_EXTREMES = (ReductionKind.MIN, ReductionKind.MAX)
 
 
 def unsound(module: HloModule) -> str:
@@ -48,7 +71,41 @@ def unsound(module: HloModule) -> str:
             return "the random seed of XLA's configuration"
         if x.opcode is Opcode.WHILE and _is_endless(x):
             return "a loop that does not end"
+        if x.opcode in _STARTS_AND_DONES and not _has_its_shape(x):
+            return "a start of a collective of another shape than XLA's verifier allows"
+        if isinstance(x.attrs, CustomCallAttrs) and x.attrs.target == WRAP and _is_too_large(x):
+            return "a Wrap with more elements than it says to wrap around"
+    if _keeps_devices_apart(module):
+        return "a result of which every device has its own: there is no global array"
     return ""
+
+
+def _has_its_shape(x: HloInstruction) -> bool:
+    try:
+        check_instruction(x)
+    except (ShapeError, VerificationError):
+        return False
+    return True
+
+
+def _is_too_large(wrap: HloInstruction) -> bool:
+    """Return whether the result has another size than the operand and what is wrapped around have."""
+    amounts = re.findall(r"(?:left|right)_amount=(\d+)", wrap.annotations.backend_config)
+    return sum(wrap.dims) != sum(wrap.operand(0).dims) + sum(map(int, amounts))
+
+
+def _keeps_devices_apart(module: HloModule) -> bool:
+    """Return whether a program that is to be partitioned returns what it has cut into manual parts."""
+    root = module.entry.root
+    if root.sharding is None or is_partitioned(module, CompileOptions()):
+        return False
+    cuts = any(
+        isinstance(x.attrs, CustomCallAttrs) and x.attrs.target == GSPMD_ENTRY
+        for x in module.all_instructions()
+    )
+    return cuts and any(
+        part == HloSharding.manual() for part in root.sharding.leaf_shardings(root.shape)
+    )
 
 
 def _is_endless(loop: HloInstruction) -> bool:
@@ -103,6 +160,8 @@ def free_choice(module: HloModule) -> str:
             return "equal keys of an unstable sort"
         if x.opcode is Opcode.REDUCE_WINDOW and not _starts_neutral(x):
             return "a reduction over windows that does not start from the neutral element"
+        if x.opcode is Opcode.REDUCE and x.num_operands == 2 and not _starts_neutral(x):
+            return "a reduction that does not start from the neutral element"
     return ""
 
 
@@ -111,3 +170,23 @@ def _starts_neutral(x: HloInstruction) -> bool:
     if kind is None or start is None:
         return kind is not None and x.operands[-1].opcode is Opcode.PARAMETER
     return bool(start == identity_value(kind, x.operands[-1].array_shape.element_type))
+
+
+def nan_choice(
+    module: HloModule, outputs: Sequence[Array], agreeing: Sequence[NDArray[np.bool_]]
+) -> str:
+    """Return the reason why XLA CPU may have other numbers where ``outputs`` are NaN; empty if there is none.
+
+    Its reductions by minimum and maximum drop NaN, of which the greatest of all NaN is what the reduction starts from;
+    in HLO they keep it. ``agreeing``: where the outputs agree; where they do not, only NaN may stand.
+    """
+    if not any(_reduces_to_extreme(x) for x in module.all_instructions()):
+        return ""
+    for output, agrees in zip(outputs, agreeing, strict=True):
+        if not np.all(agrees | np.isnan(output)):
+            return ""
+    return "a minimum or maximum over NaN, which XLA CPU's reductions drop"
+
+
+def _reduces_to_extreme(x: HloInstruction) -> bool:
+    return x.opcode in _REDUCTIONS and reduction_kind(x.to_apply) in _EXTREMES
