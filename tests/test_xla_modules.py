@@ -7,7 +7,7 @@ import pytest
 
 import spmd
 from benchmarks.xla_modules.arrangement import Arrangement, arrangement_of, manual_text
-from benchmarks.xla_modules.ours import fitting
+from benchmarks.xla_modules.fitting import fitting
 from benchmarks.xla_modules.soundness import free_choice, nan_choice, unsound
 from spmd.hlo.opcode import Opcode
 from spmd.sharding import HloSharding
@@ -215,3 +215,20 @@ def test_replicas_of_a_program_without_shardings_have_inputs_of_their_own() -> N
     gathered = "ROOT r = f32[16] all-gather(x), dimensions={0}, replica_groups={}"
     header = ", replica_count=4, num_partitions=2"
     assert arrangement_of(module(gathered, header)) == Arrangement(4, 2, per_device=True)
+
+
+@pytest.mark.parametrize(
+    ("declared", "wanted"),
+    [
+        ("indices_are_sorted=true, unique_indices=true", [[0], [2], [4]]),
+        ("indices_are_sorted=true", [[1], [5], [5]]),
+        ("unique_indices=false", [[5], [1], [5]]),
+    ],
+)
+def test_indices_are_what_a_scatter_declares(declared: str, wanted: list[list[int]]) -> None:
+    program = spmd.parse(f"""HloModule m
+{SUM}ENTRY e {{ x = f32[7,2] parameter(0) i = s32[3,1] parameter(1) u = f32[3,2] parameter(2)
+  ROOT s = f32[7,2] scatter(x, i, u), update_window_dims={{1}}, inserted_window_dims={{0}},
+    scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, {declared}, to_apply=add }}""")
+    arrays = [np.zeros((7, 2), np.float32), np.array([[5], [1], [5]], np.int32), np.ones((3, 2))]
+    assert fitting(program, arrays)[1].tolist() == wanted

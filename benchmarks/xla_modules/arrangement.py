@@ -19,6 +19,7 @@ from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.groups import group_mode
 from spmd.shape import ArrayShape, Shape, TupleShape, leaves
 from spmd.sharding import HloSharding
+from spmd.text.module_meshes import meshes_of
 from spmd.text.stage import device_count
 
 _SHARDY = "xla.sdy."
@@ -55,7 +56,7 @@ def arrangement_of(module: HloModule) -> Arrangement:
 
 def _sharded_over(module: HloModule) -> int:
     """Return the number of devices that meshes and shardings name, which are those of one replica."""
-    if module.frontend("xla.sdy.meshes") is not None:
+    if meshes_of(module):
         return device_count(module) // module.replica_count
     counts = [x.sharding.num_devices for x in module.all_instructions() if x.sharding is not None]
     return max((count for count in counts if count), default=1)

@@ -14,6 +14,7 @@ import numpy as np
 
 import spmd
 from benchmarks.xla_modules.arrangement import Arrangement, arranged, arrangement_of, manual_text
+from benchmarks.xla_modules.fitting import fitting
 from benchmarks.xla_modules.soundness import free_choice, nan_choice, unsound
 from benchmarks.xla_modules.worker import serve
 from launch.entry import Entry
@@ -33,9 +34,7 @@ from launch.rounding import judge_rounding
 from spmd.errors import UnsupportedError
 from spmd.evaluator.op_tables import REGISTERED, OpTables
 from spmd.evaluator.rounding_noise import RoundingNoise
-from spmd.hlo import HloInstruction, HloModule, Opcode
-from spmd.ops.attrs import DimensionsAttrs
-from spmd.ops.reduction import identity_value, reduction_kind
+from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, PrimitiveType
 
 #: Modules for more devices are left out by both sides.
@@ -99,32 +98,6 @@ def made_inputs(
         path.with_suffix(".hlo").write_text(manual_text(module))
         found["module"] = str(path.with_suffix(".hlo"))
     return found
-
-
-def fitting(module: HloModule, arrays: list[Array]) -> list[Array]:
-    """Return ``arrays`` with values that the program is defined for, where parameters are operands of these kinds.
-
-    A run-time size is no larger than its dimension, and what a reduction starts from is its neutral element: padding
-    and parts of a reduction that start by themselves would count any other value more than once.
-    """
-    for number, parameter in enumerate(module.entry.parameters):
-        if not isinstance(parameter.shape, ArrayShape):
-            return arrays  # then the arrays are parts of the parameters
-        for user in parameter.users:
-            if user.opcode is Opcode.SET_DIMENSION_SIZE and user.operand(1) is parameter:
-                bound = user.dims[user.attrs_as(DimensionsAttrs).dimensions[0]]
-                arrays[number] = np.minimum(arrays[number], bound).astype(arrays[number].dtype)
-            elif parameter in starts(user) and (kind := reduction_kind(user.to_apply)) is not None:
-                neutral = identity_value(kind, parameter.array_shape.element_type)
-                arrays[number] = np.full_like(arrays[number], neutral)
-    return arrays
-
-
-def starts(x: HloInstruction) -> tuple[HloInstruction, ...]:
-    """Return the operands that a reduction starts from."""
-    if x.opcode in (Opcode.REDUCE, Opcode.REDUCE_WINDOW):
-        return x.operands[x.num_operands // 2 :]
-    return x.operands[2:] if x.opcode is Opcode.SELECT_AND_SCATTER else ()
 
 
 def copies(arrangement: Arrangement) -> int:
