@@ -72,14 +72,16 @@ def test_the_number_of_devices_is_read_from_what_a_text_says(
 
 
 def test_one_devices_program_reaches_xla_with_everything_manual() -> None:
-    marked = spmd.parse(manual_text(reduced("replica_groups={{0,1}}, channel_id=1")))
+    program = reduced("replica_groups={{0,1}}, channel_id=1")
+    marked = spmd.parse(manual_text(program, loops=False))
     assert {x.sharding for x in marked.all_instructions()} == {HloSharding.manual()}
 
 
-def test_loops_are_not_marked_manual() -> None:
-    marked = spmd.parse(manual_text(spmd.parse(LOOP.format(next="m", start=0))))
+@pytest.mark.parametrize("loops", [False, True])
+def test_loops_are_marked_manual_or_not(*, loops: bool) -> None:
+    marked = spmd.parse(manual_text(spmd.parse(LOOP.format(next="m", start=0)), loops=loops))
     unmarked = [x.opcode for x in marked.all_instructions() if x.sharding is None]
-    assert unmarked == [Opcode.WHILE]
+    assert unmarked == ([] if loops else [Opcode.WHILE])
 
 
 HIGHEST = """HloModule m
@@ -90,7 +92,7 @@ ENTRY e {{ x = f32[2,4] parameter(0) i = f32[] constant(0)
 LOOP = """HloModule m
 body {{ s = (s32[], f32[4]) parameter(0) n = s32[] get-tuple-element(s), index=0
   x = f32[4] get-tuple-element(s), index=1 one = s32[] constant(1) m = s32[] add(n, one)
-  y = f32[4] negate(x) ROOT t = (s32[], f32[4]) tuple({next}, y) }}
+  none = s32[] constant(0) still = s32[] add(n, none) y = f32[4] negate(x) ROOT t = (s32[], f32[4]) tuple({next}, y) }}
 more {{ s = (s32[], f32[4]) parameter(0) n = s32[] get-tuple-element(s), index=0
   three = s32[] constant(3) ROOT p = pred[] compare(n, three), direction=LT }}
 ENTRY e {{ x = f32[4] parameter(0) n = s32[] constant({start}) t = (s32[], f32[4]) tuple(n, x)
@@ -99,7 +101,8 @@ ENTRY e {{ x = f32[4] parameter(0) n = s32[] constant({start}) t = (s32[], f32[4
 
 
 @pytest.mark.parametrize(
-    ("following", "start", "ends"), [("m", 0, True), ("n", 5, True), ("n", 0, False)]
+    ("following", "start", "ends"),
+    [("m", 0, True), ("n", 5, True), ("n", 0, False), ("still", 0, False)],
 )
 def test_a_loop_without_end_is_unsound(following: str, start: int, *, ends: bool) -> None:
     reason = unsound(spmd.parse(LOOP.format(next=following, start=start)))
@@ -165,6 +168,11 @@ def test_starts_of_collectives_have_the_shape_that_xlas_verifier_asks_for(
     written = start.format("source_target_pairs={{0,1}}")
     program = module(f"s = {written} ROOT r = f32[{size}] {done}-done(s)")
     assert bool(unsound(program)) is not allowed
+
+
+def test_an_all_reduce_keeps_the_element_type() -> None:
+    body = "y = bf16[4] convert(x) ROOT r = f32[4] all-reduce(y), to_apply=add"
+    assert "verifier" in unsound(module(body))
 
 
 def test_a_wrap_has_as_many_elements_as_it_says() -> None:

@@ -127,14 +127,15 @@ def arranged(module: HloModule, arrangement: Arrangement) -> HloModule:
     return copy
 
 
-def manual_text(module: HloModule) -> str:
+def manual_text(module: HloModule, *, loops: bool) -> str:
     """Return the text of one device's program with everything manual, so that XLA's partitioner leaves it as it is.
 
-    Loops are left unmarked: XLA propagates what their state is, and changes the state without changing a sharding.
+    Whether ``loops`` are marked as well decides which of them XLA compiles: it propagates what the state of unmarked
+    ones is, and changes the state of marked ones without changing the sharding.
     """
     copy = clone_module(module)
     for instruction in copy.all_instructions():
-        if instruction.opcode is Opcode.WHILE:
+        if instruction.opcode is Opcode.WHILE and not loops:
             continue
         parts = tuple(HloSharding.manual() for _ in leaves(instruction.shape))
         whole = isinstance(instruction.shape, TupleShape)

@@ -34,7 +34,8 @@ from spmd.ops.reduction import identity_value, reduction_kind
 from spmd.passes.algebraic.match import splat
 from spmd.sharding import HloSharding
 
-_STARTS_AND_DONES = (
+_TYPED_COLLECTIVES = (
+    Opcode.ALL_REDUCE,
     Opcode.ALL_GATHER_START,
     Opcode.ALL_GATHER_DONE,
     Opcode.ALL_REDUCE_START,
@@ -71,8 +72,8 @@ def unsound(module: HloModule) -> str:
             return "the random seed of XLA's configuration"
         if x.opcode is Opcode.WHILE and _is_endless(x):
             return "a loop that does not end"
-        if x.opcode in _STARTS_AND_DONES and not _has_its_shape(x):
-            return "a start of a collective of another shape than XLA's verifier allows"
+        if x.opcode in _TYPED_COLLECTIVES and not _has_its_shape(x):
+            return "a collective of another shape than XLA's verifier allows"
         if isinstance(x.attrs, CustomCallAttrs) and x.attrs.target == WRAP and _is_too_large(x):
             return "a Wrap with more elements than it says to wrap around"
     if _keeps_devices_apart(module):
@@ -136,8 +137,15 @@ def _is_endless(loop: HloInstruction) -> bool:
 
 def _is_passed_on(body: HloComputation, k: int) -> bool:
     x = body.root.operand(k)
+    while x.opcode is Opcode.ADD and _is_zero(x.operand(1)):
+        x = x.operand(0)
     is_state = x.opcode is Opcode.GET_TUPLE_ELEMENT and x.operand(0) in body.parameters
     return is_state and x.attrs_as(TupleIndexAttrs).index == k
+
+
+def _is_zero(x: HloInstruction) -> bool:
+    value = splat(x)
+    return value is not None and bool(value == 0)
 
 
 def _is_laid_out(x: HloInstruction) -> bool:
