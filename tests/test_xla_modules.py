@@ -240,3 +240,30 @@ def test_indices_are_what_a_scatter_declares(declared: str, wanted: list[list[in
     scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, {declared}, to_apply=add }}""")
     arrays = [np.zeros((7, 2), np.float32), np.array([[5], [1], [5]], np.int32), np.ones((3, 2))]
     assert fitting(program, arrays)[1].tolist() == wanted
+
+
+def test_a_condition_that_always_holds_is_no_end() -> None:
+    loop = """HloModule m
+body {{ ROOT s = (s32[], s32[]) parameter(0) }}
+more {{ s = (s32[], s32[]) parameter(0) ROOT c = pred[] constant({}) }}
+ENTRY e {{ s = (s32[], s32[]) parameter(0) ROOT w = (s32[], s32[]) while(s), condition=more, body=body }}"""
+    assert unsound(spmd.parse(loop.format("true"))) == "a loop that does not end"
+    assert not unsound(spmd.parse(loop.format("false")))
+
+
+@pytest.mark.parametrize(("right", "defined"), [("b", True), ("c", False)])
+def test_a_sort_compares_parts_of_one_operand(right: str, *, defined: bool) -> None:
+    program = spmd.parse(f"""HloModule m
+less {{ a = f32[] parameter(0) b = f32[] parameter(1) c = f32[] parameter(2) d = f32[] parameter(3)
+  ROOT l = pred[] compare(a, {right}), direction=LT }}
+ENTRY e {{ x = f32[4] parameter(0) y = f32[4] parameter(1)
+  ROOT s = (f32[4], f32[4]) sort(x, y), dimensions={{0}}, to_apply=less }}""")
+    assert bool(unsound(program)) is not defined
+
+
+def test_nothing_is_gathered_from_an_array_without_elements() -> None:
+    program = spmd.parse("""HloModule m
+ENTRY e { x = f32[0,2] parameter(0) i = s32[3] parameter(1)
+  ROOT g = f32[3,2] gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},
+    index_vector_dim=1, slice_sizes={0,2} }""")
+    assert "without elements" in unsound(program)

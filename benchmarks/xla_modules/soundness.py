@@ -26,6 +26,7 @@ from spmd.ops.attrs import (
     ConstantAttrs,
     CustomCallAttrs,
     DimensionsAttrs,
+    ParameterAttrs,
     ReshapeAttrs,
     SortAttrs,
     TupleIndexAttrs,
@@ -74,6 +75,13 @@ def unsound(module: HloModule) -> str:
             return "a loop that does not end"
         if x.opcode in _TYPED_COLLECTIVES and not _has_its_shape(x):
             return "a collective of another shape than XLA's verifier allows"
+        if (
+            x.opcode is Opcode.GATHER
+            and x.operand(0).array_shape.num_elements == 0 != x.array_shape.num_elements
+        ):
+            return "a gather from an array without elements"
+        if x.opcode is Opcode.SORT and not _compares_keys(x):
+            return "a sort whose comparison takes parts of different operands"
         if isinstance(x.attrs, CustomCallAttrs) and x.attrs.target == WRAP and _is_too_large(x):
             return "a Wrap with more elements than it says to wrap around"
     if _keeps_devices_apart(module):
@@ -87,6 +95,17 @@ def _has_its_shape(x: HloInstruction) -> bool:
     except (ShapeError, VerificationError):
         return False
     return True
+
+
+def _compares_keys(sort: HloInstruction) -> bool:
+    """Return False if the comparator is one comparison of parameters that are parts of different operands."""
+    root = sort.to_apply.root
+    if root.opcode is not Opcode.COMPARE or any(
+        x.opcode is not Opcode.PARAMETER for x in root.operands
+    ):
+        return True
+    left, right = (x.attrs_as(ParameterAttrs).number // 2 for x in root.operands)
+    return left == right
 
 
 def _is_too_large(wrap: HloInstruction) -> bool:
@@ -114,6 +133,8 @@ def _is_endless(loop: HloInstruction) -> bool:
 
     XLA drops such a loop where nobody reads what it changes.
     """
+    if _is_true(loop.while_condition.root):
+        return True
     if (
         loop.operand(0).opcode is not Opcode.TUPLE
         or loop.while_body.root.opcode is not Opcode.TUPLE
@@ -143,14 +164,19 @@ def _is_passed_on(body: HloComputation, k: int) -> bool:
     return is_state and x.attrs_as(TupleIndexAttrs).index == k
 
 
+def _is_true(x: HloInstruction) -> bool:
+    value = splat(x)
+    return value is not None and bool(value == 1)
+
+
 def _is_zero(x: HloInstruction) -> bool:
     value = splat(x)
     return value is not None and bool(value == 0)
 
 
 def _is_laid_out(x: HloInstruction) -> bool:
-    layout = x.array_shape.layout
-    return layout is not None and not layout.is_default
+    layouts = (x.array_shape.layout, x.operand(0).array_shape.layout)
+    return any(layout is not None and not layout.is_default for layout in layouts)
 
 
 def _is_bound(x: HloInstruction) -> bool:

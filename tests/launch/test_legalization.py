@@ -218,3 +218,25 @@ ENTRY main {
     np.testing.assert_array_equal(spmd.compile(program, devices=1).run(x)[0], x)
     with pytest.raises(ShardingError, match="no mesh"):
         spmd.compile(program, devices=2)
+
+
+def test_a_tuple_goes_to_the_hosts_memory_and_back() -> None:
+    program = spmd.parse("""HloModule m
+ENTRY main {
+  x = f32[4] parameter(0)
+  y = s32[2] parameter(1)
+  t = (f32[4], s32[2]) tuple(x, y)
+  h = (f32[4], s32[2]) custom-call(t), custom_call_target="MoveToHost"
+  ROOT d = (f32[4], s32[2]) custom-call(h), custom_call_target="MoveToDevice"
+}""")
+    x, y = np.arange(4, dtype=np.float32), np.arange(2, dtype=np.int32)
+    for found, wanted in zip(spmd.compile(program, devices=1).run(x, y), (x, y), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_an_iota_without_elements_takes_no_memory() -> None:
+    program = spmd.parse("""HloModule m
+ENTRY main {
+  ROOT i = f32[1000000000000,0] iota(), iota_dimension=0
+}""")
+    assert spmd.compile(program, devices=1).run()[0].shape == (1_000_000_000_000, 0)
