@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from runtime.executable import Executable
 from runtime.sharded_arrays import Boundary
 from spmd.hlo import HloModule
 from spmd.passes.optimize_input_output_buffer_alias import match_donors
-from spmd.shape import ArrayShape, ShapeIndex, as_array, leaves
+from spmd.shape import ArrayShape, Shape, ShapeIndex, TokenShape, as_array, leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Entry:
     @staticmethod
     def of_module(module: HloModule) -> Entry:
         """Of an unpartitioned module, or of one device's program, whose arrays are then tiles."""
-        inputs = [as_array(s) for p in module.entry.parameters for _, s in leaves(p.shape)]
-        outputs = [as_array(s) for _, s in leaves(module.entry.root.shape)]
+        inputs = [s for p in module.entry.parameters for _, s in array_leaves(p.shape)]
+        outputs = [s for _, s in array_leaves(module.entry.root.shape)]
         feedback = _static(aliased_outputs(module), outputs)
         return Entry(module.name, tuple(inputs), tuple(outputs), feedback)
 
@@ -54,12 +54,19 @@ def _static(feedback: dict[int, int], outputs: Sequence[ArrayShape]) -> dict[int
     }
 
 
+def array_leaves(shape: Shape) -> Iterator[tuple[ShapeIndex, ArrayShape]]:
+    """Yield the arrays of a shape; tokens are none of the caller's."""
+    for index, leaf in leaves(shape):
+        if not isinstance(leaf, TokenShape):
+            yield index, as_array(leaf)
+
+
 def aliased_outputs(module: HloModule) -> dict[int, int]:
     """Output leaf number -> input leaf number: aliases, and donors with the results that take their places."""
-    outputs = {index: k for k, (index, _) in enumerate(leaves(module.entry.root.shape))}
+    outputs = {index: k for k, (index, _) in enumerate(array_leaves(module.entry.root.shape))}
     inputs: dict[tuple[int, ShapeIndex], int] = {}
     for number, parameter in enumerate(module.entry.parameters):
-        for index, _ in leaves(parameter.shape):
+        for index, _ in array_leaves(parameter.shape):
             inputs[number, index] = len(inputs)
     pairs = [
         (alias.output_index, (alias.parameter, alias.parameter_index))

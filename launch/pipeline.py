@@ -33,6 +33,7 @@ from spmd.machine.named import introduce, machine_named
 from spmd.passes.all_passes import ANNOTATION, LEGALIZATION, OPENING, SIMPLIFICATION
 from spmd.passes.pipeline import AfterPass, Pipeline, run_pipelines
 from spmd.text.stage import device_count, guess_stage
+from spmd.verifier.stages import stands_at_boundary
 from spmd.verifier.verifier import verify
 
 #: What a program that comes partitioned goes through first.
@@ -168,6 +169,8 @@ def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
     if is_partitioned(module, options):
         copy = clone_module(module)
         copy.num_partitions = compilation.devices // copy.replica_count
+        if copy.stage is Stage.LOGICAL:
+            _drop_inner_shardings(copy)
         require_every_device(copy)
         copy.stage = max(copy.stage, Stage.PARTITIONED)
         OPEN.run(copy, compilation.after_pass)
@@ -175,6 +178,13 @@ def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
     require_devices(module, compilation.devices)
     compilation.partitioner = partitioned(module, compilation.devices)
     return compilation.partitioner.result
+
+
+def _drop_inner_shardings(module: HloModule) -> None:
+    """Drop shardings that mean nothing: those within a module that its caller declares partitioned."""
+    for x in module.all_instructions():
+        if not stands_at_boundary(x, module):
+            x.sharding = None
 
 
 def _optimize(compilation: Compilation, options: CompileOptions) -> HloModule:

@@ -17,9 +17,9 @@ from spmd.hlo import Annotations, HloInstruction, HloModule, Opcode
 from spmd.mesh import AxisRef, Mesh, TensorSharding
 from spmd.shape import ArrayShape, Shape, leaves
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType
+from spmd.text.module_meshes import meshes_of
 from spmd.text.shardy_text import (
     parse_manual_axes,
-    parse_meshes,
     parse_sharding_per_value,
     parse_tensor_sharding,
 )
@@ -66,9 +66,9 @@ class AnnotationReader:
 
     @staticmethod
     def for_module(module: HloModule, num_devices: int) -> AnnotationReader:
-        meshes = in_order_of_lead(module, module_meshes(module))
+        meshes = in_order_of_lead(module, meshes_of(module))
         refs = list(_axis_refs(module, meshes))
-        mesh_refs = [(mesh, [r for m, r in refs if m is mesh]) for mesh in meshes.values()]
+        mesh_refs = [(mesh, [r for m, r in refs if m == mesh]) for mesh in meshes.values()]
         axes = common_axes(num_devices, leading_shardings(module), mesh_refs)
         return AnnotationReader(replace(axes, replicas=module.replica_count), meshes)
 
@@ -118,11 +118,12 @@ class AnnotationReader:
     def of_shardy(self, sharding: TensorSharding, shape: Shape) -> Constraint | None:
         """A Shardy sharding of a value; None for one that is no array.
 
-        Unreduced axes leave the global value what it is, so that they demand nothing of one inside the program.
+        Unreduced axes leave the global value what it is, so that they demand nothing of one inside the program. On one
+        device the mesh means nothing, and the module need not have it.
         """
         if not isinstance(shape, ArrayShape):
             return None
-        if self.on_one_device(sharding) is not None:
+        if self.axes.num_devices == 1 or self.on_one_device(sharding) is not None:
             return Constraint.replicated(shape.rank)
         mesh = self.mesh(sharding)
         if len(sharding.dims) != shape.rank:
@@ -210,11 +211,6 @@ def _axes_over(axes: DeviceAxes, mesh: Mesh, refs: Sequence[AxisRef]) -> Axes:
 
 def _foreign(sharding: HloSharding, rank: int) -> Constraint:
     return Constraint(((),) * rank, (True,) * rank, foreign=sharding)
-
-
-def module_meshes(module: HloModule) -> dict[str, Mesh]:
-    text = module.frontend(SDY_MESHES)
-    return parse_meshes(text) if text else {}
 
 
 def unspecified_dims(instruction: HloInstruction) -> Axes:

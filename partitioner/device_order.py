@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from partitioner.annotations import SDY_MESHES, SDY_SHARDING, module_meshes, without_shardings
+from partitioner.annotations import SDY_MESHES, SDY_SHARDING, without_shardings
 from partitioner.axes import as_iota, common_axes
 from partitioner.leading import in_order_of_lead, leading_shardings, region_shardings
 from spmd.builder import Builder
@@ -33,6 +33,7 @@ from spmd.ops.groups import device_groups, group_mode
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.sharding import HloSharding, ShardingKind, TileAssignment
 from spmd.source_target_pairs import ListedPairs
+from spmd.text.module_meshes import declared_meshes, in_place_meshes
 from spmd.text.shardy_text import format_meshes, parse_sharding_per_value, parse_tensor_sharding
 
 #: Device at each position.
@@ -43,7 +44,8 @@ def device_order(module: HloModule, num_devices: int) -> Order | None:
     """The order in which the module's leading mesh, or else its first listed sharding, counts the devices; None for
     0..n-1.
     """
-    for mesh in in_order_of_lead(module, module_meshes(module)).values():
+    declared = in_order_of_lead(module, declared_meshes(module))
+    for mesh in (*in_place_meshes(module).values(), *declared.values()):
         if mesh.num_devices == num_devices and not mesh.is_maximal:
             return _unless_counted(_ids(mesh))
     tiled = [s.tiles for s in region_shardings(module) if s.tiles is not None]
@@ -56,7 +58,7 @@ def device_order(module: HloModule, num_devices: int) -> Order | None:
 
 def list_other_orders(module: HloModule) -> None:
     """In place: Shardy shardings over meshes that count the devices otherwise than the leading one become lists."""
-    meshes = in_order_of_lead(module, module_meshes(module))
+    meshes = in_order_of_lead(module, declared_meshes(module))
     whole = max((mesh.num_devices for mesh in meshes.values()), default=0)
     covering = [mesh for mesh in meshes.values() if mesh.num_devices == whole > 1]
     others = {mesh.name for mesh in covering if _ids(mesh) != _ids(covering[0])}
@@ -172,7 +174,7 @@ def renamed_sharding(sharding: HloSharding, names: Order) -> HloSharding:
 
 def _rewrite_meshes(module: HloModule, order: Order) -> None:
     """Meshes of this order count from 0 now; another order stays, in positions, and is refused by whoever reads it."""
-    meshes = module_meshes(module)
+    meshes = declared_meshes(module)
     if not meshes:
         return
     positions = _inverse(order)

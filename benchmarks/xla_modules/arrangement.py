@@ -19,8 +19,10 @@ from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.groups import group_mode
 from spmd.shape import ArrayShape, Shape, TupleShape, leaves
 from spmd.sharding import HloSharding
+from spmd.text.module_meshes import meshes_of
 from spmd.text.stage import device_count
 
+_SHARDY = "xla.sdy."
 _CHANGE_SIZE = (Opcode.ALL_GATHER, Opcode.ALL_GATHER_START, Opcode.REDUCE_SCATTER)
 
 
@@ -40,8 +42,7 @@ class Arrangement:
 def arrangement_of(module: HloModule) -> Arrangement:
     replicas, partitions = module.replica_count, module.num_partitions
     logical = not is_partitioned(module, CompileOptions())
-    if logical and (named := device_count(module)) > replicas * partitions:
-        partitions = named // replicas
+    partitions = max(partitions, _sharded_over(module))
     for mode, count in _named(module):
         if mode is CollectiveGroupMode.FLATTENED_ID:
             partitions = max(partitions, -(-count // replicas))
@@ -49,7 +50,25 @@ def arrangement_of(module: HloModule) -> Arrangement:
             partitions = max(partitions, count)
         elif partitions == 1 or mode is CollectiveGroupMode.CROSS_REPLICA:
             replicas = max(replicas, count)
-    return Arrangement(replicas, partitions, not logical or partitions == 1)
+    own = partitions == 1 or (replicas > 1 and not _is_sharded(module))
+    return Arrangement(replicas, partitions, not logical or own)
+
+
+def _sharded_over(module: HloModule) -> int:
+    """Return the number of devices that meshes and shardings name, which are those of one replica."""
+    if meshes_of(module):
+        return device_count(module) // module.replica_count
+    counts = [x.sharding.num_devices for x in module.all_instructions() if x.sharding is not None]
+    return max((count for count in counts if count), default=1)
+
+
+def _is_sharded(module: HloModule) -> bool:
+    """Return whether there is something to partition by."""
+    return any(x.sharding is not None for x in module.all_instructions()) or any(
+        key.startswith(_SHARDY)
+        for x in module.all_instructions()
+        for key, _ in x.annotations.frontend_attributes
+    )
 
 
 def _named(module: HloModule) -> Iterator[tuple[CollectiveGroupMode, int]]:
@@ -108,10 +127,16 @@ def arranged(module: HloModule, arrangement: Arrangement) -> HloModule:
     return copy
 
 
-def manual_text(module: HloModule) -> str:
-    """Return the text of one device's program with everything manual, so that XLA's partitioner leaves it as it is."""
+def manual_text(module: HloModule, *, loops: bool) -> str:
+    """Return the text of one device's program with everything manual, so that XLA's partitioner leaves it as it is.
+
+    Whether ``loops`` are marked as well decides which of them XLA compiles: it propagates what the state of unmarked
+    ones is, and changes the state of marked ones without changing the sharding.
+    """
     copy = clone_module(module)
     for instruction in copy.all_instructions():
+        if instruction.opcode is Opcode.WHILE and not loops:
+            continue
         parts = tuple(HloSharding.manual() for _ in leaves(instruction.shape))
         whole = isinstance(instruction.shape, TupleShape)
         instruction.sharding = HloSharding.tuple_of(parts) if whole else HloSharding.manual()

@@ -101,6 +101,21 @@ def tiles_of(sharding: Any, rank: int, count: int) -> list[tuple[int, ...]] | No
     return [tuple(dims[:rank]), *(where[k] for k in range(count))]
 
 
+def partial_sums(sharding: Any, rank: int, count: int) -> list[bool | None]:
+    """Return for each device whether its tile is a term of the array; None where tiles are no partial sums."""
+    unreduced = _hlo.OpSharding.Type.UNREDUCED
+    kinds = list(sharding.subgroup_types()) if sharding.is_tiled() else []
+    if unreduced not in kinds:
+        return [None] * count
+    dims = sharding.tile_assignment_dimensions()
+    ids = np.asarray(sharding.tile_assignment_devices()).reshape(dims)
+    found: list[bool | None] = [None] * count
+    for index in np.ndindex(*ids.shape):
+        along = zip(index[rank:], kinds, strict=True)
+        found[int(ids[index])] = all(i == 0 for i, kind in along if kind != unreduced)
+    return found
+
+
 def divided(array: Any, sharding: Any, count: int) -> list[Any]:
     """Return the tile of each device; tiles at the end are padded."""
     tiles = tiles_of(sharding, array.ndim, count)
@@ -118,12 +133,20 @@ def divided(array: Any, sharding: Any, count: int) -> list[Any]:
 
 
 def joined(own: Sequence[Any], sharding: Any, shape: Sequence[int]) -> Any:
-    """Return the global array of the devices' tiles; XLA pads results that are not divided, too."""
+    """Return the global array of the devices' tiles; XLA pads results that are not divided, too.
+
+    Tiles of an unreduced result are partial sums.
+    """
     tiles = tiles_of(sharding, own[0].ndim, len(own)) or [(1,) * own[0].ndim, (0,) * own[0].ndim]
     sizes = own[0].shape
     whole = np.zeros([s * t for s, t in zip(sizes, tiles[0], strict=True)], own[0].dtype)
-    for index, tile in zip(tiles[1:], own, strict=False):
-        whole[tuple(slice(i * s, (i + 1) * s) for i, s in zip(index, sizes, strict=True))] = tile
+    parts = partial_sums(sharding, own[0].ndim, len(own))
+    for index, tile, part in zip(tiles[1:], own, parts, strict=False):
+        place = tuple(slice(i * s, (i + 1) * s) for i, s in zip(index, sizes, strict=True))
+        if part is None:
+            whole[place] = tile
+        elif part:
+            whole[place] += tile
     return np.array(whole[tuple(slice(0, n) for n in shape)], order="C")
 
 

@@ -85,8 +85,11 @@ def visit_constant(
 def visit_iota(
     linearizer: Linearizer, instruction: HloInstruction, _: tuple[Tree, ...], region: Region
 ) -> Tree:
-    """Numbers along one dimension are a small constant; the other dimensions repeat it."""
+    """Numbers along one dimension are a small constant; the other dimensions repeat it, or leave nothing of it."""
     shape = instruction.array_shape
+    if shape.num_elements == 0:
+        empty = np.empty(shape.dims, shape.element_type.numpy)
+        return constant_view(linearizer, instruction, empty, region)
     dimension = instruction.attrs_as(IotaAttrs).dimension
     numbers = _numbers(shape.dims[dimension], shape.element_type, repr(instruction))
     line = constant_view(linearizer, instruction, numbers, region)

@@ -49,9 +49,9 @@ def _unwritten(_: HloInstruction) -> Kernel:
     return UnwrittenKernel()
 
 
-def _copied(_: HloInstruction) -> Kernel:
-    """To the host's memory, or from it."""
-    return CopyKernel()
+def _copied(call: HloInstruction) -> Kernel | None:
+    """To the host's memory, or from it: a kernel for one array, none for a tuple of them."""
+    return CopyKernel() if isinstance(call.shape, ArrayShape) else None
 
 
 _KERNELS: dict[str, KernelOf] = {"TopK": _top_k, ALLOCATE_BUFFER: _unwritten}

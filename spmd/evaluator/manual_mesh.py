@@ -22,7 +22,8 @@ from spmd.mesh import AxisRef, Mesh, TensorSharding
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs, CustomCallAttrs
 from spmd.ops.groups import device_groups
 from spmd.sharding import SubgroupType
-from spmd.text.shardy_text import parse_manual_axes, parse_meshes
+from spmd.text.module_meshes import meshes_of
+from spmd.text.shardy_text import parse_manual_axes
 
 if TYPE_CHECKING:
     from spmd.evaluator.session import Session
@@ -81,8 +82,7 @@ class ManualDevices:
     def of(module: HloModule | None) -> ManualDevices:
         if module is None:
             return ManualDevices((0,), frozenset(), {}, 1)
-        text = module.frontend("xla.sdy.meshes")
-        meshes = parse_meshes(text) if text else {}
+        meshes = meshes_of(module)
         shardy = [
             i
             for i in module.all_instructions()

@@ -1,16 +1,17 @@
-"""Calls of GPU libraries that XLA puts into optimized programs, as the operations that they stand for.
+"""Calls of GPU libraries that XLA puts into optimized programs, and of XLA's partitioner, as operations of HLO.
 
-    registry.py      the table from targets to expansions, and what an expansion returns
-    settings.py      the backend_config of a call, checked
-    products.py      cuBLAS and cuBLASLt: products with scales, addend, activation
-    convolutions.py  cuDNN: convolutions and their gradients, with bias and activation
-    solvers.py       cuSOLVER: factorizations, as calls of LAPACK
-    other_calls.py   triangular solve, sort, top-k
+    registry.py            the table from targets to expansions, and what an expansion returns
+    settings.py            the backend_config of a call, checked
+    products.py            cuBLAS and cuBLASLt: products with scales, addend, activation
+    convolutions.py        cuDNN: convolutions and their gradients, with bias and activation
+    solvers.py             cuSOLVER: factorizations, as calls of LAPACK
+    other_calls.py         triangular solve, sort, top-k
+    partitioner_calls.py   rotations and slices that XLA's partitioner reads
 
 An expansion says what a call computes in operations of HLO, so passes, partitioner, kernels and the reference evaluator
 need nothing of it. Workspaces, which are results of the calls, hold any bytes.
 """
 
-from spmd.library_calls import convolutions, other_calls, products, solvers
+from spmd.library_calls import convolutions, other_calls, partitioner_calls, products, solvers
 
-FAMILIES = (products, convolutions, solvers, other_calls)
+FAMILIES = (products, convolutions, solvers, other_calls, partitioner_calls)

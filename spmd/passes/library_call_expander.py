@@ -1,4 +1,4 @@
-"""Write calls of GPU libraries as the operations that they stand for."""
+"""Write calls of GPU libraries and of XLA's partitioner as the operations that they stand for."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from spmd.shape import TupleShape, as_array
 @dataclass(frozen=True)
 class LibraryCallExpander(FueledPass):
     """Replace custom calls of cuBLAS, cuBLASLt, cuDNN and CUB by dot, convolution, sort and elementwise operations.
+
+    Calls that XLA's partitioner reads become slices, concatenations and paddings.
 
         c = (f32[4,8], s8[1024]) custom-call(x, y, bias),        d = f32[4,8] dot(x, y)
             custom_call_target="__cublas$lt$matmul",         =>  w = f32[4,8] broadcast(bias), dimensions={1}
@@ -56,6 +58,7 @@ def _expand_in(
         before = len(computation)
         b = builder_at(call, scope)
         values = expanded(call, call.operands, b)
+        _take_shardings(call, values)
         readers = _readers(call, len(values))
         entire = None
         if not isinstance(call.shape, TupleShape):
@@ -65,10 +68,18 @@ def _expand_in(
         order[call] = list(computation.newest(len(computation) - before))
         for reader, value in ((x, values[_index(x)]) for x in readers):
             move_control_edges(reader, value)
-            value.sharding = value.sharding or reader.sharding
+            value.sharding = reader.sharding or value.sharding
             computation.replace(reader, value)
         _remove(call, values[0], entire)
     computation.set_order(x for group in order.values() for x in group if x.parent is computation)
+
+
+def _take_shardings(call: HloInstruction, values: Values) -> None:
+    """Give each result the sharding that the call states of it."""
+    if call.sharding is not None and isinstance(call.shape, TupleShape):
+        parts = call.sharding.leaf_shardings(call.shape)
+        for value, sharding in zip(values, parts, strict=False):
+            value.sharding = sharding
 
 
 def _readers(call: HloInstruction, count: int) -> list[HloInstruction]:

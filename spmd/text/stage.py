@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from spmd.device import ReplicaGroups
-from spmd.errors import HloParseError
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs, CustomCallAttrs
 from spmd.ops.send_recv import source_target_pairs
-from spmd.text.shardy_text import parse_meshes
+from spmd.text.module_meshes import meshes_of
 
 #: Custom calls that only a module that is still to be partitioned holds.
 PARTITIONER_CALLS = frozenset(
@@ -21,6 +20,11 @@ PARTITIONER_CALLS = frozenset(
         "SPMDShardToFullShape",
         "ShardBarrierFrom",
         "ShardBarrierTo",
+        "_SPMDInternalOp_MultiPad",
+        "_SPMDInternalOp_MultiRotate",
+        "_SPMDInternalOp_MultiSlice",
+        "_SPMDInternalOp_RotateRight",
+        "_SPMDInternalOp_Wrap",
         "xla.sdy.FuncResultSharding",
         "xla.sdy.GlobalToLocalShape",
         "xla.sdy.LocalToGlobalShape",
@@ -101,13 +105,7 @@ def device_count(module: HloModule) -> int:
 
 
 def _from_meshes(module: HloModule) -> int:
-    text = module.frontend("xla.sdy.meshes")
-    if text is None:
-        return 0
-    try:
-        meshes = parse_meshes(text).values()
-    except HloParseError as error:
-        raise HloParseError(f"module {module.name}: {error}") from error
+    meshes = meshes_of(module).values()
     return max((mesh.num_devices for mesh in meshes if not mesh.is_maximal), default=0)
 
 

@@ -18,6 +18,11 @@ PARTITIONER_CALLS = (
     "Sharding",
     "SPMDFullToShardShape",
     "SPMDShardToFullShape",
+    "_SPMDInternalOp_MultiPad",
+    "_SPMDInternalOp_MultiRotate",
+    "_SPMDInternalOp_MultiSlice",
+    "_SPMDInternalOp_RotateRight",
+    "_SPMDInternalOp_Wrap",
     "xla.sdy.FuncResultSharding",
     "xla.sdy.GlobalToLocalShape",
     "xla.sdy.LocalToGlobalShape",
@@ -71,13 +76,16 @@ def shardings_are_gone(module: HloModule) -> Iterator[str]:
     """
     if not Stage.PARTITIONED <= module.stage < Stage.SCHEDULED:
         return
-    for computation in module.computations:
-        for x in computation.instructions:
-            at_boundary = x.opcode in (Opcode.INFEED, Opcode.OUTFEED) or (
-                computation is module.entry and (x.opcode is Opcode.PARAMETER or x.is_root)
-            )
-            if x.sharding is not None and not at_boundary:
-                yield f"sharding={x.sharding} inside a partitioned module: {describe(x)}"
+    for x in module.all_instructions():
+        if x.sharding is not None and not stands_at_boundary(x, module):
+            yield f"sharding={x.sharding} inside a partitioned module: {describe(x)}"
+
+
+def stands_at_boundary(x: HloInstruction, module: HloModule) -> bool:
+    """Return whether a sharding of ``x`` describes what the caller gives or gets."""
+    if x.opcode in (Opcode.INFEED, Opcode.OUTFEED):
+        return True
+    return x.parent is module.entry and (x.opcode is Opcode.PARAMETER or x.is_root)
 
 
 def partitioner_calls_are_gone(module: HloModule) -> Iterator[str]:

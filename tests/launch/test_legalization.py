@@ -10,6 +10,7 @@ import pytest
 
 import spmd
 from launch.options import CompileOptions
+from spmd.errors import ShardingError
 from spmd.hlo import Opcode
 from spmd.text.parser import parse_module
 
@@ -188,3 +189,54 @@ def test_a_schedule_keeps_its_order() -> None:
     assert {"late", "early", "cosine", "low", "high"} <= set(kept)
     gone = {Opcode.CALL, Opcode.MAP, Opcode.FUSION, Opcode.BATCH_NORM_TRAINING, Opcode.RNG}
     assert not gone & {i.opcode for i in found}
+
+
+def test_shardings_inside_a_module_that_is_declared_partitioned_mean_nothing() -> None:
+    program = spmd.parse("""HloModule m, replica_count=2
+ENTRY main {
+  x = f32[4] parameter(0), sharding={maximal device=0}
+  y = f32[4] parameter(1), sharding={maximal device=1}
+  a = f32[8] all-gather(x), replica_groups={}, dimensions={0}, sharding={maximal device=0}
+  b = f32[8] all-gather(y), replica_groups={}, dimensions={0}, sharding={maximal device=1}
+  c = f32[8] domain(a), domain={kind="sharding", entry={maximal device=0}, exit={maximal device=0}}
+  ROOT t = (f32[8], f32[8]) tuple(c, b), sharding={{maximal device=0}, {maximal device=1}}
+}""")
+    executable = spmd.compile(program, devices=2, options=CompileOptions(partitioned=True))
+    x = np.arange(4, dtype=np.float32)
+    for outputs in executable.run_devices([[x, x], [x + 4, -x]]):
+        np.testing.assert_array_equal(outputs[0], np.arange(8))
+        np.testing.assert_array_equal(outputs[1], [0, 1, 2, 3, 0, -1, -2, -3])
+
+
+def test_on_one_device_no_mesh_is_needed() -> None:
+    program = spmd.parse("""HloModule m
+ENTRY main {
+  x = f32[4] parameter(0)
+  ROOT s = f32[4] custom-call(x), custom_call_target="Sharding", sharding={replicated}, frontend_attributes={xla.sdy.sharding="#sdy.sharding_per_value<[<@mesh, [{\\"x\\"}]>]>"}
+}""")
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(spmd.compile(program, devices=1).run(x)[0], x)
+    with pytest.raises(ShardingError, match="no mesh"):
+        spmd.compile(program, devices=2)
+
+
+def test_a_tuple_goes_to_the_hosts_memory_and_back() -> None:
+    program = spmd.parse("""HloModule m
+ENTRY main {
+  x = f32[4] parameter(0)
+  y = s32[2] parameter(1)
+  t = (f32[4], s32[2]) tuple(x, y)
+  h = (f32[4], s32[2]) custom-call(t), custom_call_target="MoveToHost"
+  ROOT d = (f32[4], s32[2]) custom-call(h), custom_call_target="MoveToDevice"
+}""")
+    x, y = np.arange(4, dtype=np.float32), np.arange(2, dtype=np.int32)
+    for found, wanted in zip(spmd.compile(program, devices=1).run(x, y), (x, y), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_an_iota_without_elements_takes_no_memory() -> None:
+    program = spmd.parse("""HloModule m
+ENTRY main {
+  ROOT i = f32[1000000000000,0] iota(), iota_dimension=0
+}""")
+    assert spmd.compile(program, devices=1).run()[0].shape == (1_000_000_000_000, 0)

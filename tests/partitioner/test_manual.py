@@ -61,3 +61,28 @@ ENTRY main {{
     found = check_equivalence(spmd.parse(text), 4, [X])
     assert str(found.entry.root.sharding) == "{devices=[2,2]<=[4]}"
     assert not [i for i in found.entry.instructions if i.opcode is Opcode.ALL_GATHER]
+
+
+def test_a_mesh_may_be_written_in_the_shardings_of_a_region() -> None:
+    mesh = r"mesh<[\"a\"=2, \"b\"=2]>"
+    per_value = "#sdy.sharding_per_value"
+    program = spmd.parse(f"""HloModule region
+sum {{
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT s = f32[] add(p, q)
+}}
+ENTRY main {{
+  x = f32[4,8] parameter(0)
+  y = f32[8,6] parameter(1)
+  edge = (f32[2,4], f32[4,6]) custom-call(x, y), custom_call_target="xla.sdy.GlobalToLocalShape", frontend_attributes={{xla.sdy.in_shardings="{per_value}<[<{mesh}, [{{\\"a\\"}}, {{\\"b\\"}}]>, <{mesh}, [{{\\"b\\"}}, {{}}]>]>",xla.sdy.manual_axes="#sdy<manual_axes{{\\"a\\", \\"b\\"}}>"}}
+  u = f32[2,4] get-tuple-element(edge), index=0
+  v = f32[4,6] get-tuple-element(edge), index=1
+  d = f32[2,6] dot(u, v), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  r = f32[2,6] all-reduce(d), channel_id=1, replica_groups={{{{0,1}},{{2,3}}}}, use_global_device_ids=true, to_apply=sum
+  ROOT out = f32[4,6] custom-call(r), custom_call_target="xla.sdy.LocalToGlobalShape", frontend_attributes={{xla.sdy.out_shardings="{per_value}<[<{mesh}, [{{\\"a\\"}}, {{}}]>]>",xla.sdy.manual_axes="#sdy<manual_axes{{\\"a\\", \\"b\\"}}>"}}
+}}""")
+    x = np.arange(32, dtype=np.float32).reshape(4, 8)
+    y = np.arange(48, dtype=np.float32).reshape(8, 6)
+    np.testing.assert_array_equal(spmd.evaluate(program, x, y)[0], x @ y)
+    np.testing.assert_array_equal(spmd.compile(program).run(x, y)[0], x @ y)
