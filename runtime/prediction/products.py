@@ -67,6 +67,6 @@ def _as_computed(kernel: DotKernel, thunk: KernelThunk) -> _Product:
 
 
 def _is_along(place: ArrayView, d: int) -> bool:
-    """Without gaps along that dimension."""
+    """Return whether there are no gaps along that dimension; a number has none."""
     view = place.view
-    return view.dims[d] == 1 or view.strides[d] == view.element_type.byte_size
+    return not view.dims or view.dims[d] == 1 or view.strides[d] == view.element_type.byte_size

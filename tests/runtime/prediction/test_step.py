@@ -335,3 +335,16 @@ def test_holes_are_not_multiplied_without_a_tile_unit() -> None:
     with without_tile_unit():
         found = predicted(HOLES, known)
     assert found.seconds == pytest.approx(1e-6 * 4 * 16 * 16 * 16 * 32, rel=1e-3)
+
+
+def test_a_product_of_vectors_within_a_kernel_takes_what_it_reads() -> None:
+    """Its product is a number, which has no dimension along which it lies."""
+    body = """  x = f32[50000] parameter(0)
+  y = f32[50000] parameter(1)
+  z = f32[] parameter(2)
+  dot = f32[] dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  ROOT sum = f32[] add(dot, z)"""
+    fused = predicted(body, fusion=True)
+    assert [one.kind for one in fused.thunks] == ["ProductEpilogue"]
+    alone = predicted(body.split("  ROOT")[0].replace("  dot =", "  ROOT dot ="))
+    assert fused.seconds == pytest.approx(alone.seconds, rel=0.01)
