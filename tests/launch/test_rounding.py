@@ -10,10 +10,11 @@ import pytest
 from launch.entry import Entry
 from launch.expect import Expected, Verdict, check_output, default_tolerance
 from launch.npz import Array
-from launch.rounding import LEAST_SAMPLES, Judgement, judge_rounding
+from launch.rounding import LEAST_SAMPLES, MOST_SAMPLES, Judgement, judge_rounding
 from spmd.evaluator import evaluate
 from spmd.evaluator.op_tables import REGISTERED
 from spmd.evaluator.rounding_noise import RoundingNoise
+from spmd.shape import ArrayShape, PrimitiveType
 from spmd.text.parser import parse_module
 from tests.amplifying_programs import PROGRAMS, Program
 
@@ -115,6 +116,32 @@ def test_samples_end_where_they_explain_nothing() -> None:
     got = changed(program)
     got[0][50] += 1
     assert judged(program, got)[1] == LEAST_SAMPLES
+
+
+@pytest.mark.parametrize(
+    ("moves", "verdict"), [(MOST_SAMPLES - 1, Verdict.ROUNDING), (None, Verdict.DIFFERS)]
+)
+def test_few_elements_of_many_get_all_samples(moves: int | None, verdict: Verdict) -> None:
+    """Of a thousand elements that noise moves, one is moved by one sample alone, or by none."""
+    shape = ArrayShape(PrimitiveType.F32, (1000,))
+    want, got = np.zeros(1000, np.float32), np.full(1000, 2, np.float32)
+    expected = Expected("out", shape, want, default_tolerance(shape.element_type, want))
+    taken = []
+
+    def sample(noise: RoundingNoise | None) -> list[Array]:
+        moved = np.zeros(1000, np.float32)
+        if noise is not None:
+            moved[:] = 1
+            moved[7] = len(taken) == moves
+            taken.append(noise)
+        return [moved]
+
+    checks = [check_output(got, expected)]
+    judgement = judge_rounding(
+        [got], [expected], checks, sample, excess=False, seconds=60.0, show=lambda _: None
+    )
+    assert verdicts(judgement) == {verdict}
+    assert len(taken) == MOST_SAMPLES
 
 
 def test_no_sample_begins_after_the_limit() -> None:
