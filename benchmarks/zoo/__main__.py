@@ -29,7 +29,7 @@ from pathlib import Path
 from benchmarks.zoo.generated.run import Runner
 from benchmarks.zoo.jobs import build, calls_python, last_line, run_here, run_on_ranks
 from benchmarks.zoo.page import write_page
-from benchmarks.zoo.registry import TENSORFLOW, names
+from benchmarks.zoo.registry import TENSORFLOW, TORCH, names
 from benchmarks.zoo.results import HEADER, Row, line_of, row_of, summary
 
 
@@ -60,6 +60,8 @@ def rows_of(group: list[str], counts: list[int], options: argparse.Namespace) ->
 def builder(group: list[str], options: argparse.Namespace) -> list[str]:
     if group[0] in TENSORFLOW:
         return [options.tensorflow, "-m", "benchmarks.zoo.build_tensorflow"]
+    if group[0] in TORCH:
+        return [options.torch, "-m", "benchmarks.zoo.build_torch"]
     return [options.jax, "-m", "benchmarks.zoo.build"]
 
 
@@ -83,6 +85,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--keep", action="store_true", help="use what JAX wrote there before")
     parser.add_argument("--jax", default=sys.executable, help="Python that has the zoo extra")
     parser.add_argument("--tensorflow", help="Python that has TensorFlow: its programs run, too")
+    parser.add_argument("--torch", help="Python that has PyTorch/XLA: its programs run, too")
     parser.add_argument("--random", type=int, metavar="N", help="N random programs instead")
     parser.add_argument("--seed", type=int, default=0, help="number of the first random program")
     parser.add_argument("--group", type=int, default=1, help="programs for each process of JAX")
@@ -110,6 +113,9 @@ def groups_of(options: argparse.Namespace) -> Iterator[tuple[list[str], list[int
     of_tensorflow = [name for name in TENSORFLOW if re.search(options.only, name)]
     if options.tensorflow and of_tensorflow:
         yield of_tensorflow, [1]
+    of_torch = [name for name in TORCH if re.search(options.only, name)]
+    if options.torch and of_torch:
+        yield from ((of_torch, [count]) for count in counts)  # a process has devices once for all
 
 
 def run_zoo(options: argparse.Namespace) -> int:

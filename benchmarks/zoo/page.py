@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.zoo.registry import FAMILIES, TENSORFLOW
+from benchmarks.zoo.registry import FAMILIES, TENSORFLOW, TORCH
 from benchmarks.zoo.results import Row, summary
 
 BEGIN, END = "<!-- table begins -->\n", "<!-- table ends -->\n"
@@ -31,7 +31,7 @@ def table(rows: Sequence[Row]) -> str:
     titles += [f"{what}, {count}" for what in ("compile s", "step ms") for count in counts]
     titles += [f"sent KB, {most}", f"memory KB, {most}", "outputs", "ranks"]
     lines = ["| " + " | ".join(titles) + " |", "|---|" + "--:|" * (len(titles) - 3) + "---|---|"]
-    for family, names in (*FAMILIES, ("TensorFlow", TENSORFLOW)):
+    for family, names in (*FAMILIES, ("TensorFlow", TENSORFLOW), ("PyTorch", TORCH)):
         found = [name for name in names if any(row.program == name for row in rows)]
         if found:
             lines.append(f"| **{family.replace('_', ' ')}**" + " |" * len(titles))

@@ -257,6 +257,19 @@ TENSORFLOW = (
     "tf_keras_transformer",
 )
 
+#: Programs of PyTorch (families/torch_programs.py), lowered by PyTorch/XLA.
+TORCH = (
+    "pt_mlp_adamw",
+    "pt_transformer",
+    "pt_conv_batch_norm",
+    "pt_embedding_lstm",
+    "pt_group_norm_unet",
+    "pt_bf16_attention",
+    "pt_indexing",
+    "pt_experts",
+    "pt_reductions",
+)
+
 
 def names() -> list[str]:
     return [name for _, programs in FAMILIES for name in programs]
