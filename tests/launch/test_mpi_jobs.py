@@ -41,10 +41,15 @@ def run_job(ranks: int, *arguments: str) -> Outcome:
     return Outcome(done.returncode, done.stderr, time.monotonic() - started)
 
 
+def said_by_a_rank(errors: str) -> bool:
+    """Whether `errors` holds a message of a rank or the launcher, beside what mpirun says of the job's end."""
+    return "spmd: " in errors or "Traceback" in errors or "[rank " in errors
+
+
 def test_a_job_ends_with_the_largest_code_of_its_ranks_and_no_message() -> None:
     outcome = run_job(4, "fine")
     assert outcome.code == 1
-    assert "error" not in outcome.errors.lower().replace("non-zero", "")
+    assert not said_by_a_rank(outcome.errors)
 
 
 def test_different_modules_on_two_ranks() -> None:
@@ -135,4 +140,5 @@ def test_ranks_with_node_identities_of_their_own_share_no_memory() -> None:
 
 def test_a_rank_whose_row_cannot_be_seen_yet_is_not_lost() -> None:
     outcome = run_job(2, "opens_its_row_late", "0.5")
-    assert (outcome.code, outcome.errors) == (0, "")
+    assert outcome.code == 0
+    assert not said_by_a_rank(outcome.errors)
