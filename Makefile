@@ -154,8 +154,8 @@ bench: $(RUN_READY)
 
 # Peers and programs are JAX's: GPU_PYTHON needs jax as well, with CUDA for a comparison.
 bench-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(GPU_READY))
-	@$(GPU_PYTHON) -m benchmarks.gpu_kernels --json benchmarks/results/gpu_kernels.json
-	@$(GPU_PYTHON) -m benchmarks.gpu_training --json benchmarks/results/gpu_training.json
+	@$(GPU_PYTHON) -m benchmarks.gpu.kernels --json benchmarks/results/gpu_kernels.json
+	@$(GPU_PYTHON) -m benchmarks.gpu.training --json benchmarks/results/gpu_training.json
 
 # ---- housekeeping ----------------------------------------------------------------------------
 

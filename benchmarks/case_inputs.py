@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from launch.inputs import read_inputs
+from launch.data.inputs import read_inputs
 from spmd.shape import ArrayShape, PrimitiveType
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -33,9 +33,9 @@ from typing import Any
 from benchmarks.gpt_step import GptSizes, gpt_step
 from benchmarks.timing.program import run_json
 from benchmarks.timing.turns import geometric_mean
-from launch.compiled import compile_source
-from launch.fewer_collections import fewer_collections
-from launch.object_folder import VARIABLE, keep_objects
+from launch.cache.cache_folder import VARIABLE, keep_objects
+from launch.cache.compile_cached import compile_source
+from launch.cache.gc_pause import fewer_collections
 from launch.options import CompileOptions
 from launch.report.environment import describe_environment
 from launch.source import source_of

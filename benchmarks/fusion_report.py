@@ -24,14 +24,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.timing.turns import geometric_mean
+from launch.data.inputs import SeededInputs
 from launch.execution import time_steps
-from launch.inputs import SeededInputs
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.source import load_module
 from runtime.buffers.types import ArrayView
 from runtime.executable import Executable
-from runtime.thunks.thunk import Thunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloModule
 from spmd.machine.named import machine_named
 

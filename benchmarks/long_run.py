@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 import spmd
-from launch.inputs import read_inputs
-from launch.rank_environment import world_of_environment
+from launch.data.inputs import read_inputs
+from launch.ranks.rank_environment import world_of_environment
 
 CASE = Path(__file__).parent.parent / "tests" / "cases" / "gpt_dp2tp2"
 STATE = 73

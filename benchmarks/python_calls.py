@@ -18,10 +18,10 @@ from pathlib import Path
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.source import load_module
-from runtime.codegen.native_call import NativeAction
+from runtime.cpu.kernels.native_call import NativeAction
+from runtime.cpu.kernels.reference import ReferenceKernel
 from runtime.executable import Executable
-from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays, KernelLibrary
-from runtime.kernels.reference import ReferenceKernel
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays, KernelLibrary
 
 
 class WatchedKernels(KernelLibrary):

@@ -10,7 +10,7 @@ import json
 import re
 from pathlib import Path
 
-from partitioner.axes import DeviceAxes
+from partitioner.devices.axes import DeviceAxes
 from spmd.sharding import HloSharding, SubgroupType
 from spmd.text.sharding_text import parse_sharding
 

@@ -31,15 +31,15 @@ from launch.cli.argument_types import positive
 from launch.cli.bench import DEVIATION
 from launch.cli.module_argument import compile_options
 from launch.cli.program import add_program_arguments, dispatch, program_here, program_on_ranks
+from launch.data.inputs import SeededInputs
 from launch.execution import time_steps
-from launch.inputs import SeededInputs
 from launch.report.trace import collect_trace
 from runtime.executable import Executable
 from runtime.timeline.recorder import KEPT_STEPS
 from spmd.hlo import Opcode
 
 if TYPE_CHECKING:
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
 WARM_UP = 3
 #: Thunks that contain others: their time is that of what they contain.

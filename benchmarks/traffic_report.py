@@ -24,18 +24,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.partitioning.transpose_report import stored_bytes
 from benchmarks.timing.described import described
 from benchmarks.timing.kernel_bytes import kernel_bytes
 from benchmarks.timing.turns import geometric_mean
-from benchmarks.transpose_report import stored_bytes
 from launch.options import CompileOptions
 from launch.pipeline import stages
 from runtime.buffers.types import ArrayView
 from runtime.compile import build_executable
-from runtime.thunks.copy import CopyThunk
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
-from runtime.thunks.while_loop import WhileThunk
+from runtime.program.thunks.copy import CopyThunk
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks.while_loop import WhileThunk
 from spmd.analysis.executions import executions
 from spmd.analysis.trip_count import trip_count
 from spmd.analysis.wire import KIND

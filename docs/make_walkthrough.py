@@ -16,7 +16,7 @@ import numpy as np
 import spmd
 from launch.options import CompileOptions
 from launch.pipeline import stages
-from partitioner.propagated import propagate_module
+from partitioner.propagate_module import propagate_module
 from spmd.hlo import HloModule
 
 HERE = Path(__file__).parent

@@ -28,7 +28,7 @@ def main() -> int:
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, _end_at_once)
-    from launch.rank_environment import world_of_environment
+    from launch.ranks.rank_environment import world_of_environment
 
     world = world_of_environment()
     if world is not None:
@@ -59,7 +59,7 @@ def _imported_command() -> Callable[[], int]:
 
 
 def _refuse(error: PackageError) -> int:
-    from launch.messages import report_error
+    from launch.ranks.messages import report_error
 
     report_error(str(error))
     return error.exit_code
@@ -71,9 +71,9 @@ def _end_at_once(_: int, __: object) -> None:
 
 
 def _run_as_rank(rank: int, ranks: int) -> int:
-    from launch.rank_environment import exit_code_of_rank
-    from launch.rank_timeout import timeout_of
-    from launch.starting import begin_start
+    from launch.ranks.rank_environment import exit_code_of_rank
+    from launch.ranks.rank_timeout import timeout_of
+    from launch.ranks.startup import begin_start
 
     start = begin_start(rank, ranks)
     timeout = timeout_of(sys.argv[1:])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from runtime.arrays.sharded_arrays import Boundary
 from runtime.executable import Executable
-from runtime.sharded_arrays import Boundary
 from spmd.hlo import HloModule
 from spmd.passes.optimize_input_output_buffer_alias import match_donors
 from spmd.shape import ArrayShape, Shape, ShapeIndex, TokenShape, as_array, leaves

@@ -15,9 +15,9 @@ from functools import partial
 
 import numpy as np
 
-from launch.rank_executable import RankExecutable
+from launch.ranks.rank_executable import RankExecutable
+from runtime.arrays.sharded_arrays import ShardedArrays
 from runtime.executable import Executable
-from runtime.sharded_arrays import ShardedArrays
 from runtime.step_loop import StepLoop
 
 

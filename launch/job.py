@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 import spmd
-from launch.entry import Entry
-from launch.expect import (
+from launch.checks.expect import (
     Expected,
     OutputCheck,
     Tolerance,
@@ -22,12 +21,13 @@ from launch.expect import (
     default_tolerance,
     read_expected,
 )
-from launch.feed_files import NO_FILES, FeedOptions, GivingFeed
-from launch.inputs import SeededInputs, read_inputs, write_arrays
-from launch.npz import Array, StoredArrays
-from launch.reference import Reference
-from launch.tile_files import is_per_device
-from launch.usage import UsageError
+from launch.checks.reference import Reference
+from launch.cli.usage import UsageError
+from launch.data.feed_files import NO_FILES, FeedOptions, GivingFeed
+from launch.data.inputs import SeededInputs, read_inputs, write_arrays
+from launch.data.npz import Array, StoredArrays
+from launch.data.tile_files import is_per_device
+from launch.entry import Entry
 from runtime.executable import Executable
 from spmd.errors import CheckFailed, SpmdError
 from spmd.host_feed import flat_item

@@ -18,8 +18,8 @@ from enum import Enum
 from importlib import metadata
 from pathlib import Path
 
-from launch.rank_environment import end_with_parent, temporary_directory
-from launch.starting import ONE_NODE, segments_directories
+from launch.ranks.rank_environment import end_with_parent, temporary_directory
+from launch.ranks.startup import ONE_NODE, segments_directories
 from spmd.errors import SpmdError
 
 #: One thread per rank unless the caller says otherwise: ranks, not BLAS threads, fill the cores.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from collectives.cost.custom_calls import CallCost
-from launch.collective_groups import COLLECTIVE_GROUPS
+from launch.stages.collective_groups import COLLECTIVE_GROUPS
 from spmd.errors import SpmdError
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named

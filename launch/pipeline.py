@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 
 from collectives.schedule.latency_report import LatencyReport
 from collectives.schedule.scheduled_overlap import ScheduledOverlap, scheduled_overlap
-from launch import collective_pipelines
-from launch.bounded_results import with_sizes
-from launch.collective_pipelines import HidingNotes
-from launch.host_memory import place_offloaded_values
+from launch.data.bounded_results import with_sizes
 from launch.options import CompileOptions
+from launch.stages import collective_pipelines
+from launch.stages.collective_pipelines import HidingNotes
+from launch.target.host_memory import place_offloaded_values
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned, require_devices
 from runtime.compile import build_executable, schedule_module
 from runtime.executable import Executable

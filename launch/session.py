@@ -11,28 +11,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from launch.agreement import agree
-from launch.compiled import Compiled, compile_source
-from launch.digest import digest_of
-from launch.ending import end_job
-from launch.gpu import engine_for, engine_of_ranks, gpu_of_rank, require_backend
+from launch.cache.cache_folder import keep_objects
+from launch.cache.compile_cached import Compiled, compile_source
+from launch.cache.digest import digest_of
 from launch.job import require_saved_for, require_world, versions
-from launch.machine_option import machine_for
-from launch.mpi import open_world
-from launch.object_folder import keep_objects
 from launch.options import CompileOptions
 from launch.public_function import public_function
-from launch.rank_environment import settings_of_environment, world_of_environment
-from launch.rank_timeout import timeout_seconds
-from launch.shared_compile import compile_on_first
+from launch.ranks.agreement import agree
+from launch.ranks.rank_environment import settings_of_environment, world_of_environment
+from launch.ranks.rank_timeout import timeout_seconds
+from launch.ranks.shared_compile import compile_on_first
+from launch.ranks.shutdown import end_job
+from launch.ranks.world import open_world
 from launch.source import ModuleSource
+from launch.target.engine_choice import engine_for, engine_of_ranks, gpu_of_rank, require_backend
+from launch.target.machine_option import machine_for
 from runtime.executable import Executable
 from runtime.saved import SavedExecutableError, load_bytes
 from spmd.hlo import HloModule
 from spmd.text.stage import device_count
 
 if TYPE_CHECKING:
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
 
 @public_function("spmd.compile")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from launch.digest import digest_of, full_digest_of
+from launch.cache.digest import digest_of, full_digest_of
 from runtime.executable import Executable
 from runtime.saved import MAGIC, load_bytes
 from spmd.errors import HloParseError

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from partitioner.annotations import SDY_SHARDING
-from partitioner.constant_splitter import split_constants
-from partitioner.device_order import list_other_orders
+from partitioner.annotations.constant_splitter import split_constants
+from partitioner.annotations.reader import SDY_SHARDING
+from partitioner.devices.device_order import list_other_orders
 from partitioner.ops.custom_partitioning import open_without_partitioner
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.opcode_roles import CALLERS

@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from partitioner.rule import OpShardingRule
+from partitioner.propagation.op_sharding_rule import OpShardingRule
 from spmd.custom_call import custom_call
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.registry import Registry
 
 if TYPE_CHECKING:
-    from partitioner.context import PartitionContext, ShardedValue
-    from partitioner.propagation import Slot
-    from partitioner.slots import SlotGraph
-    from partitioner.state import ShardState
+    from partitioner.partition.context import PartitionContext, ShardedValue
+    from partitioner.partition.shard_state import ShardState
+    from partitioner.propagation.driver import Slot
+    from partitioner.propagation.value_graph import SlotGraph
     from spmd.hlo.instruction import Attrs
     from spmd.shape import ArrayShape
 

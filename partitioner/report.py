@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from partitioner.state import ShardState
+from partitioner.partition.shard_state import ShardState
 from spmd.hlo import HloInstruction
 from spmd.shape import ArrayShape
 

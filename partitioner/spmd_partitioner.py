@@ -9,25 +9,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import partitioner.ops  # noqa: F401 - fills the registries
-from partitioner.annotations import AnnotationReader, without_shardings
-from partitioner.axes import Axes
-from partitioner.constant_splitter import merge_constants
-from partitioner.context import PartitionContext, ShardedValue
-from partitioner.device_order import Order, device_order, rename_to_devices, rename_to_positions
-from partitioner.entry import EntryBinding
-from partitioner.foreign import cut_foreign, gather_foreign
-from partitioner.generic import partition_generic, reshard_to
-from partitioner.manual import manual_boundary
+from partitioner.annotations.constant_splitter import merge_constants
+from partitioner.annotations.entry_boundary import EntryBinding
+from partitioner.annotations.inexpressible_shardings import cut_foreign, gather_foreign
+from partitioner.annotations.manual_regions import manual_boundary
+from partitioner.annotations.reader import AnnotationReader, without_shardings
+from partitioner.annotations.single_device import effect_device, partition_on_device
+from partitioner.devices.axes import Axes
+from partitioner.devices.device_order import (
+    Order,
+    device_order,
+    rename_to_devices,
+    rename_to_positions,
+)
 from partitioner.ops.tuple import local_shape, pack, unpack
-from partitioner.partial_sums import as_partial_sums, is_annotation, leaves_unreduced, with_partial
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.generic import partition_generic, reshard_to
+from partitioner.partition.partial_sums import (
+    as_partial_sums,
+    is_annotation,
+    leaves_unreduced,
+    with_partial,
+)
+from partitioner.partition.shard_state import ShardState
+from partitioner.partition.unsharded_ops import needs_whole_operands, partition_whole
 from partitioner.prepare import prepare
-from partitioner.propagation import propagate
+from partitioner.propagation.driver import propagate
+from partitioner.propagation.value_graph import SlotGraph, Slots, spread_manual
 from partitioner.registry import REMAKERS, partitioner_of
 from partitioner.report import PartitionReport, Purpose
-from partitioner.single_device import effect_device, partition_on_device
-from partitioner.slots import SlotGraph, Slots, spread_manual
-from partitioner.state import ShardState
-from partitioner.whole import needs_whole_operands, partition_whole
 from spmd.builder import ModuleScope
 from spmd.errors import ShardingError, UnsupportedError
 from spmd.hlo import (

@@ -7,23 +7,23 @@ from dataclasses import replace
 
 from collectives.schedule.checker import check_schedule
 from runtime import emit as _emit  # noqa: F401 - fills the table of lowerings
-from runtime import kernels as _kernels  # noqa: F401 - fills the NumPy kernel library
+from runtime.arrays.sharded_arrays import Boundary
+from runtime.arrays.tiles import global_shape, with_devices
 from runtime.buffers.assign import AssignedProgram, assign_buffers
 from runtime.buffers.checker import check_buffers
 from runtime.buffers.linearize import linearize
 from runtime.buffers.recorded_heaps import RecordedHeaps
 from runtime.buffers.types import ArrayView
+from runtime.cpu import kernels as _kernels  # noqa: F401 - fills the NumPy kernel library
 from runtime.device_program import DeviceProgram
 from runtime.emit.program import emit_program
 from runtime.executable import Executable
-from runtime.kernel import CPU_KERNELS
 from runtime.memory_limit import require_memory
+from runtime.program.kernel import CPU_KERNELS
+from runtime.program.strides import StridedView
+from runtime.program.thunks.sequence import ThunkSequence
 from runtime.schedule.memory_fit import fit_memory
 from runtime.schedule.memory_scheduler import schedule_for_memory
-from runtime.sharded_arrays import Boundary
-from runtime.strides import StridedView
-from runtime.thunks.sequence import ThunkSequence
-from runtime.tiles import global_shape, with_devices
 from spmd.hlo import HloInstruction, HloModule, Stage
 from spmd.shape import ArrayShape, Shape, leaves
 from spmd.sharding import HloSharding

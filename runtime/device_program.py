@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView, BufferAssignment
-from runtime.host_feed import HostChannel
-from runtime.thunks.feed import InfeedThunk, OutfeedThunk
-from runtime.thunks.sequence import ThunkSequence
-from runtime.thunks.thunk import walk
+from runtime.program.thunks.feed import InfeedThunk, OutfeedThunk
+from runtime.program.thunks.sequence import ThunkSequence
+from runtime.program.thunks.thunk import walk
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
 

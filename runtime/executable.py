@@ -13,23 +13,23 @@ import numpy as np
 
 from collectives.communicator.interface import Communicator
 from collectives.schedule.scheduled_overlap import ScheduledOverlap
-from runtime.blas import set_blas_threads
-from runtime.bounded_arrays import bounded_dimensions, cut_to_sizes, num_results
+from runtime.arrays.bounded_arrays import bounded_dimensions, cut_to_sizes, num_results
+from runtime.arrays.host_feed import Given, HostFeeds, Infeed, Outfeed, joined
+from runtime.arrays.resident import DeviceArray
+from runtime.arrays.sharded_arrays import Boundary, ShardedArrays
+from runtime.arrays.tiles import copy_shard
+from runtime.arrays.tiles import gather as gather_tiles
 from runtime.buffers.dump import dump_assignment
 from runtime.buffers.types import AllocationKind, MemoryStats
+from runtime.cpu.executor import LoadedDevice
+from runtime.cpu.libraries.blas import set_blas_threads
+from runtime.cpu.loopback import LoopbackDevices
 from runtime.device_program import DeviceProgram
-from runtime.executor import LoadedDevice
-from runtime.host_feed import Given, HostFeeds, Infeed, Outfeed, joined
-from runtime.kernel import KernelLibrary
 from runtime.local_devices import Engine, KernelForms, LocalDevices, RunningDevice
-from runtime.loopback import LoopbackDevices
-from runtime.resident import DeviceArray
-from runtime.sharded_arrays import Boundary, ShardedArrays
-from runtime.thunks.dump import dump_thunks
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import walk
-from runtime.tiles import copy_shard
-from runtime.tiles import gather as gather_tiles
+from runtime.program.kernel import KernelLibrary
+from runtime.program.thunks.dump import dump_thunks
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import walk
 from runtime.timeline.recorder import RecordedStep
 from spmd.errors import RunError
 from spmd.hlo import HloModule

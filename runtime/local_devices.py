@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from collectives.communicator.interface import Communicator
-from runtime.resident import DeviceArray, Place
+from runtime.arrays.resident import DeviceArray, Place
 from runtime.timeline.recorder import RecordedStep
 from spmd.literal import NDArray
 

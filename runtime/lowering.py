@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from collectives.communicator.kinds import Group
 from runtime.buffers.types import ArrayView
-from runtime.strides import StridedView
-from runtime.thunks.thunk import Thunk
+from runtime.program.strides import StridedView
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.registry import Registry
 from spmd.shape import ArrayShape

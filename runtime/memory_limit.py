@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from runtime.buffers.live_buffers import LiveBuffers
 from runtime.device_program import DeviceProgram
-from runtime.live_buffers import LiveBuffers
 from spmd.errors import RunError
 
 #: Buffers that a refusal names.

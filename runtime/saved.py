@@ -17,13 +17,13 @@ import zipfile
 from collections.abc import Sequence
 from typing import Any
 
-from runtime.bounded_arrays import have_sizes
+from runtime.arrays.bounded_arrays import have_sizes
+from runtime.arrays.sharded_arrays import Boundary
 from runtime.buffers.recorded_heaps import RecordedHeap, RecordedHeaps
 from runtime.buffers.types import Color
 from runtime.compile import lower
 from runtime.executable import Executable
 from runtime.saved_overlap import overlap_json, read_overlap
-from runtime.sharded_arrays import Boundary
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule, Stage
 from spmd.proto import parse_proto, serialize_hlo_proto

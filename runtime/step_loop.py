@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from runtime.arrays.resident import NOBODY, DeviceArray
+from runtime.arrays.sharded_arrays import ShardedArrays
 from runtime.executable import Executable
-from runtime.resident import NOBODY, DeviceArray
-from runtime.sharded_arrays import ShardedArrays
 
 
 class StepLoop:

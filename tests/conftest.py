@@ -13,19 +13,19 @@ import pytest
 from hlo_fixture import HloFixture
 from hypothesis import settings
 
-from launch.object_folder import VARIABLE, keep_objects
+from launch.cache.cache_folder import VARIABLE, keep_objects
 from spmd.hlo import HloModule
 from spmd.passes import pipeline
 from spmd.passes.interface import HloPass
 from spmd.verifier import verify
+from tests.paths import CASES, TESTS
 
 # How long an example takes says more of what else the machine does.
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
 
-CASES = Path(__file__).parent / "cases"
 #: Shrunk programs of the fuzzer, run by test_regressions.py.
-REGRESSIONS = Path(__file__).parent / "differential" / "regressions"
+REGRESSIONS = TESTS / "differential" / "regressions"
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

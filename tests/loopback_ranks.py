@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from collectives.communicator.interface import PeerFailedError
-from collectives.communicator.loopback import LoopbackCommunicator, LoopbackWorld
-from collectives.communicator.shared_steps import StepEngine
+from collectives.communicator.loopback.communicator import LoopbackCommunicator, LoopbackWorld
+from collectives.communicator.node.shared_steps import StepEngine
 
 Result = TypeVar("Result")
 

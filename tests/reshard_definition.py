@@ -13,11 +13,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from partitioner.axes import DeviceAxes
-from partitioner.context import PartitionContext, ShardedValue
+from partitioner.devices.axes import DeviceAxes
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.step import Step
-from partitioner.state import ShardState
 from spmd.builder import ModuleScope
 from spmd.device import ReductionKind
 from spmd.evaluator.lockstep import evaluate_partitions

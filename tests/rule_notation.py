@@ -13,8 +13,8 @@ from string import ascii_lowercase
 
 import partitioner.ops  # noqa: F401 - fills the registries
 import spmd
+from partitioner.propagation.op_sharding_rule import FactorKind, OpShardingRule, TensorMapping
 from partitioner.registry import rule_of
-from partitioner.rule import FactorKind, OpShardingRule, TensorMapping
 from spmd.hlo import HloInstruction
 from spmd.shape import ArrayShape, leaves
 

@@ -10,18 +10,18 @@ from typing import TypeVar
 import numpy as np
 from loopback_ranks import run_ranks
 
-from collectives.communicator.array_steps import Copy, exchanges_of
-from collectives.communicator.gate import Gate
 from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds import Collective, Group
-from collectives.communicator.loopback import LoopbackCommunicator
-from collectives.communicator.node import default_node_id, find_nodes
-from collectives.communicator.node_memory import NodeMemory
-from collectives.communicator.polling import poll_until
-from collectives.communicator.shared_buffers import Buffers
-from collectives.communicator.shared_window import Place, default_places
-from runtime.shared_memory_engine import native_step_engine
+from collectives.communicator.liveness.polling import poll_until
+from collectives.communicator.loopback.communicator import LoopbackCommunicator
+from collectives.communicator.messages.array_steps import Copy, exchanges_of
+from collectives.communicator.node.barrier import Gate
+from collectives.communicator.node.node import default_node_id, find_nodes
+from collectives.communicator.node.node_memory import NodeMemory
+from collectives.communicator.node.shared_buffers import Buffers
+from collectives.communicator.node.shared_window import Place, default_places
+from runtime.cpu.collective.collective_engine import native_step_engine
 from spmd.errors import CollectiveTimeoutError
 
 Result = TypeVar("Result")

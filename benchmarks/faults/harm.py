@@ -29,7 +29,7 @@ from faults.job import (
 )
 from launch.mpirun import MpiJob
 
-FAULTY = (sys.executable, str(ROOT / "benchmarks" / "fault_program.py"))
+FAULTY = (sys.executable, str(ROOT / "benchmarks" / "faults" / "program.py"))
 MANY = "1000000"
 
 #: Seconds from the harm to the end of everything: a rank that dies ends the job within 10 s; --timeout 3 and ten.

@@ -142,7 +142,7 @@ def strike(pid: int | None, number: signal.Signals) -> None:
 
 def is_rank(pid: int) -> bool:
     words = command_line(pid)
-    return "launch.attendant" not in words and any("python" in word for word in words[:1])
+    return "launch.ranks.watchdog" not in words and any("python" in word for word in words[:1])
 
 
 def wait_for_none(job: Job, seconds: float, *, attendants: bool = True) -> list[int]:

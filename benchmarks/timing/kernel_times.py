@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from launch.calibration.timing import cores
+from runtime.cpu.prediction.step import PredictedThunk, predicted_step
 from runtime.executable import Executable
-from runtime.prediction.step import PredictedThunk, predicted_step
-from runtime.thunks.collective import CollectiveDoneThunk
-from runtime.thunks.thunk import walk
+from runtime.program.thunks.collective import CollectiveDoneThunk
+from runtime.program.thunks.thunk import walk
 from runtime.timeline.events import Event, Stream, events_of
 from spmd.machine.description import MachineDescription
 

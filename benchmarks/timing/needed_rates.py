@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from launch.calibration.machine import CalibrationOptions
+from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
+from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
+from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.cpu.kernels.gemm.product_epilogue import ProductEpilogueKernel
+from runtime.cpu.kernels.gemm.sliced_product import SlicedProductKernel
 from runtime.device_program import DeviceProgram
-from runtime.kernels.dot import DotKernel
-from runtime.kernels.panel_convolution import PanelConvolutionKernel
-from runtime.kernels.phase_convolution import PhaseConvolutionKernel
-from runtime.kernels.product_epilogue import ProductEpilogueKernel
-from runtime.kernels.sliced_product import SlicedProductKernel
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import walk
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import walk
 from spmd.shape import PrimitiveType
 
 #: Kernels that make a product and more.

@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-import runtime.kernels  # noqa: F401 - fills the library
+import runtime.cpu.kernels  # noqa: F401 - fills the library
 from benchmarks.timing.turns import Work, seconds
 from launch.calibration.timing import cores, each_at_once
-from runtime.blas import BlasThreads
-from runtime.kernel import CPU_KERNELS, KernelArrays
-from runtime.kernels.dot import DotKernel
+from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.cpu.libraries.blas import BlasThreads
+from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.timing.rates import WORKING_SETS, Rates
+from runtime.cpu.prediction.residency import Found, Residency, span_of
+from runtime.cpu.prediction.step import is_whole
+from runtime.cpu.prediction.work import Access, touched, work_of
 from runtime.device_program import DeviceProgram
-from runtime.prediction.residency import Found, Residency, span_of
-from runtime.prediction.step import is_whole
-from runtime.prediction.work import Access, touched, work_of
-from runtime.thunks.copy import CopyThunk
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
-from runtime.thunks.while_loop import WhileThunk
+from runtime.program.thunks.copy import CopyThunk
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks.while_loop import WhileThunk
 from spmd.analysis.trip_count import trip_count
 from spmd.hlo import HloModule, Opcode
 from spmd.machine.named import DEFAULT, machine_named

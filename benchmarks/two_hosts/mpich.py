@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.two_hosts.commands import NotPermittedError
 from benchmarks.two_hosts.link import DEVICE
 from benchmarks.two_hosts.namespaces import Host
-from launch.rank_environment import NODE_ID_VARIABLE, end_with_parent
+from launch.ranks.rank_environment import NODE_ID_VARIABLE, end_with_parent
 from spmd.errors import RunError
 
 #: Where `make mpich` makes it.

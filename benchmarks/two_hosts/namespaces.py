@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from benchmarks.two_hosts.commands import attempt, command
-from collectives.communicator.processes import ProcessId
+from collectives.communicator.liveness.process_state import ProcessId
 
 _NAME = re.compile(r"spmd-(\d+)-(\d+)-(\d+)-host\d+")
 

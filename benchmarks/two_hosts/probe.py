@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from benchmarks.two_hosts.link import LinkEnd
-from launch.rank_environment import end_with_parent
+from launch.ranks.rank_environment import end_with_parent
 from spmd.errors import RunError
 
 _PORT = 5005

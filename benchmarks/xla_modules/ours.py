@@ -17,8 +17,7 @@ from benchmarks.xla_modules.arrangement import Arrangement, arranged, arrangemen
 from benchmarks.xla_modules.fitting import fitting
 from benchmarks.xla_modules.soundness import free_choice, nan_choice, unsound
 from benchmarks.xla_modules.worker import serve
-from launch.entry import Entry
-from launch.expect import (
+from launch.checks.expect import (
     Expected,
     OutputCheck,
     Verdict,
@@ -26,11 +25,12 @@ from launch.expect import (
     compare_elements,
     default_tolerance,
 )
-from launch.inputs import from_storage, read_inputs, seeded_inputs, write_arrays
-from launch.npz import Array, StoredArrays
+from launch.checks.rounding import judge_rounding
+from launch.data.inputs import from_storage, read_inputs, seeded_inputs, write_arrays
+from launch.data.npz import Array, StoredArrays
+from launch.entry import Entry
 from launch.options import CompileOptions
 from launch.pipeline import is_partitioned
-from launch.rounding import judge_rounding
 from spmd.errors import UnsupportedError
 from spmd.evaluator.op_tables import REGISTERED, OpTables
 from spmd.evaluator.rounding_noise import RoundingNoise

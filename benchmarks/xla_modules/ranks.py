@@ -17,12 +17,12 @@ from pathlib import Path
 import spmd
 from benchmarks.xla_modules.arrangement import Arrangement, arranged, arrangement_of
 from benchmarks.xla_modules.ours import copies, divided
+from launch.data.inputs import read_inputs, to_storage
+from launch.data.npz import Array, StoredArrays
 from launch.entry import Entry
-from launch.inputs import read_inputs, to_storage
-from launch.npz import Array, StoredArrays
 from launch.options import CompileOptions
-from launch.rank_environment import world_of_environment
-from launch.rank_executable import RankExecutable
+from launch.ranks.rank_environment import world_of_environment
+from launch.ranks.rank_executable import RankExecutable
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule
 

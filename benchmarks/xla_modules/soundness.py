@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from launch.npz import Array
+from launch.data.npz import Array
 from launch.options import CompileOptions
 from launch.pipeline import is_partitioned
-from partitioner.manual import GSPMD_ENTRY
-from partitioner.propagation_flags import parameter_flags
+from partitioner.annotations.manual_regions import GSPMD_ENTRY
+from partitioner.propagation.propagation_flags import parameter_flags
 from spmd.device import ReductionKind
 from spmd.errors import ShapeError, ShardingError, VerificationError
 from spmd.evaluator.device import Device

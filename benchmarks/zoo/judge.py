@@ -1,6 +1,6 @@
 """Compare a program's outputs with JAX's: they agree, differ by rounding that the program amplifies, or differ.
 
-The judgement is that of `spmd run --expect` (launch/rounding.py): an output that is further from JAX's than its
+The judgement is that of `spmd run --expect` (launch/checks/rounding.py): an output that is further from JAX's than its
 tolerance is excused only where noise in every rounding moves the reference's own output about as far. The tolerance
 takes in what JAX's own runs differ by, up to a hundredth of the output's largest element.
 """
@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from launch.entry import Entry
-from launch.expect import (
+from launch.checks.expect import (
     Expected,
     OutputCheck,
     check_output,
@@ -24,13 +23,14 @@ from launch.expect import (
     distance,
     widened,
 )
-from launch.inputs import read_arrays
+from launch.checks.reference import reference_program
+from launch.checks.verdicts import Question, explain_by_rounding
+from launch.data.inputs import read_arrays
+from launch.data.npz import Array
+from launch.entry import Entry
 from launch.job import JobResult
-from launch.npz import Array
 from launch.options import CompileOptions
 from launch.pipeline import is_partitioned
-from launch.reference import reference_program
-from launch.verdicts import Question, explain_by_rounding
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape
 

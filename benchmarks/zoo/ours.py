@@ -19,12 +19,12 @@ import numpy as np
 
 import spmd
 from benchmarks.zoo.judge import Ran, judge
+from launch.data.inputs import read_inputs, write_arrays
 from launch.entry import Entry
 from launch.execution import time_steps
-from launch.inputs import read_inputs, write_arrays
-from launch.machine_option import machine_for
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
+from launch.target.machine_option import machine_for
 from spmd.analysis.cost import module_cost
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule

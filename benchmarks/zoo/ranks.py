@@ -14,11 +14,11 @@ from pathlib import Path
 
 import spmd
 from benchmarks.zoo.ours import module_file
-from launch.agreement import AgreedError
+from launch.data.inputs import read_inputs, to_storage
+from launch.data.npz import Array, StoredArrays
 from launch.execution import time_steps
-from launch.inputs import read_inputs, to_storage
-from launch.npz import Array, StoredArrays
-from launch.rank_environment import world_of_environment
+from launch.ranks.agreement import AgreedError
+from launch.ranks.rank_environment import world_of_environment
 
 WARM_UP, STEPS = 2, 5
 

@@ -17,10 +17,10 @@ import numpy as np
 
 import spmd
 from benchmarks.zoo.judge import RUNS, allowed, spread_of
+from launch.checks.expect import default_tolerance
+from launch.data.inputs import read_arrays, to_storage
+from launch.data.npz import Array, StoredArrays
 from launch.entry import Entry
-from launch.expect import default_tolerance
-from launch.inputs import read_arrays, to_storage
-from launch.npz import Array, StoredArrays
 from spmd.shape import ArrayShape
 
 

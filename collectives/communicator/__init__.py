@@ -1,8 +1,7 @@
-"""Communicators: what runs a collective among devices, as threads of one process or as MPI ranks.
+"""Communicators: they run collectives among devices, as threads of one process, as MPI ranks or as GPUs.
 
-What is asked of them: interface, kinds (the definition of each collective), reduction. Threads: loopback, threads.
-Ranks: mpi. What native code runs: native_collective, of shared_steps. Over the memory of a node: node, node_memory, and
-from the plan down shared_plan, shared_transfers, shared_buffers, shared_window. By messages: algorithms (array_steps,
-parcels), made native in message_setup and array_lowering; mpi_messages, mpi_requests. Groups that span nodes, in two
-levels: hierarchical, and what begins with that name. Who is late, and why: waiting, polling, status, vigil, processes.
+This folder holds what every communicator keeps: `interface`, `kinds` (the definition of each collective) and
+`reduction`. The folders below it are transports: `loopback` (threads of one process), `mpi` (ranks), `nccl` (GPUs).
+Ranks of one node meet in shared memory (`node`); what is left travels as `messages`; groups that span nodes do both
+(`hierarchical`). `liveness` tells which ranks are late, and why.
 """

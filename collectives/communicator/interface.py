@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 
 from collectives.communicator.kinds import Collective, Group
+from collectives.communicator.liveness.status_board import Explains
 from collectives.communicator.reduction import Array
-from collectives.communicator.status import Explains
 from spmd.errors import RunError
 from spmd.memory import out_of_memory, require_bytes
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from collectives.communicator.kinds import Collective, Group
-from collectives.communicator.shared_buffers import Buffers
-from collectives.communicator.shared_steps import LoadedSteps, Outcome
-from collectives.communicator.waiting import WaitingWorld
+from collectives.communicator.node.shared_buffers import Buffers
+from collectives.communicator.node.shared_steps import LoadedSteps, Outcome
+from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 
 _BLOCKED = int(Outcome.BLOCKED)

@@ -64,7 +64,7 @@ COLLECTIVE_COMBINING: tuple[CollectiveCombiner, ...] = (
     CollectivePermuteCombiner(),
 )
 
-#: For machines that compute while bytes move, with these machines' options (launch/collective_pipelines.py).
+#: For machines that compute while bytes move, with these machines' options (launch/stages/collective_pipelines.py).
 FOR_OVERLAP: tuple[type[HloPass], ...] = (
     ExchangePipeliner,
     AsyncCreation,

@@ -13,15 +13,15 @@ from launch.calibration.memory import FAR_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
 from runtime.buffers.types import ArrayView
-from runtime.kernel import CPU_KERNELS, KernelArrays
-from runtime.kernels.panel_convolution import PanelConvolutionKernel
-from runtime.kernels.phase_convolution import PhaseConvolutionKernel
+from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
+from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
+from runtime.cpu.prediction.alone import thunk_alone
+from runtime.cpu.prediction.convolutions import ConvolutionSizes, parts_of
+from runtime.cpu.prediction.phase_convolutions import phase_parts
+from runtime.cpu.prediction.work import NEAR
 from runtime.lowering import Device
-from runtime.prediction.alone import thunk_alone
-from runtime.prediction.convolutions import ConvolutionSizes, parts_of
-from runtime.prediction.phase_convolutions import phase_parts
-from runtime.prediction.work import NEAR
-from runtime.thunks.kernel import KernelThunk
+from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.thunks.kernel import KernelThunk
 from spmd.literal import NDArray
 from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm, ConvolutionParts
 from spmd.machine.description import MemoryLevel, byte_seconds

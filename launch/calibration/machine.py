@@ -29,7 +29,7 @@ from launch.calibration.programs import (
     exchange,
     exchange_probes,
 )
-from runtime.blas import BlasThreads
+from runtime.cpu.libraries.blas import BlasThreads
 from spmd.machine.description import MachineDescription
 
 #: How often everything is timed: what disturbs a core for some seconds meets one round of each.

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from launch.cache.compile_cached import Compiled
 from launch.calibration.joining import with_network
-from launch.compiled import Compiled
 from launch.execution import time_steps
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
-from launch.rank_executable import RankExecutable
-from launch.shared_compile import compile_on_first
-from runtime.sharded_arrays import ShardedArrays
+from launch.ranks.rank_executable import RankExecutable
+from launch.ranks.shared_compile import compile_on_first
+from runtime.arrays.sharded_arrays import ShardedArrays
 from spmd.literal import NDArray
 from spmd.machine.description import Exchange, MachineDescription
 from spmd.machine.fit import nonnegative_fit
 from spmd.text.parser import parse_module
 
 if TYPE_CHECKING:
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
 #: Devices of a machine, nodes as large as they are here.
 MOST_DEVICES = 1 << 14

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from launch.calibration.memory import FAR_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
-from runtime.codegen.llvm_tile_product import most_depth
-from runtime.codegen.llvm_tiles import FORMS, PANEL, TileForm
-from runtime.kernel import CPU_KERNELS, KernelArrays
-from runtime.kernels.dot import DotKernel
-from runtime.kernels.tile_dot import unit_of
-from runtime.prediction.work import NEAR
+from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.cpu.kernels.gemm.tile_block_ir import most_depth
+from runtime.cpu.kernels.gemm.tile_dot import unit_of
+from runtime.cpu.kernels.gemm.tile_types import FORMS, PANEL, TileForm
+from runtime.cpu.prediction.work import NEAR
+from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.literal import NDArray
 from spmd.machine.description import MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
@@ -24,7 +24,7 @@ P = PrimitiveType
 Types = tuple[PrimitiveType, PrimitiveType, PrimitiveType]
 Sizes = tuple[int, int, int]
 
-#: Of packed columns of rhs, as products of packed panels have them (runtime/codegen/llvm_tile_product.py).
+#: Of packed columns of rhs, as products of packed panels have them (runtime/cpu/kernels/gemm/tile_block_ir.py).
 _PACKED_BYTES = 768 << 10
 #: Sizes that no matrix has.
 EVERYTHING = 1 << 23

@@ -12,11 +12,11 @@ import numpy as np
 from launch.calibration.memory import Arena
 from launch.calibration.probes import OfCores, Probe, Seconds
 from launch.calibration.timing import Tries
-from launch.collective_groups import COLLECTIVE_GROUPS
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
+from launch.stages.collective_groups import COLLECTIVE_GROUPS
+from runtime.cpu.prediction.work import NEAR
 from runtime.executable import Executable
-from runtime.prediction.work import NEAR
 from spmd.machine.description import Exchange, MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
 from spmd.text.parser import parse_module

@@ -15,9 +15,9 @@ import sys
 from collections.abc import Container, Sequence
 from typing import Any
 
-from launch.messages import report_error
-from launch.unexpected import describe_unexpected
-from launch.usage import COMMANDS, require_command
+from launch.cli.usage import COMMANDS, require_command
+from launch.ranks.messages import report_error
+from launch.ranks.unexpected import describe_unexpected
 from spmd.errors import RunError, SpmdError
 
 INTERRUPTED = 130

@@ -7,6 +7,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
+from launch.cache.gc_pause import fewer_collections
 from launch.cli.argument_types import positive
 from launch.cli.module_argument import compile_options
 from launch.cli.program import (
@@ -18,16 +19,15 @@ from launch.cli.program import (
     program_here,
     program_on_ranks,
 )
-from launch.cores import cores_of
+from launch.data.inputs import SeededInputs
 from launch.execution import time_steps
-from launch.fewer_collections import fewer_collections
-from launch.inputs import SeededInputs
 from launch.job import step_milliseconds
 from launch.report.environment import describe_environment
-from runtime.prediction.step import predicted_step
+from launch.target.cores import cores_of
+from runtime.cpu.prediction.step import predicted_step
 
 if TYPE_CHECKING:
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
 WARM_UP = 3
 #: Standard deviation of inputs, like that of a network's weights: products of standard normal ones run into infinities

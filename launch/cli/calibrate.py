@@ -14,26 +14,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.agreement import agree
-from launch.calibrated import calibration_path, keep_calibration, machine_here
+from launch.cache.cache_folder import keep_objects
 from launch.calibration.joining import network_source, with_network_of
 from launch.calibration.machine import CalibrationOptions, Family, described, measure
 from launch.calibration.network import NetworkSizes, joined, measure_network
 from launch.cli.output_path import OutputPathError, require_folder, require_writable
-from launch.ending import run_rank
+from launch.cli.usage import UsageError
 from launch.job import versions
-from launch.mpi import open_world
-from launch.object_folder import keep_objects
-from launch.rank_environment import settings_of_environment, world_of_environment
-from launch.rank_timeout import timeout_seconds
+from launch.ranks.agreement import agree
+from launch.ranks.rank_environment import settings_of_environment, world_of_environment
+from launch.ranks.rank_timeout import timeout_seconds
+from launch.ranks.shutdown import run_rank
+from launch.ranks.world import open_world
 from launch.report.environment import describe_environment
-from launch.usage import UsageError
+from launch.target.calibrated import calibration_path, keep_calibration, machine_here
 from spmd.machine.description import MachineDescription
 from spmd.machine.reader import MachineError, write_machine
 from spmd.output_file import write_file
 
 if TYPE_CHECKING:
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
 #: Products that are shown, of everything near.
 CUBES = (64, 256, 512)

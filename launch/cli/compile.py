@@ -6,12 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from launch.cache.compile_cached import compile_warning
+from launch.cli.memory_limit_option import add_memory_limit
 from launch.cli.module_argument import add_module_arguments, compile_options, read_module
 from launch.cli.output_path import require_writable
-from launch.compiled import compile_warning
-from launch.machine_option import add_machine
-from launch.memory_limit import add_memory_limit
-from launch.printable import printable
+from launch.data.printable import printable
+from launch.target.machine_option import add_machine
 from runtime.saved import save_bytes
 from spmd.output_file import write_file
 

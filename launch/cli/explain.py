@@ -13,8 +13,8 @@ from launch.cli.module_argument import (
     write_text,
 )
 from launch.cli.output_path import require_writable
+from launch.data.printable import printable
 from launch.pipeline import is_partitioned
-from launch.printable import printable
 from partitioner.explain.explain import DEFAULT_TRIES, explain_module
 from partitioner.explain.html import explanation_page
 from partitioner.explain.report import Explanation

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from launch.cli.argument_types import positive
+from launch.cli.usage import require_command
 from launch.mpirun import MpiJob, cores_for_each, in_slurm_allocation
-from launch.rank_environment import CHECK_FAILED_ON_RANK, LAUNCHED_VARIABLE
-from launch.usage import require_command
+from launch.ranks.rank_environment import CHECK_FAILED_ON_RANK, LAUNCHED_VARIABLE
 from spmd.errors import CheckFailed, RunError
 
 #: A rank's exit code -> this command's. All others, 1 among them, are of a rank that was killed or of a launcher that

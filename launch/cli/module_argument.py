@@ -8,12 +8,12 @@ from pathlib import Path
 
 from launch.callbacks import leave_out_callbacks
 from launch.cli.argument_types import positive
-from launch.collective_groups import COLLECTIVE_GROUPS
-from launch.machine_option import machine_for
-from launch.measured_durations import measured_durations
-from launch.messages import report_note
 from launch.options import CompileOptions
+from launch.ranks.messages import report_note
 from launch.source import ModuleSource, load_module, source_of
+from launch.stages.collective_groups import COLLECTIVE_GROUPS
+from launch.target.machine_option import machine_for
+from launch.target.measured_durations import measured_durations
 from spmd.hlo import HloModule
 from spmd.output_file import write_file
 from spmd.proto import serialize, serialize_hlo_proto, serialize_with_config

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import collectives.passes.all_passes  # noqa: F401 - passes of no pipeline are known by name, too
-from launch.bounded_results import with_sizes
+from launch.checks.equivalence import verify_equivalent
+from launch.cli.memory_limit_option import add_memory_limit
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
@@ -19,13 +20,12 @@ from launch.cli.module_argument import (
 )
 from launch.cli.opt_bisect import run_bisect
 from launch.cli.output_path import require_folder, require_writable
-from launch.dumps import Dumps
-from launch.equivalence import verify_equivalent
-from launch.machine_option import add_machine
-from launch.memory_limit import add_memory_limit
+from launch.cli.usage import UsageError
+from launch.data.bounded_results import with_sizes
 from launch.pipeline import Compilation, is_partitioned, optimization, stages
-from launch.usage import UsageError
-from partitioner.propagated import propagate_module
+from launch.stages.dumps import Dumps
+from launch.target.machine_option import add_machine
+from partitioner.propagate_module import propagate_module
 from partitioner.spmd_partitioner import require_devices
 from runtime.compile import build_executable
 from runtime.executable import Executable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from launch.checks.equivalence import EquivalenceCheck
 from launch.cli.module_argument import write_module, write_text
 from launch.cli.output_path import require_folder
-from launch.equivalence import EquivalenceCheck
 from spmd.hlo import HloModule
 from spmd.passes.bisect import Culprit, bisect
 from spmd.passes.pipeline import Pipeline

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from launch.cli.costly_reshard_warning import costly_warning
 from launch.cli.module_argument import (
     add_module_arguments,
     compile_options,
@@ -13,7 +14,6 @@ from launch.cli.module_argument import (
     write_text,
 )
 from launch.cli.output_path import require_writable
-from launch.costly_warning import costly_warning
 from launch.pipeline import stages
 
 

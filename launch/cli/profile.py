@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.agreement import agree
 from launch.cli.argument_types import positive
 from launch.cli.bench import DEVIATION
+from launch.cli.memory_limit_option import add_memory_limit
 from launch.cli.module_argument import compile_options
 from launch.cli.output_path import require_writable
 from launch.cli.program import (
@@ -20,12 +20,12 @@ from launch.cli.program import (
     program_here,
     program_on_ranks,
 )
+from launch.cli.usage import UsageError
+from launch.data.input_file import read_at_most
+from launch.data.inputs import SeededInputs
 from launch.entry import Entry
 from launch.execution import execute_steps
-from launch.gpu import note_hosted
-from launch.input_file import read_at_most
-from launch.inputs import SeededInputs
-from launch.memory_limit import add_memory_limit
+from launch.ranks.agreement import agree
 from launch.report.overlap.as_json import as_json
 from launch.report.overlap.model import OverlapReport
 from launch.report.overlap.read import MAX_BYTES, TraceError, read_trace, run_of_trace
@@ -34,14 +34,14 @@ from launch.report.overlap.text import format_report
 from launch.report.recording import Recording
 from launch.report.timeline_page.page import timeline_page
 from launch.report.trace import recorded_trace
-from launch.usage import UsageError
+from launch.target.engine_choice import note_hosted
 from runtime.executable import Executable
 from runtime.memory_limit import require_memory
 from spmd.hlo import HloModule
 from spmd.output_file import write_file
 
 if TYPE_CHECKING:
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
 STEPS = 16
 WARM_UP = 3

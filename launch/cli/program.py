@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.agreement import agree
+from launch.cache.cache_folder import keep_objects
+from launch.cache.compile_cached import Compiled, compile_source
+from launch.cache.program_cache import HELP
 from launch.cli.argument_types import positive_seconds, seed
 from launch.cli.module_argument import (
     add_module_arguments,
@@ -18,25 +20,23 @@ from launch.cli.module_argument import (
     source_named,
 )
 from launch.cli.output_path import require_writable
-from launch.compiled import Compiled, compile_source
-from launch.ending import run_rank
-from launch.gpu import BACKENDS, engine_for, engine_of_ranks, gpu_of_rank
 from launch.job import require_saved_for, require_world, versions
-from launch.machine_option import add_machine
-from launch.messages import report_note
-from launch.mpi import open_world
-from launch.object_folder import keep_objects
-from launch.program_cache import HELP
-from launch.rank_environment import settings_of_environment, world_of_environment
-from launch.rank_timeout import DEFAULT_SECONDS, timeout_seconds
-from launch.shared_compile import compile_on_first
+from launch.ranks.agreement import agree
+from launch.ranks.messages import report_note
+from launch.ranks.rank_environment import settings_of_environment, world_of_environment
+from launch.ranks.rank_timeout import DEFAULT_SECONDS, timeout_seconds
+from launch.ranks.shared_compile import compile_on_first
+from launch.ranks.shutdown import run_rank
+from launch.ranks.world import open_world
 from launch.source import ModuleSource, digest, load_saved
+from launch.target.engine_choice import BACKENDS, engine_for, engine_of_ranks, gpu_of_rank
+from launch.target.machine_option import add_machine
 from runtime.executable import Executable
 from spmd.hlo import HloModule
 from spmd.text.stage import device_count
 
 if TYPE_CHECKING:
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
 
 @dataclass(frozen=True)

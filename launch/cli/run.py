@@ -9,8 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from launch.agreement import agree, agree_on_code
+from launch.checks.divergence import search
+from launch.checks.expect import Expected
+from launch.checks.reference import reference_program
+from launch.checks.verdicts import Question, explain_by_rounding
 from launch.cli.argument_types import positive, tolerance
+from launch.cli.memory_limit_option import add_memory_limit
 from launch.cli.module_argument import compile_options, read_module
 from launch.cli.program import (
     Program,
@@ -20,11 +24,8 @@ from launch.cli.program import (
     program_here,
     program_on_ranks,
 )
-from launch.divergence import search
-from launch.entry import Entry
-from launch.execution import Execution, execute_steps
-from launch.expect import Expected
-from launch.feed_files import (
+from launch.cli.terminal_line import TerminalLine
+from launch.data.feed_files import (
     FeedOptions,
     feed_digest,
     infeed_names,
@@ -33,7 +34,11 @@ from launch.feed_files import (
     outfeed_for,
     write_outfeed,
 )
-from launch.gpu import note_hosted
+from launch.data.output_paths import output_paths
+from launch.data.printable import printable
+from launch.data.tile_files import is_per_device, read_tiles, write_tiles
+from launch.entry import Entry
+from launch.execution import Execution, execute_steps
 from launch.job import (
     JobOptions,
     JobResult,
@@ -44,18 +49,13 @@ from launch.job import (
     inputs_digest,
     job_inputs,
 )
-from launch.memory_limit import add_memory_limit
-from launch.output_paths import output_paths
 from launch.pipeline import is_partitioned
-from launch.printable import printable
-from launch.reference import reference_program
+from launch.ranks.agreement import agree, agree_on_code
 from launch.report.trace import collect_trace
-from launch.terminal_line import TerminalLine
-from launch.tile_files import is_per_device, read_tiles, write_tiles
-from launch.verdicts import Question, explain_by_rounding
+from launch.target.engine_choice import note_hosted
+from runtime.arrays.host_feed import Outfeed
 from runtime.compile import boundaries
 from runtime.executable import Executable
-from runtime.host_feed import Outfeed
 from runtime.memory_limit import require_memory
 from runtime.timeline.recorder import KEPT_STEPS
 from spmd.errors import CheckFailed, UnsupportedError
@@ -63,7 +63,7 @@ from spmd.hlo import HloModule
 from spmd.output_file import write_file
 
 if TYPE_CHECKING:
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,14 +18,14 @@ from collectives.simulate.simulate import SimulationOptions, simulate
 from launch.cli.argument_types import positive
 from launch.cli.module_argument import add_module_arguments, compile_options, read_module
 from launch.cli.output_path import require_writable
-from launch.collective_groups import OVERLAPPING
-from launch.input_file import read_at_most
-from launch.machine_option import described
+from launch.data.input_file import read_at_most
 from launch.options import CompileOptions
 from launch.pipeline import Compilation, stages
 from launch.report.simulation import as_json, format_simulation
 from launch.report.simulation_durations import read_timed, simulate_timed
 from launch.report.simulation_trace import simulation_trace
+from launch.stages.collective_groups import OVERLAPPING
+from launch.target.machine_option import described
 from spmd.analysis.group_members import require_every_device
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule, Stage

@@ -8,9 +8,9 @@ from enum import Enum
 
 import numpy as np
 
+from runtime.buffers.live_buffers import Held, LiveBuffers
 from runtime.buffers.types import AllocationKind, BufferAssignment, NamedSlice
 from runtime.executable import Executable
-from runtime.live_buffers import Held, LiveBuffers
 from spmd.analysis.source_lines import SourceLines
 from spmd.analysis.wire import KIND
 from spmd.hlo import HloInstruction, HloModule

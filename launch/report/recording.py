@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from launch.rank_executable import RankExecutable
+from launch.ranks.rank_executable import RankExecutable
 from launch.report.clock import ONE_CLOCK, ClockLine, ClockOffset, clock_offsets
 from runtime.executable import Executable
 from runtime.timeline.recorder import KEPT_STEPS, RecordedStep

@@ -6,9 +6,9 @@ import math
 
 from collectives.cost.profiled import Durations
 from launch.report.simulation_durations import of_one_execution
+from runtime.cpu.prediction.step import predicted_step
 from runtime.executable import Executable
-from runtime.prediction.step import predicted_step
-from runtime.thunks.collective import CollectiveStartThunk
+from runtime.program.thunks.collective import CollectiveStartThunk
 from spmd.machine.description import MachineDescription
 
 

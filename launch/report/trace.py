@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launch.cores import cores_of
 from launch.report.clock import ONE_CLOCK, ClockLine
 from launch.report.overlap.model import Site
 from launch.report.overlap.program_notes import ProgramNotes, program_notes
 from launch.report.overlap.trace_notes import sites_json
 from launch.report.recording import RecordedDevice, Recording
 from launch.report.trace_flows import arrows, counters
+from launch.target.cores import cores_of
 from runtime.executable import Executable
 from runtime.timeline.events import Event, Flight, Stream, events_of
 from spmd.analysis.source_lines import SourceLines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitioner.annotations import CONSTRAINT_TARGETS, SDY_SHARDING
+from partitioner.annotations.reader import CONSTRAINT_TARGETS, SDY_SHARDING
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.hlo.clone import clone_module

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from partitioner.annotations import AnnotationReader
-from partitioner.axes import Axes, DeviceAxes, DimAxes
-from partitioner.state import ShardState
+from partitioner.annotations.reader import AnnotationReader
+from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
+from partitioner.partition.shard_state import ShardState
 from spmd.errors import ShardingError
 from spmd.mesh import Mesh
 from spmd.shape import ArrayShape

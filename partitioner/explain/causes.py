@@ -6,7 +6,7 @@ dimension 0 split over dp: annotation of parameter x -> dot.3 -> add.4
 from __future__ import annotations
 
 from partitioner.explain.axis_names import AxisNames
-from partitioner.propagation import Slot
+from partitioner.propagation.driver import Slot
 
 #: Links of a chain that a text shows at either end.
 _SHOWN = 3

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from partitioner.annotations import CONSTRAINT_TARGETS
+from partitioner.annotations.reader import CONSTRAINT_TARGETS
 from partitioner.explain.causes import slot_causes
 from partitioner.explain.placement import Placement
 from partitioner.explain.report import CollectiveExplanation, LinkModel
 from partitioner.ops.annotation import BOUNDARY_TARGETS
-from partitioner.propagation import Slot
+from partitioner.propagation.driver import Slot
 from partitioner.report import Purpose, ReshardRecord
 from partitioner.spmd_partitioner import SpmdPartitioner
 from spmd.analysis.executions import executions

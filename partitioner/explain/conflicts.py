@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from partitioner.axes import Axes, DeviceAxes
+from partitioner.devices.axes import Axes, DeviceAxes
 from partitioner.explain.axis_names import AxisNames
 from partitioner.explain.causes import axis_chain
 from partitioner.explain.report import Conflict
-from partitioner.projection import project
-from partitioner.propagation import Edge, Slot, offers
+from partitioner.propagation.driver import Edge, Slot, offers
+from partitioner.propagation.projection import project
 from partitioner.report import PartitionReport
 
 

@@ -18,9 +18,9 @@ from partitioner.explain.report import (
     InstructionExplanation,
     LinkModel,
 )
-from partitioner.propagated import instruction_sharding
+from partitioner.partition.shard_state import ShardState
+from partitioner.propagate_module import instruction_sharding
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned
-from partitioner.state import ShardState
 from spmd.analysis.source_lines import SourceLines
 from spmd.hlo import HloInstruction, HloModule
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from partitioner.axes import DimAxes
-from partitioner.device_order import renamed_sharding
+from partitioner.devices.axes import DimAxes
+from partitioner.devices.device_order import renamed_sharding
 from partitioner.explain.axis_names import AxisNames
+from partitioner.partition.shard_state import ShardState
 from partitioner.spmd_partitioner import SpmdPartitioner
-from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 from spmd.sharding import HloSharding
 

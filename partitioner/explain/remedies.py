@@ -18,9 +18,9 @@ from partitioner.explain.collectives import collectives_of
 from partitioner.explain.placement import Placement
 from partitioner.explain.report import CollectiveExplanation, Remedy
 from partitioner.ops.annotation import BOUNDARY_TARGETS
+from partitioner.partition.shard_state import ShardState
 from partitioner.report import Purpose, ReshardRecord
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned
-from partitioner.state import ShardState
 from spmd.analysis.cost import module_cost
 from spmd.analysis.wire import KIND
 from spmd.errors import SpmdError

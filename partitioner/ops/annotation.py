@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitioner.annotations import CONSTRAINT_TARGETS
-from partitioner.context import PartitionContext, ShardedValue
-from partitioner.manual import (
+from partitioner.annotations.manual_regions import (
     GSPMD_ENTRY,
     GSPMD_EXIT,
     SDY_ENTRY,
@@ -14,11 +12,19 @@ from partitioner.manual import (
     ManualBoundary,
     manual_boundary,
 )
-from partitioner.projection import empty_assignment, legalize, merge, project, tensor_dims
+from partitioner.annotations.reader import CONSTRAINT_TARGETS
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.shard_state import ShardState
+from partitioner.propagation.op_sharding_rule import OpShardingRule
+from partitioner.propagation.projection import (
+    empty_assignment,
+    legalize,
+    merge,
+    project,
+    tensor_dims,
+)
+from partitioner.propagation.value_graph import SlotGraph, Slots
 from partitioner.registry import partition_target, propagate_target
-from partitioner.rule import OpShardingRule
-from partitioner.slots import SlotGraph, Slots
-from partitioner.state import ShardState
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction
 

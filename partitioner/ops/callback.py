@@ -5,9 +5,9 @@ Other callbacks have whole operands, on the device that their annotation names (
 
 from __future__ import annotations
 
-from partitioner.annotations import without_shardings
-from partitioner.context import PartitionContext, ShardedValue
+from partitioner.annotations.reader import without_shardings
 from partitioner.ops.custom_call import localize_custom_call
+from partitioner.partition.context import PartitionContext, ShardedValue
 from partitioner.registry import partition_target
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitioner.axes import Axes
-from partitioner.candidates import best_plan
-from partitioner.context import PartitionContext, ShardedValue
-from partitioner.generic import emit_local, problem_of
+from partitioner.devices.axes import Axes
 from partitioner.ops.reducers import chooses_an_argument, reduction_of
+from partitioner.partition.candidates import best_plan
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.generic import emit_local, problem_of
+from partitioner.partition.shard_state import ShardState
+from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import partition
-from partitioner.rule import OpShardingRule, RuleBuilder
-from partitioner.state import ShardState
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs

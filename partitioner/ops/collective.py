@@ -6,12 +6,12 @@ coordinate of the free axes. ``partition-id`` differs along the manual axes.
 
 from __future__ import annotations
 
-from partitioner.axes import Axes, DeviceAxes
-from partitioner.context import PartitionContext, ShardedValue
+from partitioner.devices.axes import Axes, DeviceAxes
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.shard_state import ShardState
+from partitioner.propagation.op_sharding_rule import FactorKind, OpShardingRule, RuleBuilder
+from partitioner.propagation.value_graph import SlotGraph, Slots
 from partitioner.registry import partition, propagate_op, sharding_rule
-from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
-from partitioner.slots import SlotGraph, Slots
-from partitioner.state import ShardState
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.groups import device_groups, device_pairs

@@ -12,8 +12,8 @@ partial with nothing said here.
 from __future__ import annotations
 
 from partitioner.ops.reduce import is_trivial
+from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import sharding_rule
-from partitioner.rule import OpShardingRule, RuleBuilder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from partitioner.ops.elementwise import all_dimensions_pass, result_leaf_dims
 from partitioner.ops.rule_text import rule_from_text
 from partitioner.ops.sort import topk_rule
+from partitioner.propagation.op_sharding_rule import OpShardingRule, TensorMapping
 from partitioner.registry import localize, sharding_rule
-from partitioner.rule import OpShardingRule, TensorMapping
 from spmd.custom_call import custom_call
 from spmd.errors import ShardingError
 from spmd.hlo.instruction import Attrs, HloInstruction
@@ -27,7 +27,7 @@ from spmd.registry import Registry
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import PartitionContext
+    from partitioner.partition.context import PartitionContext
 
 SHARDING_RULE = "xla.sdy.sharding_rule"
 

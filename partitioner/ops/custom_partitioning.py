@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from partitioner.annotations import without_shardings
-from partitioner.context import PartitionContext, ShardedValue
+from partitioner.annotations.reader import without_shardings
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.shard_state import ShardState
+from partitioner.partition.unsharded_ops import whole_states
 from partitioner.registry import partition_target
-from partitioner.state import ShardState
-from partitioner.whole import whole_states
 from spmd.errors import ShardingError
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.host_functions import LocalFunction

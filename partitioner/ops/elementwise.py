@@ -9,8 +9,8 @@ Letters are factors: equal letters are one index of the op.
 
 from __future__ import annotations
 
+from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import sharding_rule
-from partitioner.rule import OpShardingRule, RuleBuilder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.shape import ArrayShape, leaves

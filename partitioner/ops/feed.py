@@ -1,7 +1,7 @@
 """Infeed and outfeed: each device talks to the host about its own tile.
 
 An annotation says how the fed value is split; without one every device is fed, and gives, the whole. The partitioned
-instruction keeps its sharding, by which the host divides and joins arrays (runtime/host_feed.py).
+instruction keeps its sharding, by which the host divides and joins arrays (runtime/arrays/host_feed.py).
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from partitioner.annotations import AnnotationReader, Constraint, without_shardings
-from partitioner.context import PartitionContext, ShardedValue
+from partitioner.annotations.reader import AnnotationReader, Constraint, without_shardings
 from partitioner.ops.tuple import local_shape, pack, unpack
-from partitioner.propagation import Slot
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.shard_state import ShardState
+from partitioner.propagation.driver import Slot
+from partitioner.propagation.value_graph import SlotGraph, Slots
 from partitioner.registry import partition, propagate_op
-from partitioner.slots import SlotGraph, Slots
-from partitioner.state import ShardState
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction, Opcode
 from spmd.host_feed import with_global_shape

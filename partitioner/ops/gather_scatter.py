@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from partitioner.ops.owner import owner_sum
 from partitioner.ops.reducers import reduction_of
+from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import localize, sharding_rule
-from partitioner.rule import OpShardingRule, RuleBuilder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -24,7 +24,7 @@ from spmd.ops.attrs import GatherAttrs, ScatterAttrs
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import PartitionContext
+    from partitioner.partition.context import PartitionContext
 
 
 @sharding_rule(Opcode.GATHER)

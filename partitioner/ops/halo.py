@@ -25,14 +25,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from partitioner.axes import Axes
-from partitioner.candidates import OpPlan, best_plan
-from partitioner.context import PartitionContext, ShardedValue
-from partitioner.generic import problem_of
-from partitioner.lines import shift_pairs
+from partitioner.devices.axes import Axes
+from partitioner.devices.device_lines import shift_pairs
+from partitioner.partition.candidates import OpPlan, best_plan
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.generic import problem_of
+from partitioner.partition.shard_state import tile_size
+from partitioner.propagation.op_sharding_rule import OpShardingRule
 from partitioner.reshard.cost import LATENCY_BYTES
-from partitioner.rule import OpShardingRule
-from partitioner.state import tile_size
 from spmd.hlo.instruction import HloInstruction
 from spmd.ops.window import WindowDimension
 from spmd.shape import PrimitiveType

@@ -12,9 +12,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitioner.candidates import OpPlan, best_plan
-from partitioner.context import PartitionContext, ShardedValue
-from partitioner.generic import emit_local, local_operands, problem_of, rule_for
 from partitioner.ops.halo import (
     HaloWindow,
     LocalWindow,
@@ -36,8 +33,11 @@ from partitioner.ops.slicing import (
     untouched_by_pad,
     untouched_by_slice,
 )
+from partitioner.partition.candidates import OpPlan, best_plan
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.generic import emit_local, local_operands, problem_of, rule_for
+from partitioner.partition.shard_state import ShardState
 from partitioner.registry import partition
-from partitioner.state import ShardState
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, PadAttrs, SliceAttrs

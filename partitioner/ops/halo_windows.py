@@ -13,9 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from partitioner.candidates import OpPlan
-from partitioner.context import PartitionContext, ShardedValue
-from partitioner.generic import emit_local, local_operands
 from partitioner.ops.convolution import contracts, local_group_counts, spatial_rule
 from partitioner.ops.elementwise import result_leaf_dims
 from partitioner.ops.halo import (
@@ -28,6 +25,9 @@ from partitioner.ops.halo import (
     trimmed,
 )
 from partitioner.ops.reduce import is_trivial, window_rule
+from partitioner.partition.candidates import OpPlan
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.generic import emit_local, local_operands
 from partitioner.registry import partition
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 
-from partitioner.context import PartitionContext, ShardedValue
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.propagation.op_priority import Direction
+from partitioner.propagation.value_graph import SlotGraph, Slots
 from partitioner.registry import partition_target, propagate_target
-from partitioner.schedule import Direction
-from partitioner.slots import SlotGraph, Slots
 from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction
 from spmd.ops.custom_call import custom_call_target

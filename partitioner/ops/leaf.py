@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitioner.context import PartitionContext, ShardedValue
 from partitioner.ops.elementwise import all_dimensions_pass
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.shard_state import ShardState
+from partitioner.propagation.op_sharding_rule import OpShardingRule
 from partitioner.registry import REMAKERS, partition, sharding_rule
 from partitioner.reshard.cost import LOCAL_COPY
-from partitioner.rule import OpShardingRule
-from partitioner.state import ShardState
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.literal import Literal

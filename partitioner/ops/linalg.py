@@ -9,8 +9,8 @@ Letters are factors; what is said to be whole is needed whole by every device.
 
 from __future__ import annotations
 
+from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import sharding_rule
-from partitioner.rule import OpShardingRule, RuleBuilder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import FftAttrs, TriangularSolveAttrs

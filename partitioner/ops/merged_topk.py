@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitioner.candidates import best_plan
-from partitioner.context import PartitionContext, ShardedValue
-from partitioner.generic import problem_of
-from partitioner.identity import identity_value
 from partitioner.ops.elementwise import result_leaf_dims
+from partitioner.partition.candidates import best_plan
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.generic import problem_of
+from partitioner.partition.reduction_identity import identity_value
+from partitioner.partition.shard_state import ShardState
+from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import partition
-from partitioner.rule import OpShardingRule, RuleBuilder
-from partitioner.state import ShardState
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode

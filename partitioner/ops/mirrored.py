@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from partitioner.candidates import best_plan
-from partitioner.context import PartitionContext, ShardedValue
-from partitioner.generic import emit_local, local_operands, problem_of, rule_for
-from partitioner.lines import mirror_pairs
+from partitioner.devices.device_lines import mirror_pairs
 from partitioner.ops.halo import HaloWindow, exchange
+from partitioner.partition.candidates import best_plan
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.generic import emit_local, local_operands, problem_of, rule_for
 from partitioner.registry import partition
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode

@@ -10,15 +10,15 @@ Only dimensions that an index picks one element of: a longer window could lie ac
 
 from __future__ import annotations
 
-from partitioner.candidates import OpPlan, best_plan
-from partitioner.context import PartitionContext, ShardedValue
-from partitioner.generic import emit_local, local_operands, problem_of, rule_for
 from partitioner.ops.gather_scatter import (
     gather_batch_positions,
     owned_gather_dims,
     owned_scatter_dims,
 )
 from partitioner.ops.owner import as_position, clamped, from_offset, in_tile
+from partitioner.partition.candidates import OpPlan, best_plan
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.generic import emit_local, local_operands, problem_of, rule_for
 from partitioner.registry import partition
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode

@@ -12,12 +12,12 @@ writes padding where the window is not its own. For u = 1 a predicate does it wi
 
 from __future__ import annotations
 
-from partitioner.candidates import best_plan
-from partitioner.context import PartitionContext, ShardedValue
-from partitioner.generic import emit_local, local_operands, problem_of, rule_for
 from partitioner.ops.owner import as_position, clamped, from_offset, in_tile
+from partitioner.partition.candidates import best_plan
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.generic import emit_local, local_operands, problem_of, rule_for
+from partitioner.partition.shard_state import ShardState
 from partitioner.registry import partition
-from partitioner.state import ShardState
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.shape import PrimitiveType

@@ -6,8 +6,8 @@ positions outside the tile belong to others, who contribute them.
 
 from __future__ import annotations
 
-from partitioner.context import PartitionContext
-from partitioner.state import ShardState
+from partitioner.partition.context import PartitionContext
+from partitioner.partition.shard_state import ShardState
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.shape import PrimitiveType

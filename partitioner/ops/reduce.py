@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from partitioner.ops.elementwise import result_leaf_dims
 from partitioner.ops.reducers import reduction_of
+from partitioner.propagation.op_sharding_rule import FactorKind, OpShardingRule, RuleBuilder
 from partitioner.registry import sharding_rule
-from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import BatchNormAttrs, DimensionsAttrs, WindowAttrs

@@ -14,12 +14,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from partitioner.context import PartitionContext, ShardedValue
 from partitioner.ops.elementwise import all_dimensions_pass
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.shard_state import ShardState
+from partitioner.propagation.op_sharding_rule import FactorKind, OpShardingRule, RuleBuilder
 from partitioner.registry import REMAKERS, sharding_rule
 from partitioner.reshard.cost import LOCAL_COPY
-from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
-from partitioner.state import ShardState
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs

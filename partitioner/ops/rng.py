@@ -7,8 +7,8 @@ The state is advanced on every device alike.
 
 from __future__ import annotations
 
+from partitioner.propagation.op_sharding_rule import OpShardingRule
 from partitioner.registry import sharding_rule
-from partitioner.rule import OpShardingRule
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 

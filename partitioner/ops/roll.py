@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from partitioner.context import PartitionContext, ShardedValue
-from partitioner.lines import cyclic_pairs
+from partitioner.devices.device_lines import cyclic_pairs
+from partitioner.partition.context import PartitionContext, ShardedValue
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, SliceAttrs

@@ -11,7 +11,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from partitioner.rule import Factor, FactorKind, OpShardingRule, TensorMapping
+from partitioner.propagation.op_sharding_rule import (
+    Factor,
+    FactorKind,
+    OpShardingRule,
+    TensorMapping,
+)
 from spmd.device import ReductionKind
 from spmd.errors import ShardingError
 

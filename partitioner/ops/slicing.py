@@ -17,8 +17,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from partitioner.ops.owner import owner_sum
+from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import localize, sharding_rule
-from partitioner.rule import OpShardingRule, RuleBuilder
 from spmd.hlo.instruction import Attrs, HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs, SliceAttrs
@@ -26,7 +26,7 @@ from spmd.ops.window import WindowDimension
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import PartitionContext
+    from partitioner.partition.context import PartitionContext
 
 
 @sharding_rule(Opcode.SLICE)

@@ -10,8 +10,8 @@ split along it.
 from __future__ import annotations
 
 from partitioner.ops.elementwise import result_leaf_dims
+from partitioner.propagation.op_sharding_rule import FactorKind, OpShardingRule, RuleBuilder
 from partitioner.registry import sharding_rule
-from partitioner.rule import FactorKind, OpShardingRule, RuleBuilder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import SortAttrs

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from partitioner.context import PartitionContext, ShardedValue
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.shard_state import ShardState
+from partitioner.propagation.value_graph import SlotGraph, Slots
 from partitioner.registry import partition, propagate_op
-from partitioner.slots import SlotGraph, Slots
-from partitioner.state import ShardState
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_tuple, leaves

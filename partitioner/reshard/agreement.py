@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from partitioner.axes import Axes, DeviceAxes, DimAxes
+from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.reshard.ties import Ties
 
 #: A prime part of an axis: (axis, position among its parts, size); parts of an axis are major to minor.

@@ -6,13 +6,13 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.bound import bound_elements
 from partitioner.reshard.cost import LATENCY_BYTES, LOCAL_COPY, STEP_BYTES, plan_cost, step_cost
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step
 from partitioner.reshard.steps import EDGES
 from partitioner.reshard.steps.slice_step import SliceStep
-from partitioner.state import ShardState
 
 #: What is left may be underestimated for uneven tiles of more devices than this: a search asks for it many times.
 MOST_LISTED = 64

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from partitioner.axes import Axes, DeviceAxes
+from partitioner.devices.axes import Axes, DeviceAxes
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.overlap import MOST_LISTED, held_elements, met_fraction
-from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
 

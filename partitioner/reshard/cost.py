@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from partitioner.axes import DeviceAxes
+from partitioner.devices.axes import DeviceAxes
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.step import Step
-from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
 #: A collective's start-up counts like this many bytes. Small against the tensors that matter: it breaks ties in favour

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from partitioner.reshard.step import Step, StepContext
 
 if TYPE_CHECKING:
-    from partitioner.context import ShardedValue
+    from partitioner.partition.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
 

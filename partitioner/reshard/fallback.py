@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step
 from partitioner.reshard.steps.all_gather import AllGatherStep
 from partitioner.reshard.steps.all_reduce import AllReduceStep
 from partitioner.reshard.steps.slice_step import SliceStep
-from partitioner.state import ShardState
 
 
 def fallback_plan(problem: ReshardProblem, source: ShardState) -> tuple[Step, ...]:

@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from partitioner.axes import Axes, DeviceAxes, DimAxes
+from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
+from partitioner.partition.shard_state import tile_size
 from partitioner.reshard.agreement import Digit, agreement, digits
 from partitioner.reshard.ties import Ties
-from partitioner.state import tile_size
 
 #: Coordinates or pieces listed to count what digits cannot say: uneven tiles, sizes 2 and 3 in the same place.
 MOST_LISTED = 4096

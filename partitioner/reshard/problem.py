@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from partitioner.axes import Axes, DeviceAxes
-from partitioner.state import ShardState, tile_size
+from partitioner.devices.axes import Axes, DeviceAxes
+from partitioner.partition.shard_state import ShardState, tile_size
 from spmd.errors import ShardingError
 from spmd.shape import ArrayShape, PrimitiveType
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from partitioner.axes import Axes, DeviceAxes
-from partitioner.lines import shift_pairs
+from partitioner.devices.axes import Axes, DeviceAxes
+from partitioner.devices.device_lines import shift_pairs
 from partitioner.reshard.step import StepContext
 from partitioner.reshard.tiles import pad_to, replaced, trim_to
 from spmd.hlo.instruction import HloInstruction

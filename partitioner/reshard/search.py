@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from partitioner.axes import Axes, DeviceAxes
+from partitioner.devices.axes import Axes, DeviceAxes
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.astar import AStar, Plan
 from partitioner.reshard.bound import lower_bound
 from partitioner.reshard.cost import LATENCY_BYTES, plan_cost
@@ -12,7 +13,6 @@ from partitioner.reshard.fallback import fallback_plan
 from partitioner.reshard.problem import ReshardProblem, canonical, check_states
 from partitioner.reshard.step import Step
 from partitioner.reshard.view import ViewedSteps, views
-from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
 #: Steps tried before the best plan known is taken: six axes over four ordered dimensions are too many states to visit.

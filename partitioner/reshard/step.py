@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from partitioner.axes import Axes, DeviceAxes
-from partitioner.state import ShardState
+from partitioner.devices.axes import Axes, DeviceAxes
+from partitioner.partition.shard_state import ShardState
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import ShardedValue
+    from partitioner.partition.context import ShardedValue
     from spmd.builder import Builder
     from spmd.hlo.instruction import HloInstruction
 

@@ -16,19 +16,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from partitioner.axes import Axes, DeviceAxes, DimAxes
-from partitioner.coordinate import device_coordinate
+from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
+from partitioner.devices.coordinate import device_coordinate
+from partitioner.partition.shard_state import ShardState, tile_size
 from partitioner.reshard.agreement import digits
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.retile import Retile
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import reshape_to
-from partitioner.state import ShardState, tile_size
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import ShardedValue
+    from partitioner.partition.context import ShardedValue
     from spmd.builder import Builder
     from spmd.hlo.instruction import HloInstruction
 

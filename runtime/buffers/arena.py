@@ -8,8 +8,8 @@ from enum import Enum
 
 import numpy as np
 
+from runtime.buffers.interval_placement import ITEM_WORDS, NO_LIMIT, PLACED_WORDS, placement
 from runtime.buffers.types import alignment_of
-from runtime.codegen.llvm_placement import ITEM_WORDS, NO_LIMIT, PLACED_WORDS, placement
 from spmd.literal import NDArray
 
 

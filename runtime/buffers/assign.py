@@ -3,7 +3,7 @@
 Parameters and constants have an allocation each. Everything else, outputs among it, lies in a heap for each colour, at
 offsets found by heap simulation over the lives of values (``heap.py``). An output lives from its first write to the end
 of the step. Before that its bytes are temporaries': an array that still lies there from the step before has moved out
-by then (``runtime/slots.py``).
+by then (``runtime/arrays/slots.py``).
 """
 
 from __future__ import annotations

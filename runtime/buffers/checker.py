@@ -36,13 +36,13 @@ from runtime.buffers.symbols import (
 )
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.device_program import DeviceProgram
-from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.thunks.collective_plans import CollectivePlan
-from runtime.thunks.conditional import ConditionalThunk
-from runtime.thunks.copy import CopyThunk
-from runtime.thunks.sequence import ThunkSequence
-from runtime.thunks.thunk import Role, Thunk, UseKind
-from runtime.thunks.while_loop import WhileThunk
+from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
+from runtime.program.thunks.collective_plans import CollectivePlan
+from runtime.program.thunks.conditional import ConditionalThunk
+from runtime.program.thunks.copy import CopyThunk
+from runtime.program.thunks.sequence import ThunkSequence
+from runtime.program.thunks.thunk import Role, Thunk, UseKind
+from runtime.program.thunks.while_loop import WhileThunk
 from spmd.errors import CheckFailed
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.ops.attrs import ParameterAttrs

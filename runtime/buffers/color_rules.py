@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from runtime.buffers.symbols import Meaning
 from runtime.buffers.types import AllocationKind, BufferAllocation
-from runtime.thunks.collective_plans import (
+from runtime.program.thunks.collective_plans import (
     AllGatherPlan,
     AllReducePlan,
     CollectiveBroadcastPlan,

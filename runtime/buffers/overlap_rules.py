@@ -9,7 +9,7 @@ from runtime.buffers.block_overlap import is_written_block, overlaps_but_for_a_b
 from runtime.buffers.element_order import Order, is_read
 from runtime.buffers.row_overlap import overlaps_by_rows
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.thunks.collective_plans import AllGatherPlan, CollectivePlan, ReduceScatterPlan
+from runtime.program.thunks.collective_plans import AllGatherPlan, CollectivePlan, ReduceScatterPlan
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from runtime.lowering import Device
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, ShapeIndex

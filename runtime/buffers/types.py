@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from collectives.communicator.kinds import Group
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.memory_space import HOST
 
 #: Every allocation starts at a multiple of this many bytes (a line of the caches, the widest vector register), and so

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
 from spmd.registry import Registry

@@ -11,7 +11,7 @@ from runtime.buffers.program import (
     ValueView,
     subtree,
 )
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, Opcode
 from spmd.memory import require_bytes

@@ -24,9 +24,9 @@ from runtime.lowering import (
     Views,
     result_order,
 )
-from runtime.strides import StridedView
-from runtime.thunks.collective_plans import AllToAllPlan
-from runtime.thunks.thunk import Thunk
+from runtime.program.strides import StridedView
+from runtime.program.thunks.collective_plans import AllToAllPlan
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CollectiveAttrs
 from spmd.ops.groups import group_size

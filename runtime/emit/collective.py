@@ -16,8 +16,8 @@ from runtime.lowering import (
     no_part,
     nothing_in_place,
 )
-from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.thunks.collective_plans import (
+from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
+from runtime.program.thunks.collective_plans import (
     AllGatherPlan,
     AllReducePlan,
     AllToAllPlan,
@@ -27,8 +27,8 @@ from runtime.thunks.collective_plans import (
     RaggedAllToAllPlan,
     ReduceScatterPlan,
 )
-from runtime.thunks.sequence import ThunkSequence
-from runtime.thunks.thunk import Thunk
+from runtime.program.thunks.sequence import ThunkSequence
+from runtime.program.thunks.thunk import Thunk
 from spmd.device import ReductionKind
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloInstruction, Opcode

@@ -6,26 +6,26 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-from runtime.blas import gemm_function
 from runtime.buffers.types import ArrayView
-from runtime.codegen.llvm_convolution import SPATIAL
+from runtime.cpu.kernels.convolution.grouped_form import GroupConvolutionKernel
+from runtime.cpu.kernels.convolution.ir.panel_ir import SPATIAL
+from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
+from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
+from runtime.cpu.kernels.convolution.phase_geometry import has_holes
+from runtime.cpu.kernels.convolution.tile_gradient_form import GradientTiles, gradient_tiles
+from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geometry
+from runtime.cpu.kernels.convolution.tile_image_form import ImageTiles, image_tiles
+from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
+from runtime.cpu.kernels.convolution.vector_form import vector_plan
+from runtime.cpu.kernels.gemm.dot import compute_type
+from runtime.cpu.libraries.blas import gemm_function
 from runtime.emit.convolution_matrices import CanonicalConvolution
 from runtime.emit.convolution_phases import Whole, in_phases, is_thin
 from runtime.emit.reference import emit_reference
-from runtime.kernels.dot import compute_type
-from runtime.kernels.gradient_convolution import GradientTiles, gradient_tiles
-from runtime.kernels.gradient_geometry import gradient_geometry
-from runtime.kernels.group_convolution import GroupConvolutionKernel
-from runtime.kernels.image_convolution import ImageTiles, image_tiles
-from runtime.kernels.image_geometry import geometry
-from runtime.kernels.panel_convolution import PanelConvolutionKernel
-from runtime.kernels.phase_convolution import PhaseConvolutionKernel
-from runtime.kernels.phase_geometry import has_holes
-from runtime.kernels.vector_convolution import vector_plan
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
-from runtime.strides import StridedView
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.strides import StridedView
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import ConvolutionAttrs
 from spmd.ops.window import Window

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from runtime.dot_matrices import is_for_blas
-from runtime.strides import StridedView
+from runtime.program.dot_matrices import is_for_blas
+from runtime.program.strides import StridedView
 from spmd.ops.window import Window
 
 

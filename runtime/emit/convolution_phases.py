@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
+from runtime.cpu.kernels.convolution.grouped_form import GroupConvolutionKernel
+from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
+from runtime.cpu.kernels.convolution.phase_form import Phase, PhaseConvolutionKernel, padded
+from runtime.cpu.kernels.convolution.phase_geometry import PhaseAxis, window_phases
 from runtime.emit.convolution_matrices import CanonicalConvolution, slowest_first
-from runtime.kernels.group_convolution import GroupConvolutionKernel
-from runtime.kernels.panel_convolution import PanelConvolutionKernel
-from runtime.kernels.phase_convolution import Phase, PhaseConvolutionKernel, padded
-from runtime.kernels.phase_geometry import PhaseAxis, window_phases
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.ops.window import Window
 from spmd.shape import ArrayShape
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from runtime.cpu.kernels.copy.copy import CopyKernel
+from runtime.cpu.kernels.copy.uninitialized import UnwrittenKernel
+from runtime.cpu.kernels.linalg.factorizations import FactorizationKernel, Routine
+from runtime.cpu.kernels.linalg.linear_algebra import CholeskyKernel, TriangularSolveKernel
+from runtime.cpu.kernels.sort.sort import SortKernel
+from runtime.cpu.libraries.lapack import LETTERS, lapack_function, potrf_function
 from runtime.emit.linear_algebra import dense_triangles, emit_kernel, triangular_solve_kernel
 from runtime.emit.sort import sort_scratch_of, top_kernel
-from runtime.kernel import Kernel
-from runtime.kernels.copy import CopyKernel
-from runtime.kernels.factorizations import FactorizationKernel, Routine
-from runtime.kernels.linear_algebra import CholeskyKernel, TriangularSolveKernel
-from runtime.kernels.sort import SortKernel
-from runtime.kernels.unwritten import UnwrittenKernel
-from runtime.lapack import LETTERS, lapack_function, potrf_function
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
-from runtime.thunks.callback import CallbackThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.kernel import Kernel
+from runtime.program.thunks.callback import CallbackThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.custom_call import custom_call
 from spmd.evaluator.lapack import flags_of, triangular_solve_attrs
 from spmd.hlo import HloInstruction, Opcode

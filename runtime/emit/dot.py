@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from runtime.buffers.types import ArrayView
-from runtime.dot_matrices import (
+from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.emit.reference import emit_reference
+from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
+from runtime.program.dot_matrices import (
     is_for_blas,
     operand_dims,
     product_sizes,
     result_matrices,
     unread_operands,
 )
-from runtime.emit.reference import emit_reference
-from runtime.kernels.dot import DotKernel
-from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
-from runtime.strides import StridedView
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.strides import StridedView
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DotAttrs
 from spmd.ops.product_precision import allows_tf32

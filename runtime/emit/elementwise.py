@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from runtime.buffers.types import ArrayView
-from runtime.codegen.element_operations import ElementSignature, has_operation
+from runtime.codegen.ir.element_operations import ElementSignature, has_operation
+from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
 from runtime.emit.reference import emit_reference
-from runtime.kernels.native_elementwise import NativeElementwiseKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.opdef import OPS
 

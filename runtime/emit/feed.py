@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runtime.host_feed import feed_site
+from runtime.arrays.host_feed import feed_site
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
-from runtime.thunks.feed import InfeedThunk, OutfeedThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.thunks.feed import InfeedThunk, OutfeedThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 
 

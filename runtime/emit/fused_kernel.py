@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from runtime.buffers.types import ArrayView
-from runtime.fusion.element_graph import ElementGraph, InputLeaf, Leaf
-from runtime.fusion.loop_fusion import LoopFusion, LoopPiece
-from runtime.fusion.row_fusion import RowFusion, Source
-from runtime.fusion.view_path import shifts, through
-from runtime.kernel import Kernel
-from runtime.kernels.loop import (
+from runtime.cpu.kernels.loop.loop import (
     LoopKernel,
     LoopLeaf,
     Numbers,
@@ -19,8 +14,13 @@ from runtime.kernels.loop import (
     StartsStage,
     UpdateKernel,
 )
-from runtime.kernels.rows import PassLeaves, RowKernel, RowLeaf
-from runtime.strides import StridedView
+from runtime.cpu.kernels.rows.rows import PassLeaves, RowKernel, RowLeaf
+from runtime.fusion.element_graph import ElementGraph, InputLeaf, Leaf
+from runtime.fusion.loop_fusion import LoopFusion, LoopPiece
+from runtime.fusion.row_fusion import RowFusion, Source
+from runtime.fusion.view_path import shifts, through
+from runtime.program.kernel import Kernel
+from runtime.program.strides import StridedView
 
 Operands = tuple[ArrayView, ...]
 

@@ -17,8 +17,8 @@ from runtime.fusion.planned import planned
 from runtime.fusion.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import through
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import ArrayShape
 

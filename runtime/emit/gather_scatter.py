@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from runtime.codegen.llvm_reduction import can_reduce
+from runtime.codegen.ir.combine import can_reduce
+from runtime.cpu.kernels.gather_scatter.gather_scatter import (
+    GatherKernel,
+    IndexedWindows,
+    ScatterKernel,
+)
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
-from runtime.kernels.indexed import GatherKernel, IndexedWindows, ScatterKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import GatherAttrs, ScatterAttrs
 from spmd.ops.reduction import reduction_kind, through_annotations

@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.dot_matrices import unread_operands
+from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.cpu.kernels.gemm.product_epilogue import ProductEpilogueKernel
+from runtime.cpu.kernels.gemm.sliced_product import FactorPlaces, SlicedProductKernel
+from runtime.cpu.kernels.loop.loop import LoopKernel
+from runtime.cpu.kernels.parts import Span
+from runtime.cpu.kernels.rows.rows import RowKernel
 from runtime.emit import dot
 from runtime.emit.fused_kernel import kernel_of, starts_of
 from runtime.fusion.product_factors import Factors
 from runtime.fusion.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import shifts
-from runtime.kernels.dot import DotKernel
-from runtime.kernels.loop import LoopKernel
-from runtime.kernels.parts import Span
-from runtime.kernels.product_epilogue import ProductEpilogueKernel
-from runtime.kernels.rows import RowKernel
-from runtime.kernels.sliced_product import FactorPlaces, SlicedProductKernel
 from runtime.lowering import Device, Order, StepArrays, Views
-from runtime.strides import StridedView
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.dot_matrices import unread_operands
+from runtime.program.strides import StridedView
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import ArrayShape
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from runtime.cpu.kernels.reduce.program_reduce import ProgramReduceKernel
 from runtime.emit.fused_kernel import kernel_of
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
 from runtime.fusion.planned import planned_alone
 from runtime.fusion.row_fusion import RowFusion
-from runtime.kernels.program_reduce import ProgramReduceKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.shape import PrimitiveType

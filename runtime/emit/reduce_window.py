@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-from runtime.codegen.llvm_reduction import can_reduce
-from runtime.codegen.llvm_select_and_scatter import SelectedElements
+from runtime.codegen.ir.combine import can_reduce
+from runtime.cpu.kernels.reduce.reduce_window import ReduceWindowKernel
+from runtime.cpu.kernels.reduce.select_and_scatter import SelectAndScatterKernel
+from runtime.cpu.kernels.reduce.select_and_scatter_ir import SelectedElements
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
-from runtime.kernels.reduce_window import ReduceWindowKernel
-from runtime.kernels.select_and_scatter import SelectAndScatterKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import CompareAttrs, WindowAttrs
 from spmd.ops.reduction import reduction_kind

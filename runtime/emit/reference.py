@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runtime.kernels.reference import ReferenceKernel
+from runtime.cpu.kernels.reference import ReferenceKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 
 

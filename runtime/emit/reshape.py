@@ -5,9 +5,9 @@ from __future__ import annotations
 from runtime.buffers.types import ArrayView
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
-from runtime.strides import StridedView, dense_strides
-from runtime.thunks.copy import CopyThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.strides import StridedView, dense_strides
+from runtime.program.thunks.copy import CopyThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from runtime.codegen.llvm_random_bits import Algorithm
+from runtime.cpu.kernels.random.random_bits import RandomBitsKernel
+from runtime.cpu.kernels.random.random_bits_ir import Algorithm
 from runtime.emit.reference import emit_reference
-from runtime.kernels.random_bits import RandomBitsKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import RngBitGeneratorAttrs
 from spmd.ops.checks import result_elements

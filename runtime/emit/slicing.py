@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from runtime.kernel import Kernel
-from runtime.kernels.slicing import (
+from runtime.cpu.kernels.copy.slicing import (
     ConcatenateKernel,
     DynamicSliceKernel,
     DynamicUpdateSliceKernel,
     PadKernel,
 )
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.kernel import Kernel
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, DynamicSliceAttrs, PadAttrs
 

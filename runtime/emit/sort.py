@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from runtime.codegen.element_operations import ElementSignature, has_operation
-from runtime.codegen.llvm_words import RANK
-from runtime.codegen.scalar_program import ScalarOp, ScalarProgram
+from runtime.codegen.ir.element_operations import ElementSignature, has_operation
+from runtime.codegen.ir.record_words import RANK
+from runtime.cpu.kernels.sort.sort import SortKernel
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
-from runtime.kernels.sort import SortKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.scalar_program import ScalarOp, ScalarProgram
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CompareAttrs, SortAttrs, TopKAttrs
 from spmd.shape import ArrayShape, PrimitiveType

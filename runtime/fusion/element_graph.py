@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from runtime.codegen.element_operations import ElementSignature, has_operation
-from runtime.codegen.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
+from runtime.codegen.ir.element_operations import ElementSignature, has_operation
 from runtime.fusion.piecewise import Range, is_piecewise, piece_read
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import (
@@ -24,7 +23,8 @@ from runtime.fusion.view_path import (
     through,
     view_op,
 )
-from runtime.strides import StridedView
+from runtime.program.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
+from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs, IotaAttrs
 from spmd.ops.opdef import OPS

@@ -11,7 +11,6 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runtime.dot_matrices import product_types
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.emitters import Emitted, emitted_region
 from runtime.fusion.fusion_graph import FusionGraph
@@ -22,6 +21,7 @@ from runtime.fusion.plain import is_plain
 from runtime.fusion.prices import Prices
 from runtime.fusion.product_fusion import ProductFusion, bands_of, whole
 from runtime.fusion.refusal import NoEmitterError
+from runtime.program.dot_matrices import product_types
 from spmd.analysis.structure import StructuralKeys, instruction_form
 from spmd.analysis.wire import KIND
 from spmd.hlo import HloInstruction, Opcode

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import ViewOp, ViewPath, repeated, shifts, through
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, PadAttrs, SliceAttrs
 from spmd.shape import PrimitiveType

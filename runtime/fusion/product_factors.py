@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from runtime.dot_matrices import unread_operands
 from runtime.fusion.element_graph import ElementGraph, Starts, array_shape
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import ViewOp, ViewPath, through, view_op
-from runtime.strides import StridedView
+from runtime.program.dot_matrices import unread_operands
+from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 
 #: What a factor may be seen through. Its first element is that of the array, but for what a slice is moved by.

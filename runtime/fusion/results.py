@@ -17,7 +17,7 @@ from runtime.fusion.view_path import (
     is_bijective,
     view_op,
 )
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 
 

@@ -29,7 +29,7 @@ from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.results import Result, matching_result, result_forms
 from runtime.fusion.row_region import RowRegion, row_region
 from runtime.fusion.view_path import Place, ViewOp, ViewPath, place_of, repeated
-from runtime.strides import StridedView, dense_strides
+from runtime.program.strides import StridedView, dense_strides
 from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.reduction import reduction_kind

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from runtime.dot_matrices import product_sizes, product_types, turned_operands
 from runtime.fusion.emitters import emitted_region
 from runtime.fusion.plain import is_plain
 from runtime.fusion.prices import Prices
 from runtime.fusion.product_factors import SEEN_THROUGH, factors_of
 from runtime.fusion.refusal import NoEmitterError
-from runtime.strides import StridedView
+from runtime.program.dot_matrices import product_sizes, product_types, turned_operands
+from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.machine.products import class_for
 from spmd.ops.attrs import TupleIndexAttrs

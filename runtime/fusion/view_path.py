@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.hlo import NO_ATTRS, Attrs, HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
 from spmd.shape import ArrayShape, PrimitiveType

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from runtime.arrays.resident import DeviceArray
 from runtime.buffers.types import AllocationKind, ArrayView, BufferAllocation, BufferSlice
 from runtime.device_program import DeviceProgram
 from runtime.gpu.driver import GpuDriver
@@ -11,8 +12,7 @@ from runtime.gpu.errors import GpuMemoryError
 from runtime.gpu.staging import Staging
 from runtime.gpu.tile import DeviceTile
 from runtime.gpu.views import DeviceView
-from runtime.resident import DeviceArray
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
 
@@ -49,7 +49,7 @@ class DeviceArena:
     def send(self, address: int, array: NDArray) -> None:
         self._staging.send(address, array)
 
-    # ---- as a ProgramMemory (runtime/slots.py)
+    # ---- as a ProgramMemory (runtime/arrays/slots.py)
     def array(self, place: ArrayView) -> DeviceTile:
         view = self.view(place)
         assert place.view.is_packed, "entry parameters and results lie row major"

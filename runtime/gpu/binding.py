@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from collectives.communicator.interface import Communicator
-from collectives.communicator.status import THUNK
+from collectives.communicator.liveness.status_board import THUNK
+from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
 from runtime.gpu.arena import DeviceArena
 from runtime.gpu.collective import GpuCommunicator
@@ -16,9 +17,8 @@ from runtime.gpu.hosted_memory import Mirror
 from runtime.gpu.step import Action, Flight, Step
 from runtime.gpu.steps.collective import StartStep
 from runtime.gpu.views import DeviceView
-from runtime.host_feed import HostChannel
-from runtime.kernel import KernelLibrary
-from runtime.strides import StridedView
+from runtime.program.kernel import KernelLibrary
+from runtime.program.strides import StridedView
 from runtime.timeline.events import Stream
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from collectives.communicator.kinds import Collective
-from collectives.communicator.nccl import NcclCollective, NcclCommunicator
-from collectives.communicator.nccl_interface import DeviceArray
+from collectives.communicator.nccl.communicator import NcclCollective, NcclCommunicator
+from collectives.communicator.nccl.interface import DeviceArray
 from runtime.gpu.views import DeviceView
 from spmd.shape import PrimitiveType
 

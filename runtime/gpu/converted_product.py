@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runtime.codegen.element_operations import ElementSignature
+from runtime.codegen.ir.element_operations import ElementSignature
+from runtime.cpu.kernels.copy.copy import CopyKernel
+from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
 from runtime.gpu.arena import ALIGNMENT
 from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.gemm import SUMS, gemm_calls
 from runtime.gpu.planning import MakePtx
-from runtime.kernel import Kernel
-from runtime.kernels.copy import CopyKernel
-from runtime.kernels.dot import DotKernel
-from runtime.kernels.native_elementwise import NativeElementwiseKernel
-from runtime.strides import StridedView
+from runtime.program.kernel import Kernel
+from runtime.program.strides import StridedView
 from spmd.hlo import Opcode
 from spmd.shape import ArrayShape, PrimitiveType
 

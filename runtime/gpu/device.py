@@ -1,4 +1,4 @@
-"""One GPU's run of a program: LoadedDevice's sibling (runtime/executor.py)."""
+"""One GPU's run of a program: LoadedDevice's sibling (runtime/cpu/executor.py)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from collectives.communicator.interface import Communicator
-from collectives.communicator.status import NO_THUNK, PROGRAM, STEP, THUNK
+from collectives.communicator.liveness.status_board import NO_THUNK, PROGRAM, STEP, THUNK
+from runtime.arrays.resident import DeviceArray
+from runtime.arrays.slots import Slots, require_fit, require_world
 from runtime.device_program import DeviceProgram
 from runtime.gpu import steps as _steps  # noqa: F401 - fills the table of rules
 from runtime.gpu.arena import DeviceArena
@@ -22,10 +24,8 @@ from runtime.gpu.staging import Staging
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.sequence import planned
 from runtime.gpu.tile import DeviceTile
-from runtime.kernel import KernelLibrary
-from runtime.resident import DeviceArray
-from runtime.slots import Slots, require_fit, require_world
-from runtime.thunks.thunk import walk
+from runtime.program.kernel import KernelLibrary
+from runtime.program.thunks.thunk import walk
 from runtime.timeline.events import Stream
 from spmd.literal import NDArray
 

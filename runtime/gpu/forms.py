@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar, cast
 
+from runtime.cpu.kernels.copy.copy import CopyKernel
+from runtime.cpu.kernels.fft.fft import FftKernel
+from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.gpu.gemm import gemm_calls, in_one_call
 from runtime.gpu.work import CopyWork, FftWork, GemmWork, KernelArraysOnDevice, Work
-from runtime.kernel import Kernel
-from runtime.kernels.copy import CopyKernel
-from runtime.kernels.dot import DotKernel
-from runtime.kernels.fft import FftKernel
+from runtime.program.kernel import Kernel
 
 #: (thunk's name, kernel, arrays) -> the work; None where the library does not take these types or strides.
 LibraryForm: TypeAlias = Callable[[str, Kernel, KernelArraysOnDevice], Work | None]

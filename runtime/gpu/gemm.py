@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runtime.kernels.dot import DotKernel
-from runtime.strides import StridedView
+from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.program.strides import StridedView
 from spmd.shape import PrimitiveType
 
 #: Bytes: cuBLAS reads matrices behind pointers in vectors of this size.

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from collectives.communicator.interface import PeerFailedError
-from collectives.communicator.loopback import LoopbackWorld
-from runtime.blas import BlasThreads
+from collectives.communicator.loopback.communicator import LoopbackWorld
+from runtime.arrays.resident import DeviceArray
+from runtime.cpu.libraries.blas import BlasThreads
 from runtime.device_program import DeviceProgram
 from runtime.gpu.device import LoadedGpuDevice
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx
-from runtime.kernel import KernelLibrary
-from runtime.resident import DeviceArray
+from runtime.program.kernel import KernelLibrary
 
 
 class GpuLoopbackDevices:

@@ -11,10 +11,10 @@ from runtime.gpu.codegen.launch import PtxLaunch, anchored
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.step import Step
-from runtime.kernel import Kernel
-from runtime.strides import StridedView
-from runtime.thunks.collective import CollectiveStartThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.kernel import Kernel
+from runtime.program.strides import StridedView
+from runtime.program.thunks.collective import CollectiveStartThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.errors import UnsupportedError
 from spmd.registry import Registry
 

@@ -6,7 +6,7 @@ from runtime.gpu.codegen.launch import PtxLaunch, PtxTarget
 from runtime.gpu.codegen.ptx_module import ptx_for
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.planning import MakePtx, Views
-from runtime.kernel import Kernel
+from runtime.program.kernel import Kernel
 
 
 def ptx_maker(driver: GpuDriver) -> MakePtx:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.blas import BlasThreads
+from runtime.arrays.resident import DeviceArray
+from runtime.cpu.libraries.blas import BlasThreads
 from runtime.gpu.device import LoadedGpuDevice
-from runtime.resident import DeviceArray
 from spmd.errors import RunError
 
 

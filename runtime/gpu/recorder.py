@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from runtime.gpu.driver import GpuDriver, GpuEvent, GpuStream
 from runtime.gpu.step import Action, Step
 from runtime.gpu.steps.collective import BlockingStep, DoneStep, StartStep
-from runtime.thunks.thunk import Thunk, walk
+from runtime.program.thunks.thunk import Thunk, walk
 from runtime.timeline.events import Stream
 from runtime.timeline.recorder import KEPT_STEPS, Moment, RecordedStep, Stamp, mark_of, moment_of
 

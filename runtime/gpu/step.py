@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from collectives.communicator.interface import Communicator
+from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuDriver, GpuStream
 from runtime.gpu.hosted_memory import Mirror
 from runtime.gpu.views import DeviceView
-from runtime.host_feed import HostChannel
-from runtime.kernel import KernelLibrary
-from runtime.thunks.thunk import Thunk
+from runtime.program.kernel import KernelLibrary
+from runtime.program.thunks.thunk import Thunk
 from runtime.timeline.events import Stream
 from spmd.literal import NDArray
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from runtime.arrays.resident import TileMemory
 from runtime.gpu.staging import Staging
-from runtime.resident import TileMemory
 from spmd.literal import NDArray
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 
 
 @dataclass(frozen=True, slots=True, order=True)

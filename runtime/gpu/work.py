@@ -9,7 +9,7 @@ from typing import ClassVar
 from runtime.gpu.codegen.launch import Held, PlacedLaunch, PtxLaunch, anchored, placed
 from runtime.gpu.gemm import GemmCall
 from runtime.gpu.views import DeviceView
-from runtime.kernel import Kernel
+from runtime.program.kernel import Kernel
 
 
 @dataclass(frozen=True)

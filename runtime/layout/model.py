@@ -17,7 +17,7 @@ from runtime.layout.loop_state import LoopElement, loop_elements
 from runtime.layout.orders import is_row_major, memory_order, restricted, row_major
 from runtime.layout.permuted import COLLECTIVES, can_permute, kept_dims
 from runtime.lowering import LOWERINGS, Order, result_order
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.analysis.trip_count import trip_count
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.opcode_roles import CALLERS

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from runtime.lowering import Order
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.shape import ArrayShape, Layout

@@ -16,7 +16,7 @@ from runtime import emit as _emit  # noqa: F401 - fills the table of lowerings
 from runtime.emit.elementwise import is_elementwise
 from runtime.layout.orders import is_row_major, memory_order, refilled, row_major
 from runtime.lowering import Order
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.builder import Builder
 from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.instruction import Annotations

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from runtime.buffers.types import ArrayView
-from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.thunks.sequence import ThunkSequence
-from runtime.thunks.thunk import Thunk, walk
+from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
+from runtime.program.thunks.sequence import ThunkSequence
+from runtime.program.thunks.thunk import Thunk, walk
 from runtime.timeline.recorder import Moment, Stamp, moment_of
 
 

@@ -1,4 +1,4 @@
-"""Recorder: one device's stamps, which native code takes among its thunks (codegen/llvm_segment.py).
+"""Recorder: one device's stamps, which native code takes among its thunks (cpu/step/segment_ir.py).
 
 Thunks of a sequence follow one another without a gap, so one stamp at each one's end says nearly all; thunks with
 others inside leave one when they begin as well, and the wait for a collective those that say how it went. Nothing is
@@ -17,9 +17,9 @@ from typing import TypeAlias
 import numpy as np
 
 from collectives.communicator.native_collective import NativeCollective
-from runtime.codegen.llvm_shared_memory import LANDED, MET
-from runtime.codegen.table_words import LOG_WORDS, STAMP_WORDS
-from runtime.thunks.thunk import Thunk, walk
+from runtime.cpu.collective.shared_memory_ir import LANDED, MET
+from runtime.cpu.step.table_record import LOG_WORDS, STAMP_WORDS
+from runtime.program.thunks.thunk import Thunk, walk
 from spmd.literal import NDArray
 
 Stamp: TypeAlias = tuple[int, int]
@@ -133,7 +133,7 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A time that native code notes in the header of a collective's steps (codegen/llvm_shared_memory.py)."""
+    """A time that native code notes in the header of a collective's steps (cpu/collective/shared_memory_ir.py)."""
 
     collective: NativeCollective
     word: int

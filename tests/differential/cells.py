@@ -42,8 +42,8 @@ NOT_COUNTED: dict[str, str] = {
     "add-dependency": "its array stands still beside a token",
     "dynamic-reshape": "sizes known only at run time are taken out before",
     "set-dimension-size": "sizes known only at run time are taken out before",
-    "infeed": "no input of a test reaches it: tests/launch/test_feeds.py feeds it",
-    "outfeed": "it gives no result: tests/launch/test_feeds.py looks at what it gives",
+    "infeed": "no input of a test reaches it: tests/launch/data/test_feeds.py feeds it",
+    "outfeed": "it gives no result: tests/launch/data/test_feeds.py looks at what it gives",
     "rng": "its numbers come from the device: there is nothing to compare them with",
     "rng-get-and-update-state": "its numbers come from the device: there is nothing to compare them with",
 }

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from partitioner.propagated import propagate_module
+from partitioner.propagate_module import propagate_module
 from spmd.hlo import HloInstruction, HloModule
 from tests.differential.cells import COLUMNS, PARTIAL, Cell, column_of, every_cell, impossible
 from tests.differential.factors import Place, arrays, factors_of, row_of

@@ -25,7 +25,7 @@ import numpy as np
 
 import spmd
 from collectives.passes.collective_permute_motion import CollectivePermuteMotion
-from launch.inputs import read_inputs, seeded_inputs
+from launch.data.inputs import read_inputs, seeded_inputs
 from launch.pipeline import OPTIMIZE
 from runtime.buffers.view_ops import is_view
 from spmd.analysis.executions import executions

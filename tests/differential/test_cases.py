@@ -12,8 +12,8 @@ import pytest
 import spmd
 from spmd.hlo import HloModule
 from tests.differential.equivalence import check_equivalence
+from tests.paths import CASES
 
-CASES = Path(__file__).parents[1] / "cases"
 NAMES = sorted(path.parent.name for path in CASES.glob("*/case.json"))
 
 

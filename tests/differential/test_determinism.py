@@ -6,12 +6,11 @@ import hashlib
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import spmd
+from tests.paths import ROOT
 from tests.strategies import generate
 
-ROOT = Path(__file__).parents[2]
 SEEDS = 25
 
 

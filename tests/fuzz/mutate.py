@@ -26,6 +26,7 @@ from pathlib import Path
 from tests.fuzz.mutations import mutate_bytes, mutate_text
 from tests.fuzz.outcome import MAX_BYTES, judge
 from tests.fuzz.seeds import draw_text, proto_seeds
+from tests.paths import ROOT
 
 SHOWN = 5
 
@@ -103,9 +104,7 @@ def _worker(
         "--kind",
         kind,
     ]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
-    ) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
         for line in process.stdout:
             number, end, seconds, peak, size = json.loads(line)

@@ -7,7 +7,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.paths import ROOT
+
 CORPUS = ROOT.parent / "shared" / "corpus"
 CASES = ROOT / "tests" / "cases"
 FIXTURES = ROOT / "tests"

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from launch.gpu import gpu_options
+from launch.target.engine_choice import gpu_options
 from runtime.executable import Executable
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.errors import NoGpuError
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.ptx import ptx_maker
+from tests.paths import CASES
 from tests.runtime.gpu.host_driver import HostDriver
 from tests.runtime.gpu.host_streams import HostGpu
 
 #: The copied corpus cases: NAME/{module.hlo, inputs.npz, expected.npz, case.json}.
-CASES = Path(__file__).parents[1] / "cases"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

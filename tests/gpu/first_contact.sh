@@ -56,7 +56,7 @@ fi
 # 4. Speed of single kernels beside JAX.
 KERNELS=(--rounds 10)
 [ ${#DOUBLE[@]} -gt 0 ] && KERNELS=(softmax --double --rounds 1)
-SHOWN=12 stage kernels 130 jax "$PYTHON" -m benchmarks.gpu_kernels "${KERNELS[@]}" --json "$OUT/kernels.json"
+SHOWN=12 stage kernels 130 jax "$PYTHON" -m benchmarks.gpu.kernels "${KERNELS[@]}" --json "$OUT/kernels.json"
 
 # 5. More cases, where a folder of them was brought along: NAME/{module.hlo, inputs.npz, expected.npz, case.json}.
 CASES=${CASES:-$WHEELS/corpus}

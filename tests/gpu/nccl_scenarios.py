@@ -11,10 +11,10 @@ import traceback
 
 from collective_scenarios import SCENARIOS
 
-from launch.ending import run_rank
-from launch.gpu import engine_of_ranks, gpu_of_rank
-from launch.mpi import open_world
-from launch.rank_environment import world_of_environment
+from launch.ranks.rank_environment import world_of_environment
+from launch.ranks.shutdown import run_rank
+from launch.ranks.world import open_world
+from launch.target.engine_choice import engine_of_ranks, gpu_of_rank
 from runtime.gpu.collective import NcclCollectives
 from runtime.gpu.engine import GpuEngine
 from tests.runtime.gpu.on_gpu import OnGpu

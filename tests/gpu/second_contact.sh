@@ -15,7 +15,7 @@ SHOWN=4 stage versions 60 "" "$PYTHON" -m tests.gpu.versions "${DOUBLE[@]}" --mi
 cat "$OUT/packages.tsv" >>"$OUT/missing.tsv"
 
 # 1. A GPT's training step with and without graphs, beside JAX's. Compiling takes about half a minute on two cores.
-stage training 240 jax "$PYTHON" -m benchmarks.gpu_training "${DOUBLE[@]}" --rounds 5 --json "$OUT/training.json"
+stage training 240 jax "$PYTHON" -m benchmarks.gpu.training "${DOUBLE[@]}" --rounds 5 --json "$OUT/training.json"
 
 # 2. Races within kernels and accesses out of bounds, which a double does not know of.
 for tool in memcheck racecheck; do
@@ -32,6 +32,6 @@ SHOWN=15 stage tf32_cases 90 "" "$PYTHON" -m tests.gpu "${DOUBLE[@]}" --tf32 -k 
 METRICS=dram__throughput.avg.pct_of_peak_sustained_elapsed,sm__inst_issued.avg.pct_of_peak_sustained_elapsed
 for kernel in softmax "bias gelu" transpose layernorm; do
     SHOWN=12 stage "ncu_${kernel// /_}" 40 "jax ncu" "${ONE_BY_ONE[@]}" ncu --clock-control none -k regex:spmd_ -c 12 \
-        --metrics $METRICS,launch__registers_per_thread "$PYTHON" -m benchmarks.gpu_kernels "$kernel" --rounds 1
+        --metrics $METRICS,launch__registers_per_thread "$PYTHON" -m benchmarks.gpu.kernels "$kernel" --rounds 1
 done
 finish

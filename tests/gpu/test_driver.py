@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from runtime.cpu.kernels.copy.copy import CopyKernel
+from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.errors import GpuMemoryError
 from runtime.gpu.forms import library_work
@@ -15,10 +17,8 @@ from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.staging import Staging
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import CopyWork, GemmWork, KernelArraysOnDevice, PtxWork, Work
-from runtime.kernel import Kernel
-from runtime.kernels.copy import CopyKernel
-from runtime.kernels.dot import DotKernel
-from runtime.strides import StridedView
+from runtime.program.kernel import Kernel
+from runtime.program.strides import StridedView
 from spmd.shape import PrimitiveType
 
 F32 = PrimitiveType.F32

@@ -6,14 +6,13 @@ import functools
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from mpi_available import needs_mpi
 
 from runtime.gpu.availability import require_gpu
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 CASES = ROOT / "tests" / "cases"
 #: Seconds after which a job is killed: a rank that hangs on a GPU does not end by itself.
 SECONDS = 240

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from launch.checks.expect import check_output, read_expected
+from launch.data.inputs import read_inputs
 from launch.entry import Entry
-from launch.expect import check_output, read_expected
-from launch.inputs import read_inputs
-from launch.machine_option import machine_for
 from launch.options import CompileOptions
 from launch.pipeline import compile_module, stages
+from launch.target.machine_option import machine_for
 from runtime.compile import build_executable
 from runtime.timeline.events import Flight, events_of
 from spmd.evaluator.evaluator import evaluate

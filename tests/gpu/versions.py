@@ -17,7 +17,8 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.paths import ROOT
+
 #: Packages of the tests that pyproject.toml's dependencies do not name.
 TEST_PACKAGES = ("pytest", "pytest-timeout", "hypothesis")
 #: Packages that are listed besides; none of them is needed by everything.
@@ -117,7 +118,7 @@ def describe_gpu() -> str:
 
 
 def describe_nccl() -> str:
-    from collectives.communicator.nccl_api import load_nccl
+    from collectives.communicator.nccl.api import load_nccl
 
     return f"version {load_nccl().version()}"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 import spmd
-from launch.inputs import read_inputs, write_arrays
-from launch.rank_environment import world_of_environment
-from runtime.tiles import shard_of
+from launch.data.inputs import read_inputs, write_arrays
+from launch.ranks.rank_environment import world_of_environment
+from runtime.arrays.tiles import shard_of
 
 CASE = Path(__file__).parent.parent / "cases" / "gpt_dp2tp2"
 STEPS = 3

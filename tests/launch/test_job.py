@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from launch.checks.expect import OutputCheck, Verdict
+from launch.checks.reference import reference_of
+from launch.cli.usage import UsageError
+from launch.data.inputs import write_arrays
+from launch.data.npz import Array, InputError
 from launch.entry import Entry, aliased_outputs
-from launch.expect import OutputCheck, Verdict
-from launch.inputs import write_arrays
 from launch.job import (
     JobOptions,
     JobResult,
@@ -24,9 +27,6 @@ from launch.job import (
     require_world,
     step_milliseconds,
 )
-from launch.npz import Array, InputError
-from launch.reference import reference_of
-from launch.usage import UsageError
 from spmd.hlo import HloModule
 from spmd.text.parser import parse_module
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.paths import ROOT
 
 
 def test_ml_dtypes_without_uint1(tmp_path: Path) -> None:

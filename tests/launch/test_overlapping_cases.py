@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from collectives.schedule.phases import is_start
+from launch.checks.expect import check_output, read_expected
+from launch.data.inputs import read_inputs
 from launch.entry import Entry
-from launch.expect import check_output, read_expected
-from launch.inputs import read_inputs
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from spmd.machine.named import machine_named
 from spmd.text.load import load
+from tests.paths import CASES
 
-CASES = Path(__file__).parent.parent / "cases"
 #: Links on which it pays to hide what there is; nodes of two devices.
 MACHINE = "tcp-cluster{links=0.25,node=2}"
 #: Where everything is one step after the other.

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from launch.rank_environment import world_of_environment
-from runtime.shared_memory_engine import native_step_engine
+from launch.ranks.rank_environment import world_of_environment
+from runtime.cpu.collective.collective_engine import native_step_engine
 
 
 @pytest.fixture(scope="session")
 def comm() -> Iterator[object]:
     """The communicator of all ranks, which share memory."""
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
     communicator = MpiCommunicator(timeout_seconds=60, engine=native_step_engine())
     yield communicator
@@ -25,7 +25,7 @@ def comm() -> Iterator[object]:
 @pytest.fixture(scope="session")
 def message_comm() -> Iterator[object]:
     """One that carries everything by messages, as between nodes."""
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
     communicator = MpiCommunicator(timeout_seconds=60)
     yield communicator
@@ -37,7 +37,7 @@ def spread_comm(request: pytest.FixtureRequest) -> Iterator[object]:
     """Ranks on several nodes, two on each or one."""
     from mpi4py import MPI
 
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
     number = MPI.COMM_WORLD.rank // (2 if request.param == "pairs" else 1)
     communicator = MpiCommunicator(

@@ -7,9 +7,9 @@ import pytest
 
 import spmd
 from collectives.communicator.interface import Communicator
-from launch.compiled import compile_source
+from launch.cache.compile_cached import compile_source
 from launch.options import CompileOptions
-from launch.shared_compile import compile_on_first
+from launch.ranks.shared_compile import compile_on_first
 from launch.source import ModuleSource
 from spmd.hlo.host_functions import HostFunctions
 from spmd.literal import NDArray

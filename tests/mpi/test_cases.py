@@ -6,23 +6,22 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 
 import pytest
 
 from collectives.communicator.interface import Communicator
+from launch.checks.expect import check_output, read_expected
+from launch.data.inputs import read_inputs
+from launch.data.npz import Array
 from launch.entry import Entry
 from launch.execution import execute_steps
-from launch.expect import check_output, read_expected
-from launch.inputs import read_inputs
-from launch.npz import Array
 from launch.pipeline import compile_module
-from launch.rank_environment import world_of_environment
-from launch.rank_executable import RankExecutable
+from launch.ranks.rank_environment import world_of_environment
+from launch.ranks.rank_executable import RankExecutable
 from runtime.executable import Executable
 from spmd.text.load import load
+from tests.paths import CASES
 
-CASES = Path(__file__).parent.parent / "cases"
 WORLD = world_of_environment()
 
 pytestmark = pytest.mark.mpi(min_size=2)

@@ -9,8 +9,8 @@ import pytest
 
 import spmd
 from collectives.communicator.interface import Communicator
-from launch.rank_executable import RankExecutable
-from tests.launch.feed_programs import LOOP, loop_items, loop_start
+from launch.ranks.rank_executable import RankExecutable
+from tests.launch.data.feed_programs import LOOP, loop_items, loop_start
 
 pytestmark = pytest.mark.mpi(min_size=2)
 

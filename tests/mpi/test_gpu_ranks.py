@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from collectives.communicator.interface import Communicator
-from collectives.communicator.nccl_arrivals import Arrivals
-from collectives.communicator.nccl_flights import Flight, Flights
+from collectives.communicator.nccl.arrivals import Arrivals
+from collectives.communicator.nccl.in_flight import Flight, Flights
+from launch.checks.expect import check_output, read_expected
+from launch.data.inputs import read_inputs
 from launch.entry import Entry
-from launch.expect import check_output, read_expected
-from launch.inputs import read_inputs
 from launch.pipeline import compile_module
-from launch.rank_executable import RankExecutable
+from launch.ranks.rank_executable import RankExecutable
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.options import GpuOptions
 from spmd.errors import CollectiveTimeoutError
 from spmd.text.load import load
+from tests.paths import CASES
 from tests.runtime.gpu.engines import ptx_of_all
 from tests.runtime.gpu.host_driver import HostDriver
 
 if TYPE_CHECKING:
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
-CASES = Path(__file__).parent.parent / "cases"
 NAMES = {2: "mlp_dp2", 4: "ring_attention4", 8: "mlp_fsdp8"}
 
 pytestmark = pytest.mark.mpi(min_size=2)

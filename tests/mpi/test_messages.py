@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.communicator.array_lowering import native_program
-from collectives.communicator.array_steps import Exchange
-from collectives.communicator.shared_steps import Outcome
-from runtime.shared_memory_engine import native_step_engine
+from collectives.communicator.messages.array_steps import Exchange
+from collectives.communicator.messages.native_message_steps import native_program
+from collectives.communicator.node.shared_steps import Outcome
+from runtime.cpu.collective.collective_engine import native_step_engine
 
 pytestmark = pytest.mark.mpi(min_size=2)
 
@@ -23,7 +23,7 @@ def test_a_failed_message_says_what_failed(comm: Any) -> None:
     """MPI_Testall itself says no more than that a status tells it."""
     from mpi4py import MPI
 
-    from collectives.communicator.mpi_messages import GroupLink
+    from collectives.communicator.mpi.messages import GroupLink
 
     channel = GroupLink(MPI.COMM_SELF, (comm.rank,), comm.traffic).channel(1)
     messages = channel.prepare(Exchange(((0, np.zeros(2)),), ((0, np.zeros(2)),)))
@@ -44,7 +44,7 @@ def test_a_failed_message_says_what_failed(comm: Any) -> None:
 def test_who_does_not_receive_is_late(comm: Any, is_native: bool) -> None:
     from mpi4py import MPI
 
-    from collectives.communicator.mpi_messages import GroupLink
+    from collectives.communicator.mpi.messages import GroupLink
 
     # Its members stand in another order than the world's ranks.
     group = (1, 0)

@@ -10,14 +10,14 @@ import pytest
 from bound_collectives import InAllocatedMemory, InMemoryOfTheGroup
 from collective_scenarios import SCENARIOS
 
-from collectives.communicator.array_lowering import native_program
-from collectives.communicator.array_steps import Exchange
 from collectives.communicator.interface import Communicator
 from collectives.communicator.kinds import AllReduce
+from collectives.communicator.messages.array_steps import Exchange
+from collectives.communicator.messages.native_message_steps import native_program
 from collectives.communicator.native_collective import NativeCollective
-from collectives.communicator.shared_steps import Outcome
-from collectives.communicator.shared_window import Directory
-from runtime.shared_memory_engine import native_step_engine
+from collectives.communicator.node.shared_steps import Outcome
+from collectives.communicator.node.shared_window import Directory
+from runtime.cpu.collective.collective_engine import native_step_engine
 from spmd.device import ReductionKind
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -71,7 +71,7 @@ def test_ranks_of_two_nodes() -> None:
     """Groups within a node share memory; messages carry the others, in two levels where there are two."""
     from mpi4py import MPI
 
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
     rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
     comm = MpiCommunicator(
@@ -93,7 +93,7 @@ def test_ranks_of_two_nodes() -> None:
 def test_messages_carry_all_where_memory_cannot_be_shared() -> None:
     from mpi4py import MPI
 
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
     notes: list[str] = []
     comm = MpiCommunicator(
@@ -112,7 +112,7 @@ def test_messages_come_where_they_belong_in_whatever_order_they_are_started(comm
     """MPI_Startall may take its requests in any: here what is sent the last first."""
     from mpi4py import MPI
 
-    from collectives.communicator.mpi_messages import GroupLink
+    from collectives.communicator.mpi.messages import GroupLink
 
     first, second = np.arange(5.0), np.arange(5.0) + 10
     sent, received = [first, second], [np.zeros(5), np.zeros(5)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from launch.calibration.network import NetworkSizes, measure_network
-from runtime.shared_memory_engine import native_step_engine
+from runtime.cpu.collective.collective_engine import native_step_engine
 
 pytestmark = pytest.mark.mpi(min_size=2)
 
@@ -17,7 +17,7 @@ SIZES = NetworkSizes(
 def test_a_network_is_measured() -> None:
     from mpi4py import MPI
 
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
     size = MPI.COMM_WORLD.size
     number = MPI.COMM_WORLD.rank // (size // 2)

@@ -9,7 +9,7 @@ import pytest
 from bound_collectives import InAllocatedMemory, run_collective
 from collective_scenarios import SCENARIOS
 
-from collectives.communicator import hierarchical_plans
+from collectives.communicator.hierarchical import choose
 from collectives.communicator.interface import Communicator
 from collectives.communicator.kinds import (
     AllGather,
@@ -20,8 +20,8 @@ from collectives.communicator.kinds import (
     ReduceScatter,
 )
 from launch.pipeline import compile_module
-from launch.rank_executable import RankExecutable
-from runtime.shared_memory_engine import native_step_engine
+from launch.ranks.rank_executable import RankExecutable
+from runtime.cpu.collective.collective_engine import native_step_engine
 from spmd import parse
 from spmd.device import ReductionKind
 
@@ -66,7 +66,7 @@ def without_engine() -> Iterator[Communicator]:
 def communicator(nodes: str, *, shares: bool = True) -> Iterator[Communicator]:
     from mpi4py import MPI
 
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
     number = NODES[nodes](MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)
     comm = MpiCommunicator(
@@ -93,7 +93,7 @@ def test_scenario_on_other_nodes(name: str, spanning: Communicator) -> None:
 @pytest.mark.parametrize("name", ["all_reduce_of_every_type", "all_reduce_of_many_operands"])
 def test_long_forms(name: str, halves: Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every type and operation, as large operands are reduced: node by node."""
-    monkeypatch.setattr(hierarchical_plans, "ONE_SHOT_BYTES", 0)
+    monkeypatch.setattr(choose, "ONE_SHOT_BYTES", 0)
     SCENARIOS[name](halves)
     halves.barrier()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from collectives.communicator.interface import Communicator
-from launch.compiled import Compiled
+from launch.cache.compile_cached import Compiled
+from launch.data.inputs import read_inputs
 from launch.entry import Entry
-from launch.inputs import read_inputs
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
-from launch.shared_compile import compile_on_first
+from launch.ranks.shared_compile import compile_on_first
 from spmd.machine.named import machine_named
 from spmd.text.load import load
 from tests.mpi.test_cases import CASES, WORLD, assert_expected, cases_for, two_steps

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from collectives.communicator.interface import Communicator
-from launch.rank_executable import RankExecutable
+from launch.ranks.rank_executable import RankExecutable
+from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.step.polling_points import ProgressPoints
 from runtime.executable import Executable
-from runtime.shared_memory_engine import native_step_engine
-from runtime.thunks.progress import ProgressPoints
 from runtime.timeline.events import Flight, events_of
 from tests.runtime.programs import SUM, compiled, random_inputs
 
@@ -43,7 +43,7 @@ def apart() -> Iterator[Communicator]:
     """Neighbouring ranks are on two nodes."""
     from mpi4py import MPI
 
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
     comm = MpiCommunicator(
         timeout_seconds=60,

@@ -7,7 +7,7 @@ import pytest
 
 from collectives.communicator.interface import Communicator
 from launch.pipeline import compile_module
-from launch.rank_executable import RankExecutable
+from launch.ranks.rank_executable import RankExecutable
 from spmd.text.parser import parse_module
 
 pytestmark = pytest.mark.mpi(min_size=2)

@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from partitioner import propagation, slots
-from partitioner.annotations import AnnotationReader
-from partitioner.axes import DeviceAxes
-from partitioner.entry import EntryBinding
+from partitioner.annotations.entry_boundary import EntryBinding
+from partitioner.annotations.reader import AnnotationReader
+from partitioner.devices.axes import DeviceAxes
 from partitioner.ops import annotation
-from partitioner.propagation import Slot
+from partitioner.propagation import driver, value_graph
+from partitioner.propagation.driver import Slot
 from tests.mutants.patching import function, method, mutant
 
 
@@ -60,12 +60,12 @@ def outputs_forgotten() -> AbstractContextManager[None]:
 
 @mutant("values of a manual region may be split along its axes", "manual_region", first=7)
 def manual_axes_not_forbidden() -> AbstractContextManager[None]:
-    return function(slots.spread_manual, lambda graph: None)
+    return function(value_graph.spread_manual, lambda graph: None)
 
 
 @mutant("one axis splits two dimensions of a value")
 def axis_used_twice() -> AbstractContextManager[None]:
-    original = propagation._extend
+    original = driver._extend
 
     def extend(
         axes: Any, rule: Any, parts: Any, factor: Any, have: Any, slot: Any, dim: Any, offer: Any

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from partitioner.ops import rule_text
+from partitioner.propagation.op_sharding_rule import FactorKind, RuleBuilder
 from partitioner.registry import SHARDING_RULES
-from partitioner.rule import FactorKind, RuleBuilder
 from spmd.hlo import Opcode
 from spmd.ops.attrs import RaggedDotAttrs
 from spmd.passes.dynamic_padder import DynamicPadder

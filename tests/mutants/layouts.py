@@ -6,11 +6,12 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from partitioner import device_order, foreign, leading, manual
-from partitioner.annotations import AnnotationReader
+from partitioner.annotations import inexpressible_shardings, manual_regions
+from partitioner.annotations.reader import AnnotationReader
+from partitioner.devices import axis_precedence, device_order
 from partitioner.ops import collective
+from partitioner.propagation.op_sharding_rule import FactorKind
 from partitioner.registry import SHARDING_RULES
-from partitioner.rule import FactorKind
 from spmd.hlo import Opcode
 from spmd.iota import recognise_iota
 from tests.mutants.patching import entry, function, method, mutant
@@ -63,17 +64,17 @@ def other_orders_ignored() -> AbstractContextManager[None]:
     first=20,
 )
 def foreign_output_unordered() -> AbstractContextManager[None]:
-    original = foreign.View.__init__
+    original = inexpressible_shardings.View.__init__
 
     def init(self: Any, axes: Any, builder: Any, order: Any = None) -> None:
         original(self, axes, builder)
 
-    return method(foreign.View, "__init__", init)
+    return method(inexpressible_shardings.View, "__init__", init)
 
 
 @mutant("a foreign parameter's tiles are gathered along the module's axes", first=20)
 def foreign_parameter_read_as_own() -> AbstractContextManager[None]:
-    original = foreign.own_axes
+    original = inexpressible_shardings.own_axes
 
     def own_axes(sharding: Any, rank: int, devices: Any) -> Any:
         return replace(original(sharding, rank, devices), order=None)
@@ -85,12 +86,12 @@ def foreign_parameter_read_as_own() -> AbstractContextManager[None]:
     "a manual region's shardings do not lead, so that it may be foreign", "manual_region", first=12
 )
 def regions_do_not_lead() -> AbstractContextManager[None]:
-    return function(leading._leads, lambda instruction, sharding: False)
+    return function(axis_precedence._leads, lambda instruction, sharding: False)
 
 
 @mutant("free axes at the edge of a manual region stand before the manual ones", "manual_region")
 def free_axes_first() -> AbstractContextManager[None]:
-    original = manual.ManualBoundary.rule
+    original = manual_regions.ManualBoundary.rule
 
     def rule(self: Any, position: int, axis_count: Any) -> Any:
         found = original(self, position, axis_count)
@@ -104,7 +105,7 @@ def free_axes_first() -> AbstractContextManager[None]:
             results=tuple(map(turned, found.results)),
         )
 
-    return method(manual.ManualBoundary, "rule", rule)
+    return method(manual_regions.ManualBoundary, "rule", rule)
 
 
 @mutant("free axes may split the dimension that a region's collective runs along", "manual_region")

@@ -6,9 +6,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from partitioner import candidates, generic, projection
-from partitioner.context import PartitionContext
-from partitioner.identity import identity_value
 from partitioner.ops import (
     chosen_reduce,
     convolution,
@@ -18,8 +15,12 @@ from partitioner.ops import (
     owner,
     reducers,
 )
+from partitioner.partition import candidates, generic
+from partitioner.partition.context import PartitionContext
+from partitioner.partition.reduction_identity import identity_value
+from partitioner.propagation import projection
+from partitioner.propagation.op_sharding_rule import FactorKind
 from partitioner.registry import PARTITIONERS, SHARDING_RULES
-from partitioner.rule import FactorKind
 from spmd.device import ReductionKind
 from spmd.hlo import Opcode
 from spmd.ops.attrs import DimensionsAttrs
@@ -180,7 +181,7 @@ def topk_without_offset() -> AbstractContextManager[None]:
 
 @mutant("a sorted dimension is sorted within each tile", "sort")
 def sort_within_tiles() -> AbstractContextManager[None]:
-    from partitioner.rule import RuleBuilder
+    from partitioner.propagation.op_sharding_rule import RuleBuilder
 
     def rule(sort: Any) -> Any:
         builder = RuleBuilder.for_instruction(sort)

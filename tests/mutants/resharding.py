@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from partitioner.axes import Axes, DeviceAxes
-from partitioner.context import PartitionContext
+from partitioner.devices.axes import Axes, DeviceAxes
+from partitioner.partition.context import PartitionContext
 from partitioner.reshard import tiles
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.steps import all_reduce, permute
@@ -151,7 +151,7 @@ def coordinate_stride() -> AbstractContextManager[None]:
 
 @mutant("a device's offset is that of tiles rounded down, not up", first=13)
 def offset_rounded_down() -> AbstractContextManager[None]:
-    from partitioner.state import tile_size
+    from partitioner.partition.shard_state import tile_size
 
     original = PartitionContext.offset
 

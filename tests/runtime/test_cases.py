@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from launch.checks.expect import check_output, read_expected
+from launch.data.inputs import read_inputs
 from launch.entry import Entry
-from launch.expect import check_output, read_expected
-from launch.inputs import read_inputs
 from launch.options import CompileOptions
 from launch.pipeline import stages
 from runtime.compile import build_executable

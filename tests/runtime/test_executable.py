@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collectives.communicator.loopback import LoopbackWorld
+from collectives.communicator.loopback.communicator import LoopbackWorld
+from runtime.arrays.resident import DeviceArray
+from runtime.arrays.sharded_arrays import Boundary, ShardedArrays
 from runtime.compile import build_executable
 from runtime.executable import Executable
-from runtime.resident import DeviceArray
-from runtime.sharded_arrays import Boundary, ShardedArrays
 from spmd.errors import RunError, UnsupportedError
 from spmd.sharding import HloSharding
 from tests.runtime.programs import ALIASING, COLLECTIVES, SUM, compiled, module_of, random_inputs
@@ -135,7 +135,7 @@ def test_an_error_says_which_instruction_was_running(monkeypatch: pytest.MonkeyP
     def broken(*_: object) -> None:
         raise FloatingPointError("no factor")
 
-    monkeypatch.setattr("runtime.kernels.reference.evaluate_instruction", broken)
+    monkeypatch.setattr("runtime.cpu.kernels.reference.evaluate_instruction", broken)
     text = """HloModule factors
     minus {
       a = f32[] parameter(0)

@@ -9,9 +9,9 @@ import pytest
 
 from runtime.emit.all_to_all import exchange_of
 from runtime.lowering import LOWERINGS, result_order
-from runtime.strides import StridedView
-from runtime.thunks.copy import CopyThunk
-from runtime.thunks.thunk import Thunk
+from runtime.program.strides import StridedView
+from runtime.program.thunks.copy import CopyThunk
+from runtime.program.thunks.thunk import Thunk
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.hlo import Opcode

@@ -14,14 +14,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime.kernels.reference import ReferenceKernel
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.sequence import ThunkSequence
-from runtime.thunks.thunk import walk
+from runtime.cpu.kernels.reference import ReferenceKernel
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.sequence import ThunkSequence
+from runtime.program.thunks.thunk import walk
 from spmd.evaluator.evaluator import evaluate
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
-from tests.runtime.kernels.element_signatures import canonical
+from tests.runtime.cpu.kernels.loop.element_signatures import canonical
 from tests.runtime.programs.build import compiled, module_of
 
 P = PrimitiveType

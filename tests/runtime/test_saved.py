@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-import runtime.kernels.panel_convolution as panel_convolution
-import runtime.kernels.vector_convolution as vector_convolution
+import runtime.cpu.kernels.convolution.panel_form as panel_convolution
+import runtime.cpu.kernels.convolution.vector_form as vector_convolution
 import spmd
 from collectives.schedule.scheduled_overlap import ScheduledCollective, ScheduledOverlap
-from runtime.codegen.llvm_vector_multiply import VectorForm
-from runtime.codegen.tile_unit import without_tile_unit
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import VectorForm
+from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.saved import FORMAT, SavedExecutableError, load_bytes, save_bytes
 from runtime.saved_overlap import overlap_json
 from spmd.errors import SpmdError
 from spmd.machine.named import machine_named
 from spmd.proto import serialize_hlo_proto
-from tests.runtime.kernels.convolutions import convolution
+from tests.runtime.cpu.kernels.convolution.convolutions import convolution
 from tests.runtime.programs import (
     ALIASING,
     ASYNC_COLLECTIVES,

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from launch.inputs import write_arrays
+from launch.data.inputs import write_arrays
 from spmd.output_file import OutputFileError, replaced_file, write_file
+from tests.paths import CASES
 
-MODULE = Path(__file__).parents[1] / "cases" / "mlp_dp2" / "module.hlo"
+MODULE = CASES / "mlp_dp2" / "module.hlo"
 
 
 def test_a_file_is_written_with_the_usual_mode(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ import numpy as np
 import spmd
 from benchmarks.zoo.judge import Ran, judge
 from benchmarks.zoo.results import verdict_of
+from launch.data.inputs import read_inputs, write_arrays
 from launch.entry import Entry
-from launch.inputs import read_inputs, write_arrays
 from spmd.errors import SpmdError
 
 #: Longest text of an answer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step
 from partitioner.reshard.steps.all_gather import all_gather_edges
@@ -13,7 +14,6 @@ from partitioner.reshard.steps.all_to_all import all_to_all_edges
 from partitioner.reshard.steps.permute import permute_edges
 from partitioner.reshard.steps.reduce_scatter import reduce_scatter_edges
 from partitioner.reshard.steps.slice_step import slice_edges
-from partitioner.state import ShardState
 
 #: Offers steps that are legal from a state, in a fixed order. Offering fewer loses optimality, never correctness.
 Edges: TypeAlias = Callable[[ReshardProblem, ShardState], Iterator[Step]]

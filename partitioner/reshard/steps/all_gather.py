@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from partitioner.axes import DeviceAxes
+from partitioner.devices.axes import DeviceAxes
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import trim_to
-from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import ShardedValue
+    from partitioner.partition.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from partitioner.axes import Axes, DeviceAxes
+from partitioner.devices.axes import Axes, DeviceAxes
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step, StepContext
-from partitioner.state import ShardState
 from spmd.device import ReductionKind
 from spmd.errors import ShardingError
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import ShardedValue
+    from partitioner.partition.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
 #: Up to this many axes every subset of them is offered.

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
-from partitioner.axes import Axes, DeviceAxes, DimAxes
+from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem, leading
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.tiles import pad_to, reshape_to, transpose_by, trim_to
-from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import ShardedValue
+    from partitioner.partition.context import ShardedValue
     from spmd.builder import Builder
     from spmd.hlo.instruction import HloInstruction
 

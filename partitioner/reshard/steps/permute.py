@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from partitioner.axes import Axes, DeviceAxes, DimAxes
+from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.agreement import Digit, digits, same_tile_fraction
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.step import Step, StepContext
-from partitioner.state import ShardState
 from spmd.device import IotaTile
 from spmd.shape import ArrayShape
 from spmd.source_target_pairs import DigitPermutation, LinePairs, ListedPairs, SourceTargetPairs
 
 if TYPE_CHECKING:
-    from partitioner.context import ShardedValue
+    from partitioner.partition.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
 #: At most this many permuted states are offered from one state, of at most so many looked at.

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from partitioner.axes import Axes, DeviceAxes
+from partitioner.devices.axes import Axes, DeviceAxes
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.problem import ReshardProblem, leading
 from partitioner.reshard.step import Step, StepContext
 from partitioner.reshard.steps.all_reduce import reduction_of, without_partial_axes
 from partitioner.reshard.tiles import pad_to, replaced
-from partitioner.state import ShardState
 from spmd.shape import ArrayShape
 
 if TYPE_CHECKING:
-    from partitioner.context import ShardedValue
+    from partitioner.partition.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
 

@@ -10,7 +10,7 @@ from runtime.codegen.elements.integer_arithmetic import (
 )
 from runtime.codegen.elements.registry import BODIES, ElementSignature, body_of
 from runtime.codegen.elements.storage import wide_type
-from runtime.codegen.llvm_reduction import combination
+from runtime.codegen.ir.combine import combination
 from spmd.device import ReductionKind
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType

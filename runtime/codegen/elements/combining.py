@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.codegen.elements.builder import PLAIN, Code, Instructions, Int
 from runtime.codegen.elements.complex_numbers import PARTS, Complex
 from runtime.codegen.elements.storage import wide_type
-from runtime.codegen.llvm_reduction import combination, combining_ir, neutral
+from runtime.codegen.ir.combine import combination, combining_ir, neutral
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 

@@ -1,4 +1,4 @@
-"""Constants of the element functions: written by benchmarks/minimax.py, which derives them.
+"""Constants of the element functions: written by benchmarks/native/minimax.py, which derives them.
 
 Polynomials are given by their coefficients, lowest power first. The comment says what the polynomial computes and how
 far the exact sum with these coefficients lies from it, relative to the function (of erfc absolutely).

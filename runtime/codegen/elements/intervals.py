@@ -1,4 +1,4 @@
-"""Intervals of piecewise functions of f32: written by benchmarks/minimax_intervals.py, which derives them.
+"""Intervals of piecewise functions of f32: written by benchmarks/native/minimax_intervals.py, which derives them.
 
 Each has its lower end, its centre and the coefficients, lowest power first; the comment says how far the exact
 polynomials lie from the function, relative to it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.codegen.elements import bfloat16
 from runtime.codegen.elements.bfloat16 import Origin
 from runtime.codegen.elements.builder import Instructions, Lines
-from runtime.codegen.llvm_reduction import Element, element_of
+from runtime.codegen.ir.combine import Element, element_of
 from spmd.shape import PrimitiveType
 
 

@@ -6,16 +6,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.codegen.element_operations import stored_type
 from runtime.codegen.elements.builder import Instructions
-from runtime.codegen.llvm_starts import CLAMPS, StartsForm, StartsStage, computed_starts, moved_by
-from runtime.codegen.scalar_program import program_ir
+from runtime.codegen.ir.dynamic_starts import (
+    CLAMPS,
+    StartsForm,
+    StartsStage,
+    computed_starts,
+    moved_by,
+)
+from runtime.codegen.ir.element_operations import stored_type
+from runtime.cpu.kernels.loop import loop
+from runtime.cpu.kernels.loop.loop import LoopLeaf, Numbers
 from runtime.fusion.view_path import Shift
 from runtime.gpu.codegen.launch import ALIGNMENT, Held, PtxArgument
 from runtime.gpu.codegen.thread_writer import PtxWriter
-from runtime.kernels import loop
-from runtime.kernels.loop import LoopLeaf, Numbers
-from runtime.strides import StridedView
+from runtime.program.scalar_program import program_ir
+from runtime.program.strides import StridedView
 from spmd.shape import PrimitiveType
 
 #: What a GPU does in one instruction.

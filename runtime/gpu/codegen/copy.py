@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.codegen.element_operations import ElementSignature
-from runtime.codegen.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
+from runtime.codegen.ir.element_operations import ElementSignature
+from runtime.cpu.kernels.copy.copy import CopyKernel
+from runtime.cpu.kernels.copy.slicing import (
+    ConcatenateKernel,
+    DynamicSliceKernel,
+    DynamicUpdateSliceKernel,
+    PadKernel,
+)
+from runtime.cpu.kernels.loop.loop import OperandElements, StartsStage, UpdateKernel
 from runtime.fusion.view_path import Shift
 from runtime.gpu.codegen.array_access import GpuWalk, array_walk
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import Held, KernelSource, PtxArgument, PtxTarget
 from runtime.gpu.codegen.loop import loop_source, pieces_sources
 from runtime.gpu.codegen.loop_nest import Nest, nest_of
-from runtime.kernels.copy import CopyKernel
-from runtime.kernels.loop import OperandElements, StartsStage, UpdateKernel
-from runtime.kernels.slicing import (
-    ConcatenateKernel,
-    DynamicSliceKernel,
-    DynamicUpdateSliceKernel,
-    PadKernel,
-)
-from runtime.strides import StridedView
+from runtime.program.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
+from runtime.program.strides import StridedView
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 

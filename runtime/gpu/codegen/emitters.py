@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 from runtime.gpu.codegen.launch import KernelSource, PtxTarget
-from runtime.kernel import Kernel
-from runtime.strides import StridedView
+from runtime.program.kernel import Kernel
+from runtime.program.strides import StridedView
 
 
 @dataclass(frozen=True, slots=True)

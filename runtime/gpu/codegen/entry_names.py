@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 
 from runtime.gpu.codegen.launch import KernelSource
-from runtime.kernel import Kernel
+from runtime.program.kernel import Kernel
 from spmd.hlo import Opcode
 
 #: Opcodes that most kernels have: they tell no two apart.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 
 #: Bytes: pointers that kernels are given are multiples of it (see ``anchored``).
 ALIGNMENT = 16

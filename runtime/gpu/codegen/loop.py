@@ -10,6 +10,9 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from runtime.cpu.kernels.copy.uninitialized import UnwrittenKernel
+from runtime.cpu.kernels.loop.loop import LoopKernel, PiecesKernel
+from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel, one_operation
 from runtime.gpu.codegen.array_access import (
     array_walk,
     computed,
@@ -25,9 +28,6 @@ from runtime.gpu.codegen.launch import Held, KernelSource, PtxTarget
 from runtime.gpu.codegen.loop_nest import Nest, Spans, body, loop_nest, nest_functions, nest_of
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.gpu.codegen.tiled_loop import tiled_source
-from runtime.kernels.loop import LoopKernel, PiecesKernel
-from runtime.kernels.native_elementwise import NativeElementwiseKernel, one_operation
-from runtime.kernels.unwritten import UnwrittenKernel
 
 #: Of a block.
 THREADS = 256

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.codegen.llvm_starts import inside
-from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
+from runtime.codegen.ir.dynamic_starts import inside
+from runtime.cpu.kernels.loop.loop import LEAST_TILED, LoopKernel, StartsStage
 from runtime.fusion.piecewise import Range
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
@@ -17,9 +17,9 @@ from runtime.gpu.codegen.array_access import (
 )
 from runtime.gpu.codegen.launch import Held
 from runtime.gpu.codegen.thread_writer import PtxWriter
-from runtime.kernels.index_order import in_streaming_order, merged_apart
-from runtime.kernels.loop import LEAST_TILED, LoopKernel, StartsStage
-from runtime.strides import StridedView
+from runtime.program.index_order import in_streaming_order, merged_apart
+from runtime.program.scalar_program import ScalarProgram, program_ir, struct_type
+from runtime.program.strides import StridedView
 
 
 @dataclass(frozen=True, slots=True)

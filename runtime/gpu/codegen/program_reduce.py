@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from runtime.codegen.element_operations import stored_type
-from runtime.codegen.scalar_program import program_ir, struct_type
+from runtime.codegen.ir.element_operations import stored_type
+from runtime.cpu.kernels.reduce.program_reduce import ProgramReduceKernel
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
     GpuWalk,
@@ -24,8 +24,8 @@ from runtime.gpu.codegen.array_access import (
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import WARP, Held, KernelSource
 from runtime.gpu.codegen.thread_writer import PtxWriter
-from runtime.kernels.index_order import merged_dims
-from runtime.kernels.program_reduce import ProgramReduceKernel
+from runtime.program.index_order import merged_dims
+from runtime.program.scalar_program import program_ir, struct_type
 
 #: Of a block that has several rows, blocks for a multiprocessor, and threads of a row at most.
 THREADS, BLOCKS, MOST_LANES = 128, 16, 256

@@ -12,8 +12,8 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from runtime.codegen.llvm_at_once import run_passes
-from runtime.codegen.llvm_jit import CodegenError
+from runtime.codegen.llvm.jit import CodegenError
+from runtime.codegen.llvm.parallel_compile import run_passes
 from runtime.gpu.codegen import (  # noqa: F401 - they fill the table
     copy,
     gather,
@@ -35,8 +35,8 @@ from runtime.gpu.codegen.launch import (
     anchored,
     placed,
 )
-from runtime.kernel import Kernel
-from runtime.strides import StridedView
+from runtime.program.kernel import Kernel
+from runtime.program.strides import StridedView
 from spmd.errors import UnsupportedError
 
 _TRIPLE = "nvptx64-nvidia-cuda"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from runtime.codegen.llvm_random_bits import Algorithm, RandomBitsForm, block_function
-from runtime.codegen.llvm_reduction import element_of
+from runtime.codegen.ir.combine import element_of
+from runtime.cpu.kernels.random.random_bits import RandomBitsKernel, split_dimension
+from runtime.cpu.kernels.random.random_bits_ir import Algorithm, RandomBitsForm, block_function
 from runtime.gpu.codegen.array_access import array_walk, begun, index_type, store
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import ALIGNMENT, WARP, Held, KernelSource
 from runtime.gpu.codegen.thread_writer import PtxWriter
-from runtime.kernels.random_bits import RandomBitsKernel, split_dimension
 
 #: Of a block, and blocks for a multiprocessor.
 THREADS, BLOCKS = 256, 32

@@ -11,18 +11,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from runtime.codegen.element_operations import stored_type, wide_type
 from runtime.codegen.elements.combining import element_combining_ir
-from runtime.codegen.llvm_select_and_scatter import keeps_ir
-from runtime.codegen.reducer import Reducer
-from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
+from runtime.codegen.ir.element_operations import stored_type, wide_type
+from runtime.codegen.ir.reducer import Reducer
+from runtime.cpu.kernels.reduce.reduce_window import ReduceWindowKernel
+from runtime.cpu.kernels.reduce.select_and_scatter import SelectAndScatterKernel
+from runtime.cpu.kernels.reduce.select_and_scatter_ir import keeps_ir
 from runtime.gpu.codegen.array_access import INSTRUCTIONS, array_walk, begun, index_type, place_at
 from runtime.gpu.codegen.copy import copy_source, repeated
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import Held, KernelSource
 from runtime.gpu.codegen.thread_writer import PtxWriter
-from runtime.kernels.reduce_window import ReduceWindowKernel
-from runtime.kernels.select_and_scatter import SelectAndScatterKernel
+from runtime.program.scalar_program import ScalarProgram, program_ir, struct_type
 from spmd.ops.window import Window, WindowDimension
 
 #: Of a block, and blocks for a multiprocessor.

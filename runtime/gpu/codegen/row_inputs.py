@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from runtime.codegen.scalar_program import ScalarProgram
+from runtime.cpu.kernels.loop.loop import Numbers, OperandElements
+from runtime.cpu.kernels.rows.rows import RowKernel, RowLeaf
 from runtime.fusion.row_fusion import RowFusion, RowInput, Source
 from runtime.gpu.codegen.array_access import GpuWalk, leaf_walk, seen_walk
 from runtime.gpu.codegen.emitters import GpuArrays
 from runtime.gpu.codegen.launch import Held
-from runtime.kernels.index_order import in_streaming_order, merged_dims
-from runtime.kernels.loop import Numbers, OperandElements
-from runtime.kernels.rows import RowKernel, RowLeaf
+from runtime.program.index_order import in_streaming_order, merged_dims
+from runtime.program.scalar_program import ScalarProgram
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.codegen.element_operations import stored_type
 from runtime.codegen.elements.combining import neutral_element
+from runtime.codegen.ir.element_operations import stored_type
 from runtime.fusion.row_fusion import Reduction
 from runtime.gpu.codegen.launch import WARP
 from runtime.gpu.codegen.row_inputs import RowPart

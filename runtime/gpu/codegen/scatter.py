@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from runtime.codegen.element_operations import ElementSignature, wide_type
 from runtime.codegen.elements.combining import element_combining_ir
-from runtime.codegen.llvm_starts import CLAMPS
-from runtime.codegen.reducer import Reducer
-from runtime.codegen.scalar_program import ScalarProgram, program_ir, struct_type
+from runtime.codegen.ir.dynamic_starts import CLAMPS
+from runtime.codegen.ir.element_operations import ElementSignature, wide_type
+from runtime.codegen.ir.reducer import Reducer
+from runtime.cpu.kernels.gather_scatter.gather_scatter import IndexedWindows, ScatterKernel
+from runtime.cpu.kernels.loop.native_elementwise import one_operation
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
     GpuWalk,
@@ -30,9 +31,8 @@ from runtime.gpu.codegen.gather import BLOCKS, THREADS, Windows, WindowWriter, w
 from runtime.gpu.codegen.launch import Held, KernelSource, PtxTarget
 from runtime.gpu.codegen.loop import loop_source
 from runtime.gpu.codegen.loop_nest import nest_of
-from runtime.kernels.indexed import IndexedWindows, ScatterKernel
-from runtime.kernels.native_elementwise import one_operation
-from runtime.strides import StridedView
+from runtime.program.scalar_program import ScalarProgram, program_ir, struct_type
+from runtime.program.strides import StridedView
 from spmd.device import ReductionKind
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType

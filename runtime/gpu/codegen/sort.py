@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from runtime.codegen.element_operations import stored_type
-from runtime.codegen.scalar_program import program_ir, struct_type
+from runtime.codegen.ir.element_operations import stored_type
+from runtime.cpu.kernels.sort.sort import SortKernel
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
     GpuWalk,
@@ -24,7 +24,7 @@ from runtime.gpu.codegen.array_access import (
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import WARP, Held, KernelSource, PtxArgument
 from runtime.gpu.codegen.thread_writer import PtxWriter
-from runtime.kernels.sort import SortKernel
+from runtime.program.scalar_program import program_ir, struct_type
 
 #: Threads of a block at most, blocks for a multiprocessor; bytes of a place.
 _MOST_THREADS, _BLOCKS, _PLACE = 512, 4, 4

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from runtime.codegen.elements.bfloat16 import ROUND
-from runtime.codegen.llvm_nest import NestWriter
+from runtime.codegen.ir.function_writer import NestWriter
 from runtime.gpu.codegen.launch import WARP, KernelSource, PtxArgument
 
 _DECLARATIONS = (

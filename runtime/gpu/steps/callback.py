@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
-from runtime.thunks.callback import CallbackThunk
+from runtime.program.thunks.callback import CallbackThunk
 
 
 @dataclass(frozen=True)

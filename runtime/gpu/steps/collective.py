@@ -15,8 +15,8 @@ from runtime.gpu.driver import GpuEvent, GpuStream
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.staged_collective import StagedCollective
 from runtime.gpu.step import Action, GpuProgram, Step
-from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.thunks.collective_plans import CollectivePlan
+from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
+from runtime.program.thunks.collective_plans import CollectivePlan
 from runtime.timeline.events import Stream
 
 

@@ -16,7 +16,7 @@ from runtime.gpu.driver import GpuGraph
 from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.collective import DoneStep, StartStep
-from runtime.thunks.thunk import Thunk
+from runtime.program.thunks.thunk import Thunk
 from runtime.timeline.events import Stream
 
 #: Steps of a graph, at least: launching it takes as long as putting one on a stream.

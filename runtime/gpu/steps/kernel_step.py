@@ -8,7 +8,7 @@ from typing import ClassVar
 from runtime.buffers.types import ArrayView
 from runtime.gpu.step import GpuProgram, Step
 from runtime.gpu.work import KernelArraysOnDevice
-from runtime.kernel import Kernel
+from runtime.program.kernel import Kernel
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.graph import with_graphs
-from runtime.thunks.sequence import ThunkSequence
+from runtime.program.thunks.sequence import ThunkSequence
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from runtime.gpu.read_back import read_back
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.sequence import planned
-from runtime.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
-from runtime.thunks.while_loop import WhileThunk
+from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
+from runtime.program.thunks.while_loop import WhileThunk
 
 #: Trips of single elements that are not worth waiting for the device.
 MOST_ON_DEVICE = 8

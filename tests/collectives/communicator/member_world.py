@@ -14,10 +14,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collectives.communicator.kinds import AllGather, Collective
-from collectives.communicator.shared_buffers import Buffers
-from collectives.communicator.shared_plan import MemberMemory, needs_staging, step_program
-from collectives.communicator.shared_steps import LoadedSteps, Outcome, StepProgram
-from runtime.shared_memory_engine import native_step_engine
+from collectives.communicator.node.shared_buffers import Buffers
+from collectives.communicator.node.shared_steps import LoadedSteps, Outcome, StepProgram
+from collectives.communicator.node.shared_steps_of_kind import (
+    MemberMemory,
+    needs_staging,
+    step_program,
+)
+from runtime.cpu.collective.collective_engine import native_step_engine
 
 Arrays = list[np.ndarray]
 Mutation = Callable[[StepProgram], StepProgram]

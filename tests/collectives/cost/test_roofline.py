@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,7 @@ from spmd.analysis.wire import KIND
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module
+from tests.paths import SHARED
 
 H100 = machine_named("dgx-h100")
 BEGIN = H100.thunk_seconds + H100.kernel_seconds
@@ -145,7 +145,7 @@ ENTRY e {{
         RooflineEstimator.of(found, machine_named("cpu-avx512")).collective(found.entry.root)
 
 
-PUBLIC = Path(__file__).parents[4] / "shared" / "public"
+PUBLIC = SHARED / "public"
 MODULES = {
     "hlo_llama31_70b_bf16_16x8": (75, "hierarchical"),
     "hlo_llama3_8b_cp_bf16_1x4": (79, "ring"),

@@ -27,11 +27,11 @@ from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_lat
 from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.phases import is_done, is_start
 from collectives.schedule.window_checker import check_windows
-from launch.rank_environment import NODE_ID_VARIABLE, world_of_environment
-from launch.rank_executable import RankExecutable
+from launch.ranks.rank_environment import NODE_ID_VARIABLE, world_of_environment
+from launch.ranks.rank_executable import RankExecutable
 from runtime.compile import build_executable
+from runtime.cpu.collective.collective_engine import native_step_engine
 from runtime.executable import Executable
-from runtime.shared_memory_engine import native_step_engine
 from spmd.errors import SpmdError
 from spmd.evaluator import evaluate_partitions
 from spmd.hlo import HloModule
@@ -94,7 +94,7 @@ def check_run(seed: int, ranks: int, run: Run) -> HloModule:
 
 
 def _over_mpi(timeout_seconds: float) -> tuple[Run, Callable[[], None]]:
-    from collectives.communicator.mpi import MpiCommunicator
+    from collectives.communicator.mpi.communicator import MpiCommunicator
 
     node = os.environ.get(NODE_ID_VARIABLE)
     communicator = MpiCommunicator(

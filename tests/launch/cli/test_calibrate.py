@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from mpi_available import needs_mpi
 
-from launch import calibrated
-from launch.calibrated import calibration_path, keep_calibration, machine_here
 from launch.calibration.convolutions import ConvolutionOptions, Layer
 from launch.calibration.loops import LoopSizes
 from launch.calibration.machine import CalibrationOptions, Measurement
@@ -22,6 +20,8 @@ from launch.calibration.products import CLASSES, FAR, TYPES, ProductOptions
 from launch.calibration.programs import ProgramSizes
 from launch.cli import calibrate, main
 from launch.mpirun import MpiJob
+from launch.target import calibrated
+from launch.target.calibrated import calibration_path, keep_calibration, machine_here
 from spmd.hlo import Opcode
 from spmd.machine.named import machine_named
 from spmd.machine.reader import MachineError, read_machine, write_machine

@@ -15,8 +15,8 @@ import spmd
 from launch.cli import build_parser, main
 from spmd.hlo import Stage
 from spmd.text.load import load
+from tests.paths import CASES, TESTS
 
-CASES = Path(__file__).parents[2] / "cases"
 MLP = CASES / "mlp_dp2"
 MODULE = str(MLP / "module.hlo")
 INPUTS = ("--inputs", str(MLP / "inputs.npz"))
@@ -364,7 +364,7 @@ def test_another_compilers_per_device_program_runs_and_is_checked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Fused and scheduled: fusions are opened, and the lock-step evaluator says what comes out."""
-    fused = str(Path(__file__).parents[2] / "hlo" / "passes" / "defuser.hlo")
+    fused = str(TESTS / "hlo" / "passes" / "defuser.hlo")
     for backend in ("cpu", "reference"):
         assert main(["run", fused, "--check", "--backend", backend]) == 0
         assert "all 1 outputs agree" in capsys.readouterr().out

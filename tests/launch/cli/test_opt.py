@@ -10,8 +10,8 @@ from launch.cli import main
 from spmd.hlo import Stage
 from spmd.passes.interface import PASSES
 from spmd.text.load import load
+from tests.paths import CASES
 
-CASES = Path(__file__).parents[2] / "cases"
 PROPAGATION = "sharding-propagation"
 MODULE = str(CASES / "mlp_dp2" / "module.hlo")
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from mpi_available import needs_mpi
 
-from benchmarks.fault_program import LATE
+from benchmarks.faults.program import LATE
 from launch.cli import main, profile
 from launch.mpirun import MpiJob
 from launch.report.overlap import read
 from launch.report.overlap.read import TraceError
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parents[3]
 MODULE = str(ROOT / "tests" / "cases" / "mlp_dp2" / "module.hlo")
 #: Compiled for nodes of one device each, so that it has starts and dones.
 OVERLAPPING = ("--machine", "tcp-cluster{node=1}")

@@ -14,8 +14,8 @@ import pytest
 from launch.cli import main, simulate
 from spmd.machine.named import machine_named
 from spmd.machine.reader import write_machine
+from tests.paths import CASES
 
-CASES = Path(__file__).parents[2] / "cases"
 MLP = str(CASES / "mlp_dp2" / "module.hlo")
 ON_DGX = ("--topology", "dgx-h100")
 #: Collectives where they stand, each to be waited for.

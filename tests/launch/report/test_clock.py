@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from collectives.communicator.loopback import LoopbackCommunicator, LoopbackWorld
+from collectives.communicator.loopback.communicator import LoopbackCommunicator, LoopbackWorld
 from launch.report.clock import ROUNDS, ClockLine, ClockOffset, clock_offsets
 from tests.loopback_ranks import run_on_threads
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +16,13 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.report.simulation_durations import TimedStep, executions, simulate_timed, traced_steps
 from launch.report.simulation_predicted import predicted_durations
-from runtime.prediction.step import predicted_step
+from runtime.cpu.prediction.step import predicted_step
 from spmd.hlo import HloModule
 from spmd.json_fields import JsonFields
 from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module
 from tests.collectives.simulate.scheduled import loop, ring, scheduled, work
-
-CASES = Path(__file__).parents[2] / "cases"
+from tests.paths import CASES
 
 TEXT = """HloModule two, is_scheduled=true, num_partitions=2
 sum { x = f32[] parameter(0)

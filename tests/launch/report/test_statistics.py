@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import spmd
 from launch.report.statistics import collect_statistics, format_statistics
+from tests.paths import CASES
 from tests.runtime.programs import SHARING, SPACES
 
-CASES = Path(__file__).parents[2] / "cases"
 # Two axes of different sizes trade places: no step keeps the tiles small, so the partitioner gathers on the way.
 TRADED = """
 HloModule traded, num_partitions=6

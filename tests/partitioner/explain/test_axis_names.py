@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 import spmd
-from partitioner.annotations import AnnotationReader
+from partitioner.annotations.reader import AnnotationReader
 from partitioner.explain.axis_names import AxisNames
 from partitioner.explain.explain import explain_module
-from partitioner.state import ShardState
+from partitioner.partition.shard_state import ShardState
 from spmd.device import ReductionKind
 from spmd.shape import ArrayShape, PrimitiveType
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitioner.axes import DeviceAxes
-from partitioner.lines import mirror_pairs, shift_pairs
+from partitioner.devices.axes import DeviceAxes
+from partitioner.devices.device_lines import mirror_pairs, shift_pairs
 from partitioner.ops.halo import HaloWindow, exchange_cost, reach_of, sliding, trimmed
 from partitioner.ops.halo_windows import contracting
 from spmd.ops.window import WindowDimension

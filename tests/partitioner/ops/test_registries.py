@@ -8,7 +8,7 @@ from rule_notation import sizes_agree
 
 import partitioner.ops  # noqa: F401 - fills the registries
 import spmd
-from partitioner.identity import identity_value
+from partitioner.partition.reduction_identity import identity_value
 from partitioner.registry import PARTITIONERS, PROPAGATORS, SHARDING_RULES, rule_of
 from spmd.device import ReductionKind
 from spmd.hlo import Opcode

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reshard_definition import all_states, check_reshard
 
-from partitioner.axes import DeviceAxes
+from partitioner.devices.axes import DeviceAxes
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.fallback import fallback_plan
 from partitioner.reshard.problem import ReshardProblem
 from partitioner.reshard.search import plan_reshard
-from partitioner.state import ShardState
 from spmd.device import ReductionKind
 from spmd.shape import ArrayShape, PrimitiveType
 

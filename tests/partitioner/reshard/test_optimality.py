@@ -11,7 +11,8 @@ from functools import lru_cache
 import pytest
 from reshard_definition import all_states
 
-from partitioner.axes import DeviceAxes
+from partitioner.devices.axes import DeviceAxes
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.bound import lower_bound
 from partitioner.reshard.cost import LATENCY_BYTES, plan_cost, plan_wire_bytes, step_cost
 from partitioner.reshard.fallback import fallback_plan
@@ -24,7 +25,6 @@ from partitioner.reshard.steps.all_to_all import AllToAllStep
 from partitioner.reshard.steps.permute import PermuteStep
 from partitioner.reshard.steps.reduce_scatter import ReduceScatterStep
 from partitioner.reshard.steps.slice_step import SliceStep
-from partitioner.state import ShardState
 from spmd.shape import ArrayShape, PrimitiveType
 
 F32 = PrimitiveType.F32

@@ -6,11 +6,11 @@ import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from partitioner.axes import DeviceAxes
+from partitioner.devices.axes import DeviceAxes
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.search import (
     HASTE,
     MAX_TRIED,
@@ -25,14 +25,13 @@ from partitioner.reshard.steps.all_to_all import AllToAllStep
 from partitioner.reshard.steps.permute import PermuteStep
 from partitioner.reshard.steps.reduce_scatter import ReduceScatterStep
 from partitioner.reshard.steps.slice_step import SliceStep
-from partitioner.state import ShardState
 from spmd.device import ReductionKind
 from spmd.errors import ShardingError
 from spmd.shape import ArrayShape, PrimitiveType
+from tests.paths import ROOT
 
 F32 = PrimitiveType.F32
 SUM = ReductionKind.SUM
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def state(*dims: tuple[int, ...], partial: tuple[int, ...] = ()) -> ShardState:
@@ -171,9 +170,9 @@ def test_many_axes_stay_within_the_limit() -> None:
 
 SCRIPT = """
 import random
-from partitioner.axes import DeviceAxes
+from partitioner.devices.axes import DeviceAxes
 from partitioner.reshard.search import plan_reshard
-from partitioner.state import ShardState
+from partitioner.partition.shard_state import ShardState
 from spmd.shape import ArrayShape, PrimitiveType
 choose = random.Random(8)
 axes, shape = DeviceAxes((2, 2, 4)), ArrayShape(PrimitiveType.F32, (96, 90, 64))

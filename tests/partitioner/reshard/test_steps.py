@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from reshard_definition import emit_program
 
-from partitioner.axes import DeviceAxes
+from partitioner.devices.axes import DeviceAxes
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.step import Step
 from partitioner.reshard.steps.all_gather import AllGatherStep
 from partitioner.reshard.steps.all_reduce import AllReduceStep
@@ -16,7 +17,6 @@ from partitioner.reshard.steps.all_to_all import AllToAllStep
 from partitioner.reshard.steps.permute import PermuteStep, source_target_pairs
 from partitioner.reshard.steps.reduce_scatter import ReduceScatterStep
 from partitioner.reshard.steps.slice_step import SliceStep
-from partitioner.state import ShardState
 from spmd.device import ReductionKind
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.source_target_pairs import LinePairs, ListedPairs

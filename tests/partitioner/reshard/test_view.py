@@ -7,7 +7,8 @@ import random
 import pytest
 from reshard_definition import all_states, check_reshard
 
-from partitioner.axes import DeviceAxes
+from partitioner.devices.axes import DeviceAxes
+from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.bound import lower_bound
 from partitioner.reshard.cost import plan_wire_bytes
 from partitioner.reshard.fallback import fallback_plan
@@ -16,7 +17,6 @@ from partitioner.reshard.search import plan_reshard
 from partitioner.reshard.step import Step
 from partitioner.reshard.steps import EDGES
 from partitioner.reshard.view import ViewedSteps, prime_axes, split_dimension, views
-from partitioner.state import ShardState
 from spmd.device import ReductionKind
 from spmd.shape import ArrayShape, PrimitiveType
 

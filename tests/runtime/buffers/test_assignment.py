@@ -8,8 +8,8 @@ import pytest
 
 from runtime.buffers.types import AllocationKind, BufferSlice, alignment_of
 from runtime.executable import Executable
-from runtime.thunks.copy import CopyThunk
-from runtime.thunks.thunk import walk
+from runtime.program.thunks.copy import CopyThunk
+from runtime.program.thunks.thunk import walk
 from tests.runtime import programs
 from tests.runtime.programs import compiled
 

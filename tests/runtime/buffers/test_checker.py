@@ -37,11 +37,11 @@ from runtime.buffers.program import (
 )
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.executable import Executable
-from runtime.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.thunks.copy import CopyThunk
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.sequence import ThunkSequence
-from runtime.thunks.thunk import Thunk
+from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
+from runtime.program.thunks.copy import CopyThunk
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.sequence import ThunkSequence
+from runtime.program.thunks.thunk import Thunk
 from spmd.errors import CheckFailed
 from spmd.hlo import Opcode
 from spmd.literal import NDArray

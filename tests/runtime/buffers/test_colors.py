@@ -6,9 +6,9 @@ import pytest
 
 from runtime.buffers.types import AllocationKind, Color
 from runtime.executable import Executable
+from runtime.program.thunks.copy import CopyThunk
+from runtime.program.thunks.thunk import walk
 from runtime.saved import load_bytes, save_bytes
-from runtime.thunks.copy import CopyThunk
-from runtime.thunks.thunk import walk
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, Layout, PrimitiveType
 from tests.runtime.programs import SPACES, SPACES_BRANCHES, SPACES_LOOP, compiled

@@ -6,7 +6,7 @@ import pytest
 
 from runtime.buffers.overlap_rules import wrong_overlap
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.runtime.programs.build import module_of
 

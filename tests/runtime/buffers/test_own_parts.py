@@ -7,8 +7,8 @@ import pytest
 from runtime.buffers.overlap_rules import wrong_overlap
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.executable import Executable
-from runtime.strides import StridedView
-from runtime.thunks.collective_plans import AllGatherPlan
+from runtime.program.strides import StridedView
+from runtime.program.thunks.collective_plans import AllGatherPlan
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.runtime.programs import OVER_OPERANDS, SUM, compiled, module_of
 

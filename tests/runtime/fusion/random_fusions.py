@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import dataclass, field
 
-from runtime.codegen.element_operations import ElementSignature, has_operation
+from runtime.codegen.ir.element_operations import ElementSignature, has_operation
 from spmd.hlo import NO_ATTRS, Opcode
 from spmd.ops.attrs import CompareAttrs
 from spmd.shape import PrimitiveType

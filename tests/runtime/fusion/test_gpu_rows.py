@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from launch.machine_option import described
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
-from runtime.kernels.rows import RowKernel
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import walk
+from launch.target.machine_option import described
+from runtime.cpu.kernels.rows.rows import RowKernel
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import walk
 from spmd.text.parser import parse_module
 
 SOFTMAX = """HloModule softmax

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from runtime.cpu.kernels.loop.loop import LoopKernel, PiecesKernel
 from runtime.executable import Executable
 from runtime.fusion.emitters import emitter_of
-from runtime.kernels.loop import LoopKernel, PiecesKernel
-from runtime.thunks.copy import CopyThunk
-from runtime.thunks.kernel import KernelThunk
+from runtime.program.thunks.copy import CopyThunk
+from runtime.program.thunks.kernel import KernelThunk
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, leaves
+from tests.runtime.cpu.kernels.loop.element_signatures import canonical
+from tests.runtime.cpu.kernels.loop.test_native_elementwise import edges
 from tests.runtime.fusion.random_fusions import random_fusion
-from tests.runtime.kernels.element_signatures import canonical
-from tests.runtime.kernels.test_native_elementwise import edges
 from tests.runtime.programs.build import compiled, module_of
 
 

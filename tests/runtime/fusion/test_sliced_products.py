@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import spmd
+from runtime.cpu.kernels.gemm import sliced_product
+from runtime.cpu.kernels.gemm.product_epilogue import ProductEpilogueKernel
+from runtime.cpu.kernels.gemm.sliced_product import SlicedProductKernel
 from runtime.fusion.emitters import emitter_of, why_not
 from runtime.fusion.priority_fusion import PriorityFusion
-from runtime.kernels import sliced_product
-from runtime.kernels.product_epilogue import ProductEpilogueKernel
-from runtime.kernels.sliced_product import SlicedProductKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import Opcode
 from tests.runtime.fusion.test_loop_fusions import kernels

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from runtime.cpu.kernels.copy.copy import CopyKernel
+from runtime.cpu.kernels.fft.fft import FftKernel
+from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.executable import Executable
 from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.driver import GpuDriver
@@ -9,10 +12,7 @@ from runtime.gpu.engine import GpuEngine
 from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.planning import MakePtx, Views, no_ptx
-from runtime.kernel import Kernel
-from runtime.kernels.copy import CopyKernel
-from runtime.kernels.dot import DotKernel
-from runtime.kernels.fft import FftKernel
+from runtime.program.kernel import Kernel
 from tests.runtime.gpu.host_driver import HostDriver
 
 #: A launch of a kernel in PTX for doubles, which take the kernel's record instead.

@@ -16,7 +16,7 @@ from runtime.gpu.errors import GpuMemoryError
 from runtime.gpu.gemm import GemmCall
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import CopyWork, FftWork, GemmWork, PtxWork, Work
-from runtime.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.shape import PrimitiveType
 from tests.runtime.gpu.host_streams import HostEvent, HostGpu, HostStream, HostStreams, Op
 from tests.runtime.gpu.races import Bytes

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.expect import check_output, read_expected
-from launch.inputs import read_inputs
+from launch.checks.expect import check_output, read_expected
+from launch.data.inputs import read_inputs
 from tests.runtime.gpu.compiled_cases import compiled_case
 from tests.runtime.gpu.engines import Doubles
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.paths import ROOT
 
 
 def contact(name: str, out: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from loopback_ranks import run_ranks
 
-from collectives.communicator.loopback import LoopbackCommunicator
+from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from runtime.gpu.binding import Binding
 from runtime.gpu.steps.collective import StreamFlight
 from runtime.saved import load_bytes, save_bytes
-from tests.collectives.communicator.nccl_double import World
+from tests.collectives.communicator.nccl.nccl_double import World
 from tests.runtime.gpu.host_driver import HostDriver
 from tests.runtime.gpu.host_streams import HostEvent, HostStream
 from tests.runtime.gpu.races import Bytes, RaceError

@@ -8,20 +8,20 @@ import pytest
 from collective_scenarios import SCENARIOS
 from loopback_ranks import run_ranks
 
-from collectives.communicator.loopback import LoopbackCommunicator
-from collectives.communicator.nccl import NcclCommunicator
-from launch.expect import check_output, read_expected
-from launch.inputs import read_inputs
+from collectives.communicator.loopback.communicator import LoopbackCommunicator
+from collectives.communicator.nccl.communicator import NcclCommunicator
+from launch.checks.expect import check_output, read_expected
+from launch.data.inputs import read_inputs
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
-from launch.rank_executable import RankExecutable
+from launch.ranks.rank_executable import RankExecutable
 from runtime.executable import Executable
 from runtime.gpu.collective import NcclCollectives
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.options import GpuOptions
 from runtime.saved import load_bytes, save_bytes
 from spmd.text.parser import parse_module
-from tests.collectives.communicator.nccl_double import World
+from tests.collectives.communicator.nccl.nccl_double import World
 from tests.runtime.gpu.compiled_cases import compiled_case
 from tests.runtime.gpu.driver_memory import DriverMemory
 from tests.runtime.gpu.engines import ptx_of_all

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from runtime.compile import build_executable
-from runtime.dot_matrices import unread_operands
 from runtime.layout.layout_assignment import LayoutAssignment
 from runtime.layout.model import LayoutModel
 from runtime.layout.search import wishes
-from runtime.strides import StridedView
-from runtime.thunks.copy import CopyThunk
-from runtime.thunks.thunk import walk
+from runtime.program.dot_matrices import unread_operands
+from runtime.program.strides import StridedView
+from runtime.program.thunks.copy import CopyThunk
+from runtime.program.thunks.thunk import walk
 from spmd.builder import Builder
 from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.hlo import HloModule, Opcode, Stage

@@ -8,7 +8,7 @@ import pytest
 
 from runtime.buffers.view_ops import VIEW_RULES
 from runtime.layout.orders import before, memory_order, refilled, restricted, with_order
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.builder import Builder
 from spmd.hlo import HloInstruction, HloModule
 from spmd.shape import ArrayShape, Layout, PrimitiveType

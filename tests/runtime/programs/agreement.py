@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from runtime.executable import Executable
-from runtime.kernel import Kernel
-from runtime.thunks.kernel import KernelThunk
-from runtime.thunks.thunk import walk
+from runtime.program.kernel import Kernel
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import walk
 from spmd.evaluator.evaluator import evaluate
 from spmd.literal import NDArray
 from tests.runtime.programs.build import compiled, module_of, random_inputs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from runtime.schedule.exact_memory import device_bytes
 from spmd.analysis.live_bytes import ModuleBytes, peak_bytes
 from spmd.text.load import load
 from spmd.text.parser import parse_module
+from tests.paths import CASES
 
 
 def needs(text: str, header: str = "") -> dict[str, int]:
@@ -102,7 +102,7 @@ def test_a_module_with_its_constants() -> None:
 @pytest.mark.parametrize("name", ["einsums_2x4", "mlp_dp2", "mlp_dp4tp2", "ring_attention4"])
 def test_near_what_buffer_assignment_needs(name: str) -> None:
     """Views and buffers of several values save some there; alignment costs some."""
-    place = Path(__file__).parents[2] / "cases" / name
+    place = CASES / name
     about = json.loads((place / "case.json").read_text())
     for stage, compilation in stages(
         load(place / "module.hlo"), about["num_partitions"], CompileOptions()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +10,9 @@ import pytest
 from spmd.evaluator import evaluate
 from spmd.shape import PrimitiveType
 from spmd.text.parser import parse_module
+from tests.paths import CASES
 
-CASES = sorted(p.name for p in (Path(__file__).parents[2] / "cases").iterdir() if p.is_dir())
+NAMES = sorted(p.name for p in CASES.iterdir() if p.is_dir())
 
 
 def load(file, prefix, descriptions):
@@ -23,7 +23,7 @@ def load(file, prefix, descriptions):
     return [x if x.dtype == k else x.view(k) for x, k in zip(raw, kinds, strict=True)]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_case(cases, name):
     folder = cases / name
     case = json.loads((folder / "case.json").read_text())

@@ -36,7 +36,7 @@ class Declared:
 
 
 DECLARED = (
-    Declared((Opcode.INFEED, Opcode.OUTFEED), _ALL, "moves bytes of any type: tests/launch/test_feeds.py feeds and takes them"),
+    Declared((Opcode.INFEED, Opcode.OUTFEED), _ALL, "moves bytes of any type: tests/launch/data/test_feeds.py feeds and takes them"),
     Declared((Opcode.PARAMETER,), _ALL, "the argument itself: every array of every test here comes in through one"),
     Declared((Opcode.RECV,), _ALL, "its data is what recv-done gives"),
     Declared((Opcode.RNG,), _ALL, "random: tests/spmd/evaluator/test_rng.py and test_linear.py test its bounds and its repetition"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spmd.hlo import Opcode
-from tests.op_cells import DOCUMENT, document, needed
+from tests.documents.op_cells import DOCUMENT, document, needed
 from tests.spmd.op_matrix.cells import RECORDER, Edge
 from tests.spmd.op_matrix.declared import DECLARED, reasons
 

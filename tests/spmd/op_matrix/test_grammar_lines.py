@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,9 @@ from spmd.errors import HloParseError, UnsupportedError
 from spmd.evaluator import evaluate
 from spmd.text.parser import parse_module
 from spmd.verifier import verify
+from tests.paths import SHARED
 
-NOTES = Path(__file__).parents[4] / "shared" / "design" / "hlo_text.md"
+NOTES = SHARED / "design" / "hlo_text.md"
 A, B = np.array([1, 2], np.float32), np.array([10, 20], np.float32)
 
 

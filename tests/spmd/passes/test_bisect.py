@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import pytest
 
+from launch.checks.equivalence import EquivalenceCheck
 from launch.cli import main
-from launch.equivalence import EquivalenceCheck
 from spmd.builder import Builder
 from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
 from spmd.passes.algebraic.rules import IDENTITIES
@@ -21,10 +21,10 @@ from spmd.passes.options import parse_passes
 from spmd.passes.pipeline import Pipeline
 from spmd.text.load import load
 from spmd.text.parser import parse_module
+from tests.paths import CASES
 from tests.strategies import generate
 
 PASSES = "algebraic-simplifier,constant-folding,dead-code-elimination"
-CASES = Path(__file__).parents[2] / "cases"
 
 PROGRAM = """HloModule victim
 ENTRY e {

@@ -22,9 +22,9 @@ from spmd.proto import serialize
 from spmd.proto.schema.hlo import HloInstructionProto, HloModuleProto
 from spmd.proto.wire import Raw
 from spmd.text.load import parse_bytes
+from tests.paths import CASES
 from tests.spmd.proto.examples import TEXTS, example
 
-CASES = Path(__file__).parents[2] / "cases"
 #: Seconds that one input may take.
 LIMIT = 2.0
 _EDGES = (b"\x00", b"\x7f", b"\x80", b"\xff" * 9 + b"\x01", b"\xff\xff\xff\xff\x0f", b"\x80" * 12)

@@ -18,10 +18,10 @@ from spmd.proto.schema.hlo import HloModuleProto
 from spmd.shape import ArrayShape, Shape, TupleShape
 from spmd.text.parser import parse_module
 from spmd.text.printer import print_module
+from tests.paths import TESTS
 from tests.spmd.proto.examples import TEXTS, example
 from tests.strategies import generate
 
-TESTS = Path(__file__).parents[2]
 CASES = sorted((TESTS / "cases").glob("*/*.hlo"))
 CONFIGURATION = (
     "alias_passthrough_params",

@@ -5,17 +5,16 @@ Of more texts: python -m tests.spmd.proto.against_jaxlib FOLDER
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from tests.paths import CASES
 from tests.spmd.proto.against_jaxlib import SAME, outcome
 from tests.spmd.proto.examples import TEXTS
 
 pytest.importorskip("jaxlib", reason="XLA's reader comes with the jax extra")
 
-CASES = sorted((Path(__file__).parents[2] / "cases").glob("*/*.hlo"))
-ALL = {f"{path.parent.name}-{path.stem}": path.read_text() for path in CASES} | TEXTS
+MODULES = sorted(CASES.glob("*/*.hlo"))
+ALL = {f"{path.parent.name}-{path.stem}": path.read_text() for path in MODULES} | TEXTS
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -12,8 +12,8 @@ from spmd.text.parser import parse_module
 from spmd.text.print_options import PrintOptions
 from spmd.text.printer import print_module
 from spmd.verifier import verify
+from tests.paths import SHARED
 
-SHARED = Path(__file__).parents[4] / "shared"
 #: None where ../shared is not there: one skipped test says so.
 FILES = [
     *sorted(SHARED.glob("corpus/*/*.hlo")),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+
+from tests.paths import ROOT
 
 pytest.importorskip("jax", reason="needs the jax extra")
 
@@ -88,7 +89,7 @@ print("right")
 
 
 def test_python_inside_of_jax() -> None:
-    root = Path(__file__).resolve().parents[3]
+    root = ROOT
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=root, capture_output=True, text=True, timeout=300
     )

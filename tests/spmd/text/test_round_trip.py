@@ -12,8 +12,8 @@ import spmd
 from spmd.text.parser import parse_module
 from spmd.text.print_options import PrintOptions
 from spmd.text.printer import print_computation, print_instruction, print_module
+from tests.paths import CASES
 
-CASES = Path(__file__).parents[2] / "cases"
 MODULES = sorted(CASES.glob("*/*.hlo"))
 
 

@@ -8,7 +8,6 @@ import resource
 import time
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +18,8 @@ from spmd.text.parser import parse_module
 from spmd.text.printer import print_module
 from spmd.verifier import verify
 from tests.fuzz.mutations import mutate_text
+from tests.paths import CASES
 
-CASES = Path(__file__).parents[2] / "cases"
 DEPTH = 20_000
 
 

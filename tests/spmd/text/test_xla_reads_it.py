@@ -9,10 +9,9 @@ import pytest
 import spmd
 from spmd.text.print_options import PrintOptions
 from spmd.text.printer import print_module
+from tests.paths import CASES
 
 pytest.importorskip("jaxlib", reason="XLA's parser comes with the jax extra")
-
-CASES = Path(__file__).parents[2] / "cases"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
-from tests.native_math import (
+from tests.documents.native_math import (
     FUNCTIONS,
     HAS_EXTENDED,
     Function,

@@ -7,26 +7,27 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from runtime.codegen import element_operations, llvm_loop
-from runtime.codegen.element_operations import (
+from runtime.codegen.elements.bfloat16 import Origin
+from runtime.codegen.elements.builder import Instructions
+from runtime.codegen.elements.origins import origin_of
+from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
+from runtime.codegen.ir import element_operations
+from runtime.codegen.ir.element_operations import (
     ElementSignature,
     has_operation,
     host_instructions,
     operation_ir,
 )
-from runtime.codegen.elements.bfloat16 import Origin
-from runtime.codegen.elements.builder import Instructions
-from runtime.codegen.elements.origins import origin_of
-from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
-from runtime.codegen.scalar_program import ScalarOp, ScalarProgram
-from runtime.kernel import CPU_KERNELS, KernelArrays
-from runtime.kernels.loop import Walk, bind_loop
-from runtime.kernels.native_elementwise import NativeElementwiseKernel
+from runtime.cpu.kernels.loop import loop_ir
+from runtime.cpu.kernels.loop.loop import Walk, bind_loop
+from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
+from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.scalar_program import ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
-from tests.native_math import FUNCTIONS, exact_values, ulps
-from tests.runtime.kernels.element_signatures import SIGNATURES, canonical, reference
+from tests.documents.native_math import FUNCTIONS, exact_values, ulps
+from tests.runtime.cpu.kernels.loop.element_signatures import SIGNATURES, canonical, reference
 
 P, Op = PrimitiveType, Opcode
 BF16 = P.BF16.numpy
@@ -52,10 +53,10 @@ def _instructions(
         if host_instructions() == Instructions():
             pytest.skip("the host has no others")
         monkeypatch.setattr(element_operations, "host_instructions", Instructions)
-        llvm_loop.loop_code.cache_clear()
+        loop_ir.loop_code.cache_clear()
     yield
     if request.param == "plain":
-        llvm_loop.loop_code.cache_clear()
+        loop_ir.loop_code.cache_clear()
 
 
 def native(signature: ElementSignature, operands: list[NDArray]) -> NDArray:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.codegen.element_operations import ElementSignature, has_operation
-from runtime.kernel import CPU_KERNELS, KernelArrays
-from runtime.kernels.native_elementwise import NativeElementwiseKernel
+from runtime.codegen.ir.element_operations import ElementSignature, has_operation
+from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
+from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
-from tests.runtime.kernels.element_signatures import reference
+from tests.runtime.cpu.kernels.loop.element_signatures import reference
 
 P = PrimitiveType
 UNARY = (

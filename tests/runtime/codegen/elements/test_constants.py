@@ -1,4 +1,4 @@
-"""The committed constants are what benchmarks/minimax.py derives."""
+"""The committed constants are what benchmarks/native/minimax.py derives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarks import minimax
+from benchmarks.native import minimax
 from runtime.codegen.elements import constants
 
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runtime.codegen import element_operations, llvm_loop
-from runtime.codegen.element_operations import host_instructions
+from runtime.codegen.ir import element_operations
+from runtime.codegen.ir.element_operations import host_instructions
+from runtime.cpu.kernels.loop import loop_ir
 from spmd.hlo import Opcode
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
-from tests.native_math import native
+from tests.documents.native_math import native
 
 P = PrimitiveType
 
@@ -23,7 +24,7 @@ def _without_scaling(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     plain = replace(host_instructions(), scales=False)
     monkeypatch.setattr(element_operations, "host_instructions", lambda: plain)
     yield
-    llvm_loop.loop_code.cache_clear()
+    loop_ir.loop_code.cache_clear()
 
 
 def arguments(kind: PrimitiveType) -> NDArray:
@@ -40,6 +41,6 @@ def arguments(kind: PrimitiveType) -> NDArray:
 def test_powers_of_two(opcode: Opcode, kind: PrimitiveType, request: pytest.FixtureRequest) -> None:
     x = arguments(kind)
     scaled = native(opcode, kind, [x])
-    llvm_loop.loop_code.cache_clear()
+    loop_ir.loop_code.cache_clear()
     request.getfixturevalue("_without_scaling")
     np.testing.assert_array_equal(native(opcode, kind, [x]), scaled)

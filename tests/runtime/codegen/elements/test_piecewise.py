@@ -8,16 +8,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from benchmarks import minimax_intervals
-from benchmarks.minimax import mpf
-from runtime.codegen.element_operations import ElementSignature, host_instructions, operation_ir
+from benchmarks.native import minimax_intervals
+from benchmarks.native.minimax import mpf
 from runtime.codegen.elements import intervals
 from runtime.codegen.elements.builder import Instructions
 from runtime.codegen.elements.piecewise import Interval
 from runtime.codegen.elements.table import SIZE
+from runtime.codegen.ir.element_operations import ElementSignature, host_instructions, operation_ir
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
-from tests.native_math import native
+from tests.documents.native_math import native
 
 P = PrimitiveType
 TANH = ElementSignature(Opcode.TANH, (P.F32,), P.F32)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.codegen.element_operations import ElementSignature
-from runtime.kernel import CPU_KERNELS, KernelArrays
-from runtime.kernels.native_elementwise import NativeElementwiseKernel
+from runtime.codegen.ir.element_operations import ElementSignature
+from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
+from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.hlo import NO_ATTRS, Attrs, Opcode
 from spmd.ops.attrs import CompareAttrs
 from spmd.shape import PrimitiveType
-from tests.runtime.kernels.element_signatures import canonical, reference
+from tests.runtime.cpu.kernels.loop.element_signatures import canonical, reference
 
 P, Op = PrimitiveType, Opcode
 INTEGERS = (P.S4, P.U2, P.S1)

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from runtime.codegen import element_operations, llvm_loop
-from runtime.codegen.element_operations import ElementSignature, operation_ir
 from runtime.codegen.elements.builder import Instructions
-from runtime.codegen.llvm_jit import Jit
+from runtime.codegen.ir import element_operations
+from runtime.codegen.ir.element_operations import ElementSignature, operation_ir
+from runtime.codegen.llvm.jit import Jit
+from runtime.cpu.kernels.loop import loop_ir
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
-from tests.native_math import FUNCTIONS, HAS_EXTENDED, Function, worst
+from tests.documents.native_math import FUNCTIONS, HAS_EXTENDED, Function, worst
 
 P = PrimitiveType
 #: Those that multiply exactly, or whose reductions do.
@@ -31,10 +32,10 @@ def _plain_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """x86-64 of 2009, with SSE 4.2."""
     jit = Jit(("x86-64-v2", ""))
     monkeypatch.setattr(element_operations, "host_instructions", Instructions)
-    monkeypatch.setattr(llvm_loop, "host_jit", lambda: jit)
-    llvm_loop.loop_code.cache_clear()
+    monkeypatch.setattr(loop_ir, "host_jit", lambda: jit)
+    loop_ir.loop_code.cache_clear()
     yield
-    llvm_loop.loop_code.cache_clear()
+    loop_ir.loop_code.cache_clear()
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names an x86 processor")

@@ -13,8 +13,8 @@ import pytest
 from runtime.gpu.codegen import ptx_module  # noqa: F401 - it fills the table of emitters
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
 from runtime.gpu.codegen.launch import Held, PtxTarget, anchored
-from runtime.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
-from runtime.strides import StridedView
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.strides import StridedView
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 from tests.runtime.gpu.codegen.emulator import run_source

@@ -8,27 +8,27 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime.gpu.codegen import loop, tiled_loop
-from runtime.gpu.codegen.copy import copy_form
-from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
-from runtime.gpu.codegen.launch import PtxTarget
-from runtime.kernel import KernelArrays
-from runtime.kernels.copy import CopyKernel
-from runtime.kernels.slicing import (
+from runtime.cpu.kernels.copy.copy import CopyKernel
+from runtime.cpu.kernels.copy.slicing import (
     ConcatenateKernel,
     DynamicSliceKernel,
     DynamicUpdateSliceKernel,
     PadKernel,
 )
-from runtime.strides import StridedView
+from runtime.gpu.codegen import loop, tiled_loop
+from runtime.gpu.codegen.copy import copy_form
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
+from runtime.gpu.codegen.launch import PtxTarget
+from runtime.program.kernel import KernelArrays
+from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
+from tests.runtime.cpu.kernels.copy.test_copy import DTYPES, numbers
+from tests.runtime.cpu.kernels.copy.test_slicing import STARTS
 from tests.runtime.fusion.test_block_updates import DONATED, update
 from tests.runtime.fusion.test_loop_fusions import edge_inputs
 from tests.runtime.gpu.codegen.assembler import accepted, needs_assembler
 from tests.runtime.gpu.codegen.both_ways import both_ways, compare
 from tests.runtime.gpu.codegen.emulator import needs_contexts
-from tests.runtime.kernels.test_copy import DTYPES, numbers
-from tests.runtime.kernels.test_slicing import STARTS
 from tests.runtime.programs.build import compiled
 
 pytestmark = needs_contexts

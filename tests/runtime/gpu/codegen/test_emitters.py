@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from runtime.gpu.codegen import ptx_module  # noqa: F401 - it fills the table of emitters
 from runtime.gpu.codegen.emitters import kinds_with_form
+from tests.paths import ROOT
 
-PAGE = Path(__file__).parents[4] / "docs" / "ptx.md"
+PAGE = ROOT / "docs" / "ptx.md"
 
 
 def test_the_table_has_the_forms_that_there_are() -> None:

@@ -7,17 +7,17 @@ import pytest
 from runtime.gpu.codegen import gather, scatter
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
 from runtime.gpu.codegen.launch import PtxTarget
-from runtime.thunks.kernel import KernelThunk
-from tests.runtime.gpu.codegen.assembler import accepted, needs_assembler
-from tests.runtime.gpu.codegen.both_ways import both_ways
-from tests.runtime.gpu.codegen.emulator import needs_contexts
-from tests.runtime.kernels.test_indexed import (
+from runtime.program.thunks.kernel import KernelThunk
+from tests.runtime.cpu.kernels.gather_scatter.test_gather_scatter import (
     GATHERS,
     SCATTERS,
     gather_text,
     indices_around,
     scatter_text,
 )
+from tests.runtime.gpu.codegen.assembler import accepted, needs_assembler
+from tests.runtime.gpu.codegen.both_ways import both_ways
+from tests.runtime.gpu.codegen.emulator import needs_contexts
 from tests.runtime.programs.build import compiled, module_of, random_inputs
 
 pytestmark = needs_contexts

@@ -8,23 +8,25 @@ import re
 import numpy as np
 import pytest
 
-from runtime.codegen.element_operations import ElementSignature, has_operation
 from runtime.codegen.elements.small_floats import FORMATS
-from runtime.codegen.scalar_program import ScalarOp, ScalarProgram
+from runtime.codegen.ir.element_operations import ElementSignature, has_operation
+from runtime.cpu.kernels.loop.loop import LoopKernel, OperandElements
+from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
+from runtime.cpu.kernels.reference import ReferenceKernel
 from runtime.fusion.refusal import NoEmitterError
 from runtime.gpu.codegen import loop
 from runtime.gpu.codegen.emitters import GpuArrays, sources
 from runtime.gpu.codegen.launch import Held, PtxArgument, PtxLaunch, PtxTarget, anchored
 from runtime.gpu.codegen.ptx_module import ptx_at, ptx_for, ptx_text
-from runtime.kernel import CPU_KERNELS, KernelArrays
-from runtime.kernels.loop import LoopKernel, OperandElements
-from runtime.kernels.native_elementwise import NativeElementwiseKernel
-from runtime.kernels.reference import ReferenceKernel
-from runtime.strides import StridedView
-from runtime.thunks.kernel import KernelThunk
+from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.scalar_program import ScalarOp, ScalarProgram
+from runtime.program.strides import StridedView
+from runtime.program.thunks.kernel import KernelThunk
 from spmd.errors import CheckFailed, UnsupportedError
 from spmd.hlo import HloInstruction, Opcode
 from spmd.shape import ArrayShape, PrimitiveType
+from tests.runtime.cpu.kernels.loop.element_signatures import SIGNATURES, values
+from tests.runtime.cpu.kernels.loop.test_native_elementwise import edges
 from tests.runtime.fusion.random_fusions import random_fusion
 from tests.runtime.fusion.test_loop_fusions import edge_inputs
 from tests.runtime.gpu.codegen.assembler import ARCHITECTURES, accepted, needs_assembler
@@ -35,8 +37,6 @@ from tests.runtime.gpu.codegen.both_ways import (
     on_gpu,
 )
 from tests.runtime.gpu.codegen.emulator import needs_contexts
-from tests.runtime.kernels.element_signatures import SIGNATURES, values
-from tests.runtime.kernels.test_native_elementwise import edges
 from tests.runtime.programs.build import compiled
 
 P = PrimitiveType

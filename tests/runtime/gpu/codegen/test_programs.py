@@ -5,21 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from runtime.cpu.kernels.random.random_bits import RandomBitsKernel
+from runtime.cpu.kernels.reduce.program_reduce import ProgramReduceKernel
+from runtime.cpu.kernels.reduce.reduce_window import ReduceWindowKernel
+from runtime.cpu.kernels.reduce.select_and_scatter import SelectAndScatterKernel
 from runtime.gpu.codegen import random_bits
 from runtime.gpu.codegen.emitters import GpuArrays, sources
 from runtime.gpu.codegen.launch import PtxTarget
-from runtime.kernels.program_reduce import ProgramReduceKernel
-from runtime.kernels.random_bits import RandomBitsKernel
-from runtime.kernels.reduce_window import ReduceWindowKernel
-from runtime.kernels.select_and_scatter import SelectAndScatterKernel
-from runtime.thunks.kernel import KernelThunk
+from runtime.program.thunks.kernel import KernelThunk
+from tests.runtime.cpu.kernels.random.test_random_bits import program
+from tests.runtime.cpu.kernels.reduce.test_program_reduce import ARGMAX
+from tests.runtime.cpu.kernels.reduce.test_windows import reduce_window, select_and_scatter
 from tests.runtime.fusion.test_loop_fusions import edge_inputs
 from tests.runtime.gpu.codegen.assembler import accepted, needs_assembler
 from tests.runtime.gpu.codegen.both_ways import both_ways
 from tests.runtime.gpu.codegen.emulator import needs_contexts
-from tests.runtime.kernels.test_program_reduce import ARGMAX
-from tests.runtime.kernels.test_random_bits import program
-from tests.runtime.kernels.test_windows import reduce_window, select_and_scatter
 from tests.runtime.programs.build import compiled, random_inputs
 
 pytestmark = needs_contexts

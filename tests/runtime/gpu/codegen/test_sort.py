@@ -7,12 +7,12 @@ import pytest
 
 from runtime.gpu.codegen.emitters import GpuArrays, sources
 from runtime.gpu.codegen.launch import PtxTarget
-from runtime.thunks.kernel import KernelThunk
+from runtime.program.thunks.kernel import KernelThunk
 from spmd.literal import NDArray
+from tests.runtime.cpu.kernels.sort.test_sort import ONE, TWO, few_values
 from tests.runtime.gpu.codegen.assembler import accepted, needs_assembler
 from tests.runtime.gpu.codegen.both_ways import both_ways
 from tests.runtime.gpu.codegen.emulator import needs_contexts
-from tests.runtime.kernels.test_sort import ONE, TWO, few_values
 from tests.runtime.programs.build import compiled, random_inputs
 
 pytestmark = needs_contexts

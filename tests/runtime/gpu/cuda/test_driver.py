@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runtime.cpu.kernels.copy.copy import CopyKernel
+from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.errors import GpuFailedError
 from runtime.gpu.failures import failures_of
 from runtime.gpu.forms import library_work
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork
-from runtime.kernels.copy import CopyKernel
-from runtime.kernels.dot import DotKernel
-from runtime.strides import StridedView
+from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.runtime.gpu.cuda.cupy_double import CupyDouble, cupy_double
 

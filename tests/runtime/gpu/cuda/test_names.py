@@ -10,11 +10,12 @@ from types import ModuleType
 
 import pytest
 
+from tests.paths import ROOT
+
 pytest.importorskip("cupy", reason="CuPy is not installed: pip install spmd-executor[gpu]")
-ROOT = Path(__file__).parents[4]
 SOURCES = [
     *sorted((ROOT / "runtime" / "gpu" / "cuda").glob("*.py")),
-    ROOT / "collectives" / "communicator" / "nccl_cuda.py",
+    ROOT / "collectives" / "communicator" / "cuda_memory.py",
 ]
 
 

@@ -1,0 +1,1 @@
+"""Collectives in two levels: within nodes, and between nodes."""

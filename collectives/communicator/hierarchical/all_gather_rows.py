@@ -1,0 +1,150 @@
+"""Rows of bytes, one from each of some members, to all members: each row crosses once to each node.
+
+    nodes ((0,1), (2,3)):   0 sends its row to 2, 1 to 3, 2 to 0 and 3 to 1; then everyone finds the rows of all four
+                            in the staging of its mates
+
+The rows that come to a node are divided among its members, who hold them in their staging for each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from collectives.communicator.hierarchical.groups import (
+    GroupNodes,
+    HierarchicalPlan,
+    Staging,
+    views_of,
+)
+from collectives.communicator.messages.array_steps import (
+    ArrayStep,
+    Copy,
+    Exchange,
+    Meeting,
+    Reduce,
+    concatenate,
+)
+from collectives.communicator.node.shared_buffers import Buffers, aligned
+from collectives.communicator.reduction import Array
+from spmd.device import ReductionKind
+
+
+@dataclass(frozen=True)
+class Rows:
+    """``sizes``: bytes of each member's row; 0 for who has none. ``start``: where rows begin in staging."""
+
+    nodes: GroupNodes
+    sizes: tuple[int, ...]
+    start: int = 0
+
+    def staging_bytes(self, member: int) -> int:
+        """What the rows take that ``member`` holds, from ``start`` on."""
+        return sum(aligned(self.sizes[source]) for source in self._held[member])
+
+    def own(self, member: int, staging: Staging) -> Array:
+        """Where ``member`` shows its row."""
+        return self.row(member, member, staging)
+
+    def row(self, source: int, member: int, staging: Staging) -> Array:
+        """The row of ``source`` as ``member`` finds it."""
+        holder = self._holder(source, self.nodes.node_of(member))
+        start = self._held[holder].get(source, 0)  # a row of nothing is nowhere
+        return staging[holder][start : start + self.sizes[source]]
+
+    def crossing(self, member: int, staging: Staging) -> Exchange:
+        """Own row to one member of every other node; the rows that ``member`` holds for its mates from theirs."""
+        own_node = self.nodes.node_of(member)
+        others = (k for k in range(len(self.nodes.nodes)) if k != own_node and self.sizes[member])
+        held = (source for source in self._held[member] if source != member)
+        return Exchange(
+            tuple((self._holder(member, node), self.own(member, staging)) for node in others),
+            tuple((source, self.row(source, member, staging)) for source in held),
+        )
+
+    def _holder(self, source: int, node: int) -> int:
+        """Who holds the row of ``source`` for the members of ``node``."""
+        if self.nodes.node_of(source) == node:
+            return source
+        members = self.nodes.nodes[node]
+        return members[self.nodes.place_of(source) % len(members)]
+
+    @cached_property
+    def _held(self) -> list[dict[int, int]]:
+        """Whose rows each member holds, and where."""
+        held: list[dict[int, int]] = [{} for _ in self.sizes]
+        ends = [self.start] * len(self.sizes)
+        for source, node in itertools.product(range(len(self.sizes)), range(len(self.nodes.nodes))):
+            if self.sizes[source]:
+                holder = self._holder(source, node)
+                held[holder][source] = ends[holder]
+                ends[holder] += aligned(self.sizes[source])
+        return held
+
+
+class RowsPlan(HierarchicalPlan):
+    """Every source packs its operands in a row; all members make their results of all rows."""
+
+    meetings = 2
+
+    def __init__(self, nodes: GroupNodes, sources: Sequence[int], buffers: Buffers) -> None:
+        self.nodes = nodes
+        self.sources = tuple(sources)
+        sizes = [buffers.packed_bytes if i in self.sources else 0 for i in range(nodes.count)]
+        self.rows = Rows(nodes, tuple(sizes))
+
+    def staging_bytes(self, member: int) -> int:
+        return self.rows.staging_bytes(member)
+
+    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
+        found: dict[int, list[Array]] = {}
+        for source in self.sources:
+            row = self.rows.row(source, member, staging)
+            found[source] = views_of(row, buffers.operands, buffers.operand_offsets)
+        if member in found:
+            for operand, shown in zip(buffers.operands, found[member], strict=True):
+                yield Copy(operand, shown)
+        yield self.rows.crossing(member, staging)
+        yield Meeting(1)
+        for k, result in enumerate(buffers.results):
+            yield from self.finish([found[source][k] for source in self.sources], result)
+        yield Meeting(2)
+
+    @abstractmethod
+    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
+        """``values``: one operand of every source."""
+
+
+class GatherRows(RowsPlan):
+    """An all-gather."""
+
+    def __init__(self, nodes: GroupNodes, buffers: Buffers, dimension: int) -> None:
+        super().__init__(nodes, range(nodes.count), buffers)
+        self._dimension = dimension
+
+    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
+        yield from concatenate(values, self._dimension, result)
+
+
+class BroadcastRow(RowsPlan):
+    """A broadcast from the group's first member."""
+
+    def __init__(self, nodes: GroupNodes, buffers: Buffers) -> None:
+        super().__init__(nodes, (0,), buffers)
+
+    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
+        yield Copy(values[0], result)
+
+
+class ReduceRows(RowsPlan):
+    """An all-reduce of little: everyone reduces all operands."""
+
+    def __init__(self, nodes: GroupNodes, buffers: Buffers, reduction: ReductionKind) -> None:
+        super().__init__(nodes, range(nodes.count), buffers)
+        self._reduction = reduction
+
+    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
+        yield Reduce(tuple(values), self._reduction, result)

@@ -1,0 +1,113 @@
+"""Collectives of groups that span nodes, in two levels: over the memory of each node, and by messages between nodes.
+
+A link between nodes is slower than a node's memory and shared by the node's ranks, so what counts is bytes over it. Of
+a group with n members on k nodes, m on each, with operands of B bytes, this many cross:
+
+                      by messages alone    in two levels
+    all-gather        n (n-m) B            n (k-1) B       each operand once to each node (``hierarchical_rows``)
+    broadcast         (n-m) B              (k-1) B         the same
+    all-reduce        2 (n-m) B            2 (k-1) B       a fold from node to node (``hierarchical_fold``)
+    reduce-scatter    (n-m) B              less than k B   the same
+    all-to-all        (n-m) B              the same        in fewer messages (``hierarchical_blocks``)
+
+The bits stay those of ``kinds``: a reduction in group order, though it goes from node to node, is never reassociated.
+A permute has nothing to gain, since each of its operands is wanted once. ``hierarchical_plans`` chooses.
+
+A plan says how much memory each member shows to its *mates*, the members on its node (its *staging*), and gives the
+steps of one run (``array_steps``): work of its own, exchanges of messages, and meetings of mates. All read staging only
+between meetings: the last one of a run ends it, so that the next may write there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from collectives.communicator.messages.array_steps import ArrayStep
+from collectives.communicator.node.shared_buffers import Buffers
+from collectives.communicator.reduction import Array
+
+Staging: TypeAlias = Mapping[int, Array]
+"""The staging of each mate, and of the member itself, as bytes; by member."""
+
+
+@dataclass(frozen=True)
+class GroupNodes:
+    """The members of a group, by index, on each of its nodes; nodes in the order of their first members.
+
+    group (4,5,0,1) on nodes of two ranks   =>   nodes ((0,1), (2,3))
+    """
+
+    nodes: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def count(self) -> int:
+        return sum(map(len, self.nodes))
+
+    @property
+    def is_hierarchical(self) -> bool:
+        """Whether there are two levels: several nodes, and one with several members."""
+        return 1 < len(self.nodes) < self.count
+
+    @property
+    def is_one_after_the_other(self) -> bool:
+        """Whether group order goes through one node after the other."""
+        return tuple(itertools.chain.from_iterable(self.nodes)) == tuple(range(self.count))
+
+    def node_of(self, member: int) -> int:
+        return self._node_of[member]
+
+    def mates(self, member: int) -> tuple[int, ...]:
+        """The members on the node of ``member``, itself among them."""
+        return self.nodes[self._node_of[member]]
+
+    def place_of(self, member: int) -> int:
+        """Which of its mates ``member`` is."""
+        return self.mates(member).index(member)
+
+    @property
+    def crossings(self) -> int:
+        """Pairs of members, in either order, on different nodes."""
+        return self.count**2 - sum(len(node) ** 2 for node in self.nodes)
+
+    @cached_property
+    def _node_of(self) -> dict[int, int]:
+        return {member: k for k, node in enumerate(self.nodes) for member in node}
+
+
+class HierarchicalPlan(ABC):
+    """One collective on one group of nodes: the same plan for every member."""
+
+    #: Meetings of mates in a run, numbered from 1.
+    meetings: int
+
+    @abstractmethod
+    def staging_bytes(self, member: int) -> int:
+        """What ``member`` shows to its mates, which begins at a multiple of 64 bytes."""
+
+    @abstractmethod
+    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
+        """One run of ``member``, any number of times. Reading and writing staging is between meetings."""
+
+
+def cut(size: int, parts: int) -> list[tuple[int, int]]:
+    """``size`` things in ``parts`` consecutive ranges, as equal as can be."""
+    return list(itertools.pairwise(size * i // parts for i in range(parts + 1)))
+
+
+def common(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int] | None:
+    """Where two ranges overlap."""
+    low, high = max(one[0], other[0]), min(one[1], other[1])
+    return (low, high) if low < high else None
+
+
+def views_of(memory: Array, like: Sequence[Array], offsets: Sequence[int]) -> list[Array]:
+    """Arrays of the shapes and types of ``like`` in ``memory``."""
+    return [
+        memory[start : start + one.nbytes].view(one.dtype).reshape(one.shape)
+        for start, one in zip(offsets, like, strict=True)
+    ]

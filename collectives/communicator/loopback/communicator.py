@@ -1,0 +1,257 @@
+"""Devices of one process.
+
+With an engine, collectives are native steps over the devices' memory (``process_memory.py``). Without one, and for
+reductions that it has no code for, they are meetings (``rendezvous.py``).
+
+A wait ends with an error as soon as the meeting cannot happen: when another rank failed or ended its program, and
+otherwise after a timeout that names who did not come.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import numpy as np
+
+from collectives.communicator.in_flight import InFlightSet
+from collectives.communicator.interface import (
+    BoundCollective,
+    PeerFailedError,
+    describe_group,
+    private_memory,
+    require_in,
+)
+from collectives.communicator.kinds import Collective, Group, Members
+from collectives.communicator.liveness.polling import poll_while
+from collectives.communicator.liveness.status_board import (
+    NO_THUNK,
+    PROGRAM,
+    STARTED,
+    Explains,
+    place_of,
+    private_position,
+    started_last,
+)
+from collectives.communicator.loopback.process_memory import ProcessMemory
+from collectives.communicator.loopback.rendezvous import Meetings, RendezvousCollective
+from collectives.communicator.node.shared_buffers import Buffers
+from collectives.communicator.node.shared_steps import StepEngine
+from collectives.communicator.reduction import Array
+from spmd.errors import CollectiveTimeoutError, RunError
+
+_SPINS, _SPINS_OVERSUBSCRIBED = 500, 10
+"""Looks for a late member before the core is given up: where every device has a core, and where they take turns."""
+
+
+class LoopbackWorld:
+    """All devices of one process. Thread-safe."""
+
+    def __init__(
+        self,
+        size: int,
+        timeout_seconds: float = 300.0,
+        engine: StepEngine | None = None,
+    ) -> None:
+        """``engine`` runs collectives over the devices' memory, if there is one."""
+        self.size = size
+        self.timeout_seconds = timeout_seconds
+        self.spins = _SPINS if size <= (os.cpu_count() or 1) else _SPINS_OVERSUBSCRIBED
+        self.memory = None if engine is None else ProcessMemory(size, engine, self.spins)
+        self._lock = threading.Lock()
+        self.meetings = Meetings(size)
+        self._calls = [0] * size
+        self._shared: dict[tuple[int, Group], tuple[Array, set[int]]] = {}
+        self._notes = ["has not called a collective"] * size
+        self._left: dict[int, str] = {}
+        self._failure: PeerFailedError | None = None
+        self._ends = [LoopbackCommunicator(self, rank, private_position()) for rank in range(size)]
+
+    @cached_property
+    def cores(self) -> int:
+        """Of this process, for each device, at least 1."""
+        return max(1, len(os.sched_getaffinity(0)) // self.size)
+
+    def communicator(self, rank: int) -> LoopbackCommunicator:
+        if not 0 <= rank < self.size:
+            raise RunError(f"rank {rank} does not exist in a world of {self.size}")
+        return self._ends[rank]
+
+    def abort(self, rank: int, error: BaseException) -> None:
+        """``rank`` failed: every wait, now or later, raises PeerFailedError. The first failure stands."""
+        with self._lock:
+            if self._failure is None:
+                self._failure = PeerFailedError(f"rank {rank} failed: {error}", rank)
+
+    def raise_if_failed(self) -> None:
+        """PeerFailedError where a rank has failed."""
+        if self._failure is not None:
+            raise PeerFailedError(str(self._failure), self._failure.rank)
+
+    def leave(self, rank: int) -> None:
+        """``rank`` ended its program: whoever waits for it waits in vain and is told so."""
+        with self._lock:
+            self._left[rank] = "ended its program"
+
+    def rejoin(self) -> None:
+        """Every rank begins a program anew."""
+        with self._lock:
+            self._left.clear()
+
+    def note(self, rank: int, text: str) -> None:
+        self._notes[rank] = text
+
+    def allocate_shared(self, rank: int, num_bytes: int, group: Group) -> Array:
+        """What the first of ``group`` to come has made; kept here until all have it."""
+        with self._lock:
+            key = (self._calls[rank], group)
+            self._calls[rank] += 1
+            memory, takers = self._shared.setdefault(key, (private_memory(num_bytes), set()))
+            takers.add(rank)
+            if takers == set(group):
+                del self._shared[key]
+        if memory.nbytes != num_bytes:
+            sizes = f"{num_bytes} bytes on rank {rank}, {memory.nbytes} elsewhere"
+            raise RunError(f"group {describe_group(group)} shares memory: {sizes}")
+        return memory
+
+    def require_hope(
+        self, rank: int, name: str, group: Group, missing: Sequence[int], seconds_left: float
+    ) -> None:
+        """CollectiveTimeoutError where ``rank`` waits in vain: a missing one has left, or no time is left."""
+        gone = [member for member in missing if member in self._left]
+        if not gone and seconds_left > 0:
+            return
+        whereabouts = "; ".join(
+            f"rank {member} {self._whereabouts(member)}" for member in missing[:8]
+        )
+        waited = "" if gone else f" after {self.timeout_seconds:g} s"
+        raise CollectiveTimeoutError(
+            f"[rank {rank}/{self.size}] {name}: group {describe_group(group)} cannot meet{waited}: "
+            f"missing {describe_group(tuple(missing))} ({whereabouts})"
+        )
+
+    def _whereabouts(self, rank: int) -> str:
+        """Why it does not come, or what it said or started last and where it is in its program."""
+        if rank in self._left:
+            return self._left[rank]
+        end = self.communicator(rank)
+        said = started_last(end.position, end.program) or self._notes[rank]
+        return ", ".join([said, *place_of(end.position, end.program)])
+
+
+@dataclass(frozen=True)
+class LoopbackCommunicator:
+    """One rank's end of a LoopbackWorld (a Communicator)."""
+
+    world: LoopbackWorld
+    rank: int
+    position: memoryview = field(compare=False)
+    in_flight: InFlightSet = field(default_factory=InFlightSet, compare=False)
+    _programs: list[weakref.ref[Explains]] = field(default_factory=list, compare=False)
+
+    @property
+    def size(self) -> int:
+        return self.world.size
+
+    @property
+    def cores(self) -> int:
+        return self.world.cores
+
+    @property
+    def spins(self) -> int:
+        return self.world.spins
+
+    def allocate(self, num_bytes: int) -> Array:
+        return private_memory(num_bytes)
+
+    def allocate_shared(self, num_bytes: int, group: Group) -> Array:
+        require_in(self.rank, group, "memory to share")
+        return self.world.allocate_shared(self.rank, num_bytes, group)
+
+    def bind(
+        self, collective: Collective, name: str, operands: Sequence[Array], results: Sequence[Array]
+    ) -> BoundCollective:
+        require_in(self.rank, collective.group, name)
+        memory, buffers = self.world.memory, Buffers(tuple(operands), tuple(results))
+        if memory is not None and memory.can_share(collective, buffers):
+            return memory.bind(self, collective, name, buffers)
+        return RendezvousCollective(
+            self, self.world.meetings, collective, name, buffers.operands, buffers.results
+        )
+
+    def connect(self) -> None:
+        """Nothing to join: what has been bound is linked when its last member has bound it."""
+
+    def note(self, text: str) -> None:
+        self.world.note(self.rank, text)
+        self.position[STARTED] = NO_THUNK
+
+    def prepared_note(self, text: str) -> Callable[[], None]:
+        return partial(self.note, text)
+
+    def enroll(self, program: Explains) -> int:
+        self._programs.append(weakref.ref(program))
+        return len(self._programs)
+
+    @property
+    def program(self) -> Explains | None:
+        """The one that it runs."""
+        number = self.position[PROGRAM]
+        return self._programs[number - 1]() if number else None
+
+    def wait_until(
+        self, done: Callable[[], bool], what: str, group: Group, late: Callable[[], Sequence[int]]
+    ) -> None:
+        """PeerFailedError, besides, when a rank of the world has failed."""
+        self.note(f"waits in {what}")
+        world, deadline = self.world, time.monotonic() + self.world.timeout_seconds
+
+        def has_hope() -> bool:
+            world.raise_if_failed()
+            seconds_left = deadline - time.monotonic()
+            world.require_hope(self.rank, what, group, late(), seconds_left)
+            return True
+
+        poll_while(done, has_hope)
+        self.note(f"has passed {what}")
+
+    def keep_to_own_cores(self) -> None:
+        """Who runs the devices of a process places its threads."""
+
+    def barrier(self) -> None:
+        self.all_gather_bytes(b"")
+
+    def all_gather_bytes(self, data: bytes) -> list[bytes]:
+        everyone = _Exchange(tuple(range(self.size)))
+        meetings = self.world.meetings
+        key = meetings.arrive(self.rank, "exchange", everyone, [np.frombuffer(data, np.uint8)])
+        self.wait_until(
+            lambda: meetings.is_complete(key),
+            "an exchange of bytes",
+            everyone.group,
+            lambda: meetings.missing(key),
+        )
+        return [member[0].tobytes() for member in meetings.take(key)]
+
+    def gather_bytes(self, data: bytes, root: int = 0) -> list[bytes] | None:
+        gathered = self.all_gather_bytes(data)
+        return gathered if self.rank == root else None
+
+    def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
+        return self.all_gather_bytes(data or b"")[root]
+
+
+@dataclass(frozen=True)
+class _Exchange(Collective):
+    """Members read each other's bytes, which may differ in length; nothing is delivered."""
+
+    kind = "exchange"
+
+    def deliver(self, combined: Members, index: int, results: Sequence[Array]) -> None:
+        raise RunError("an exchange has no results")

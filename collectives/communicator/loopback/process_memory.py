@@ -1,0 +1,165 @@
+"""Collectives between devices of one process, over the memory that they have anyway.
+
+A collective is linked when its last member has bound it: any member's arrays are everyone's. What steps do is what they
+do between the ranks of a node (``shared_plan.py``); there are no windows, and nothing goes by messages.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from collectives.communicator.interface import MEMORY_ALIGNMENT, describe_group, private_memory
+from collectives.communicator.kinds import Collective, Group, RaggedAllToAll
+from collectives.communicator.native_collective import NativeCollective
+from collectives.communicator.node.shared_buffers import Buffers
+from collectives.communicator.node.shared_steps import (
+    LoadedSteps,
+    StepEngine,
+    StepProgram,
+    has_code,
+)
+from collectives.communicator.node.shared_steps_of_kind import (
+    MemberMemory,
+    can_run_in_place,
+    needs_staging,
+    step_program,
+)
+from collectives.communicator.reduction import Array
+from collectives.communicator.wait_context import WaitingWorld
+from spmd.errors import RunError
+
+_SLOT_BYTES = 4096
+"""Up to this many bytes of operands go through slots: a copy costs less than a second meeting."""
+
+Key: TypeAlias = tuple[str, Group, int]
+"""Instruction name, group, and how often the member has bound that before."""
+
+
+class MemberCollective(NativeCollective):
+    """A NativeCollective that waits with its first use until all members have bound it."""
+
+    bound: Bound
+
+    def start(self) -> None:
+        self._await_members()
+        super().start()
+
+    def complete(self) -> None:
+        self._await_members()
+        super().complete()
+
+    def _await_members(self) -> None:
+        if not self.is_loaded:
+            self._world.wait_until(lambda: self.is_loaded, self.name, self.group, self.bound.absent)
+
+    @property
+    def _loaded(self) -> LoadedSteps:
+        self._await_members()
+        return super()._loaded
+
+
+@dataclass
+class Bound:
+    """A collective's members, as far as they have bound it."""
+
+    group: Group
+    members: dict[int, MemberCollective] = field(default_factory=dict)
+
+    def absent(self) -> list[int]:
+        return [rank for rank in self.group if rank not in self.members]
+
+
+class ProcessMemory:
+    """All collectives of a process. Thread-safe."""
+
+    def __init__(self, size: int, engine: StepEngine, spins: int) -> None:
+        self._engine = engine
+        self._spins = spins
+        self._lock = threading.Lock()
+        self._visits: list[Counter[tuple[str, Group]]] = [Counter() for _ in range(size)]
+        self._bound: dict[Key, Bound] = {}
+
+    def can_share(self, collective: Collective, buffers: Buffers) -> bool:
+        """Whether the engine has code for it; the same for all members."""
+        return has_code(self._engine, collective, buffers.operands)
+
+    def bind(
+        self, world: WaitingWorld, collective: Collective, name: str, buffers: Buffers
+    ) -> NativeCollective:
+        """``world``: the member's. RunError where members bind different things."""
+        own = MemberCollective(world, collective, name, buffers, self._spins)
+        group, rank = collective.group, world.rank
+        with self._lock:
+            visit = self._visits[rank][name, group]
+            self._visits[rank][name, group] += 1
+            bound = self._bound.setdefault((name, group, visit), Bound(group))
+            own.bound = bound
+            bound.members[rank] = own
+            if not bound.absent():
+                del self._bound[name, group, visit]
+                self._link([bound.members[member] for member in group])
+        return own
+
+    def _link(self, members: list[MemberCollective]) -> None:
+        _require_agreement(members)
+        through_slots = _go_through_slots(members)
+        slot_bytes = members[0].buffers.operand_bytes if through_slots else 0
+        memories, control = [], []
+        for member in members:
+            control.append(private_memory(MEMORY_ALIGNMENT + 2 * slot_bytes))
+            memories.append(_memory_of(member.buffers, control[-1], slot_bytes, through_slots))
+        programs: list[StepProgram] = []
+        staging: list[list[Array]] = []
+        for index, member in enumerate(members):
+            own: list[Array] = []
+            if not through_slots and needs_staging(member.collective, index, member.buffers):
+                own = [private_memory(result.nbytes) for result in member.buffers.results]
+            staging.append(own)
+            addresses = _addresses(own) or None
+            programs.append(
+                step_program(member.collective, index, member.buffers, memories, addresses)
+            )
+        everyones = [member.buffers for member in members]
+        loaded = self._engine.load(programs)
+        for member, steps, stage in zip(members, loaded, staging, strict=True):
+            member.load(steps, (control, everyones, stage))
+
+
+def _go_through_slots(members: list[MemberCollective]) -> bool:
+    """In place what is large, where that can be; a slot may be of any size."""
+    first = members[0]
+    if len(members) == 1 or isinstance(first.collective, RaggedAllToAll):
+        return False
+    if first.buffers.operand_bytes <= _SLOT_BYTES:
+        return True
+    return not all(can_run_in_place(one.collective, one.buffers) for one in members)
+
+
+def _memory_of(
+    buffers: Buffers, control: Array, slot_bytes: int, through_slots: bool
+) -> MemberMemory:
+    (start,) = _addresses([control])
+    slot = start + MEMORY_ALIGNMENT
+    slots = (slot, slot + slot_bytes) if through_slots else ()
+    return MemberMemory(start, _addresses(buffers.operands), _addresses(buffers.results), slots)
+
+
+def _require_agreement(members: list[MemberCollective]) -> None:
+    def bound(member: MemberCollective) -> object:
+        arrays = (*member.buffers.operands, *member.buffers.results)
+        return member.collective, [(array.shape, array.dtype) for array in arrays]
+
+    others = [one for one in members if bound(one) != bound(members[0])]
+    if others:
+        ranks = tuple(one.group[members.index(one)] for one in others)
+        raise RunError(
+            f"{members[0].name}: {describe_group(ranks)} bound another collective here than rank "
+            f"{members[0].group[0]}: ranks do not run one program"
+        )
+
+
+def _addresses(arrays: list[Array] | tuple[Array, ...]) -> tuple[int, ...]:
+    return tuple(int(array.ctypes.data) for array in arrays)

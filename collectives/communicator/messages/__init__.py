@@ -1,0 +1,1 @@
+"""Collectives as steps on arrays that are carried by messages."""

@@ -1,0 +1,128 @@
+"""Steps on arrays (``array_steps``) as steps that native code runs (``shared_steps``)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from collectives.communicator.kinds import Group
+from collectives.communicator.messages.array_steps import (
+    ArrayStep,
+    Copy,
+    Deferred,
+    Exchange,
+    Meeting,
+    Reduce,
+    Zero,
+)
+from collectives.communicator.node.shared_buffers import starts_at
+from collectives.communicator.node.shared_steps import (
+    Await,
+    AwaitMessages,
+    CopyRows,
+    FillZero,
+    Messages,
+    ReduceRows,
+    Signal,
+    StartMessages,
+    Step,
+    StepProgram,
+)
+from collectives.communicator.reduction import Array
+
+Prepare: TypeAlias = Callable[[Exchange], Messages]
+
+
+@dataclass(frozen=True)
+class Mates:
+    """By whose counters members on one node tell each other how far they are; ``ranks`` without this one."""
+
+    counter: int
+    ranks: Group
+    counters: tuple[int, ...]
+
+
+def native_program(
+    steps: Sequence[ArrayStep], prepare: Prepare, mates: Mates | None = None, meetings: int = 0
+) -> StepProgram:
+    """``prepare`` makes requests of an exchange. ``meetings`` in a run, which need ``mates``."""
+    native = tuple(itertools.chain.from_iterable(_lower(step, prepare, mates) for step in steps))
+    return StepProgram(native, native, signals=max(meetings, 1))
+
+
+def _lower(step: ArrayStep, prepare: Prepare, mates: Mates | None) -> Iterator[Step]:
+    assert not isinstance(step, Deferred), "what the data decides is for Python"
+    if isinstance(step, Copy):
+        yield from _copy(step.source, step.target)
+    elif isinstance(step, Zero):
+        if step.target.nbytes:
+            yield FillZero(starts_at(step.target), step.target.nbytes)
+    elif isinstance(step, Reduce):
+        yield from _reduce(step)
+    elif isinstance(step, Exchange):
+        if step.sends or step.receives:
+            messages = prepare(step)
+            yield StartMessages(messages)
+            yield AwaitMessages(messages)
+    else:
+        yield from _meet(step, mates)
+
+
+def _meet(meeting: Meeting, mates: Mates | None) -> Iterator[Step]:
+    assert mates is not None, "only collectives in two levels have meetings"
+    yield Signal(mates.counter, meeting.number)
+    if mates.ranks:
+        yield Await(mates.ranks, mates.counters, meeting.number)
+
+
+def _reduce(step: Reduce) -> Iterator[Step]:
+    """A prefix of a type in which its values are combined is a value like any other."""
+    values, target = step.values, step.target
+    if len(values) == 1:
+        yield from _copy(values[0].reshape(-1), target.reshape(-1))
+    elif target.size:
+        dtype = values[1].dtype
+        yield ReduceRows(
+            step.reduction,
+            dtype,
+            tuple(map(starts_at, values)),
+            (starts_at(target),),
+            rows=1,
+            row_elements=target.size,
+            source_stride=0,
+            target_stride=0,
+            from_prefix=values[0].dtype != dtype,
+            to_prefix=target.dtype != dtype,
+        )
+
+
+def _copy(source: Array, target: Array) -> Iterator[Step]:
+    """Rows as long as they lie without gaps on both sides; of further dimensions the longest are rows of one step."""
+    row, outer = _rows_of(source, target)
+    is_same = starts_at(source) == starts_at(target) and all(a == b for _, a, b in outer)
+    if is_same or not source.size:
+        return
+    outer.sort(key=lambda dimension: dimension[0])
+    rows, here, there = outer.pop() if outer else (1, 0, 0)
+    for at in itertools.product(*(range(size) for size, _, _ in outer)):
+        before = sum(i * stride for i, (_, stride, _) in zip(at, outer, strict=True))
+        behind = sum(i * stride for i, (_, _, stride) in zip(at, outer, strict=True))
+        yield CopyRows(
+            starts_at(source) + before, starts_at(target) + behind, rows, row, here, there
+        )
+
+
+def _rows_of(source: Array, target: Array) -> tuple[int, list[tuple[int, int, int]]]:
+    """Bytes of a row; of each dimension of rows how many there are, and how far apart on either side."""
+    row, outer = source.itemsize, list[tuple[int, int, int]]()
+    shape = zip(source.shape, source.strides, target.strides, strict=True)
+    for size, here, there in reversed([dimension for dimension in shape if dimension[0] != 1]):
+        if not outer and here == there == row:
+            row *= size
+        elif outer and (here, there) == tuple(outer[-1][0] * stride for stride in outer[-1][1:]):
+            outer[-1] = outer[-1][0] * size, *outer[-1][1:]
+        else:
+            outer.append((size, here, there))
+    return row, outer

@@ -1,0 +1,370 @@
+"""Devices as MPI ranks.
+
+Only mpi4py's upper-case methods are used: bytes and arrays cross ranks, never pickled objects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from mpi4py import MPI
+
+from collectives.communicator.in_flight import InFlightSet
+from collectives.communicator.interface import (
+    BoundCollective,
+    describe_group,
+    private_memory,
+    require_in,
+)
+from collectives.communicator.kinds import Collective, Group
+from collectives.communicator.liveness.polling import ask_while, poll_until, poll_while
+from collectives.communicator.liveness.stall_detector import Vigil
+from collectives.communicator.liveness.status_board import (
+    EVERYBODY,
+    NOBODY,
+    ROW_BYTES,
+    Explains,
+    Life,
+    StatusBoard,
+)
+from collectives.communicator.messages.array_steps import Copy
+from collectives.communicator.messages.message_algorithms import message_steps
+from collectives.communicator.messages.message_setup import MessageSetup
+from collectives.communicator.mpi.messages import GroupLink, MessageCollective, Traffic
+from collectives.communicator.native_collective import NativeCollective
+from collectives.communicator.node.barrier import GATE_BYTES, Gate
+from collectives.communicator.node.node import default_node_id, find_nodes
+from collectives.communicator.node.node_memory import NodeMemory
+from collectives.communicator.node.shared_buffers import Buffers
+from collectives.communicator.node.shared_steps import StepEngine
+from collectives.communicator.node.shared_window import Place, default_places
+from collectives.communicator.reduction import Array
+from spmd.errors import CollectiveTimeoutError, RunError
+
+_START_SECONDS = 120.0
+"""Least time for ranks to come together before there is a board that shows whether they get on."""
+
+_MEETING_TAG = 1
+"""On the world's communicator, where groups that are new come together."""
+
+
+class MpiCommunicator:
+    """This process's end of an MPI world (a Communicator). Created and closed by all ranks together."""
+
+    def __init__(
+        self,
+        world: MPI.Intracomm | None = None,
+        timeout_seconds: float = 300.0,
+        *,
+        engine: StepEngine | None = None,
+        node_id: str | None = None,
+        places: Sequence[Place] | None = None,
+        notify: Callable[[str], None] = lambda _: None,
+        slot_bytes: int | None = None,
+        places_ranks: bool = True,
+    ) -> None:
+        """``world``: all ranks, by default those of the job.
+
+        engine: what runs collectives over the memory of a node; without one, messages carry all.
+        node_id: ranks with the same one share memory; by default those of one host and boot.
+        places: where shared memory may come from, the best first.
+        notify: told, on the first rank of a node, what a user should know of that.
+        slot_bytes: up to this many bytes of operands are copied for the peers, larger ones read where they lie; by
+        default as the node's cores suggest.
+        places_ranks: have each rank keep to cores of its own if there are enough.
+        """
+        self._places_ranks = places_ranks
+        #: Until there is a board, nobody can see whether the others get on.
+        self.timeout_seconds = max(timeout_seconds, _START_SECONDS)
+        parent = MPI.COMM_WORLD if world is None else world
+        if not poll_until(parent.Ibarrier().Test, self.timeout_seconds):
+            raise CollectiveTimeoutError(
+                f"[rank {parent.rank}/{parent.size}] not all ranks have started within {self.timeout_seconds:g} s"
+            )
+        self._world = parent.Dup()
+        self._groups: dict[Group, GroupLink] = {}
+        self.in_flight = InFlightSet()
+        self._gate: Gate | None = None
+        self._board = StatusBoard(self.rank, {self.rank: private_memory(ROW_BYTES)})
+        nodes = find_nodes(self.all_gather_bytes, self.rank, node_id or default_node_id())
+        self.nodes, node = nodes, nodes.own
+        #: That each rank has for itself, at least 1.
+        self.cores = nodes.cores_of_each
+        self.traffic = Traffic(nodes, self.rank)
+        if self.rank != node.ranks[0]:
+            notify = _tell_nobody
+        self._memory = NodeMemory(
+            self,
+            self.all_gather_bytes,
+            node,
+            engine,
+            places or default_places(),
+            notify,
+            slot_bytes,
+        )
+        try:
+            window, _own = self._memory.open(ROW_BYTES + GATE_BYTES)  # held until the rows are
+        except RunError as error:
+            self._memory.give_up_sharing()
+            shared = None
+            notify(f"collectives go by messages: {error}")
+        else:
+            shared = self._memory.open
+            rows = {rank: window.segment(rank, ROW_BYTES) for rank in node.ranks}
+            self._board = StatusBoard(self.rank, rows)
+            if nodes.count == 1:
+                self._gate = self._memory.gate(window, ROW_BYTES)
+        self._messages = MessageSetup(
+            self.all_gather_bytes, nodes, self.rank, engine, shared, notify
+        )
+        self._complete(self._world.Ibarrier(), "the start")  # everybody's row is there to be seen
+        self.timeout_seconds = timeout_seconds
+
+    @property
+    def rank(self) -> int:
+        return self._world.rank
+
+    @property
+    def size(self) -> int:
+        return self._world.size
+
+    @property
+    def spins(self) -> int:
+        return self._memory.spins
+
+    def allocate(self, num_bytes: int) -> Array:
+        return self._memory.allocate(num_bytes)
+
+    def allocate_shared(self, num_bytes: int, group: Group) -> Array:
+        require_in(self.rank, group, "memory to share")
+        return self._memory.allocate_shared(num_bytes, group)
+
+    def bind(
+        self, collective: Collective, name: str, operands: Sequence[Array], results: Sequence[Array]
+    ) -> BoundCollective:
+        require_in(self.rank, collective.group, name)
+        buffers = Buffers(tuple(operands), tuple(results))
+        for array in (*operands, *results):
+            if not array.flags.c_contiguous:
+                raise RunError(f"{name}: a buffer of shape {array.shape} is not contiguous")
+
+        def by_messages(between: Buffers, last: Sequence[Copy]) -> BoundCollective:
+            channel = self._link(collective.group).channel(max(len(between.operands), 1))
+            if not self._messages.can_carry(collective, between):
+                steps = message_steps(collective, self.rank, between.operands, between.results)
+                return MessageCollective(self, channel, name, (*steps, *last))
+            bound = NativeCollective(
+                self, collective, name, between, self.spins, needs_progress=True
+            )
+            self._messages.bind(bound, channel, last)
+            return bound
+
+        self._messages.count()
+        return self._memory.bind(collective, name, buffers, by_messages)
+
+    def connect(self) -> None:
+        self._memory.connect()
+        self._messages.connect()
+
+    def note(self, text: str) -> None:
+        self._board.note(text)
+
+    def prepared_note(self, text: str) -> Callable[[], None]:
+        return self._board.prepared(text)
+
+    @property
+    def position(self) -> memoryview:
+        return self._board.position
+
+    def enroll(self, program: Explains) -> int:
+        return self._board.enroll(program)
+
+    def set_life(self, life: Life) -> None:
+        """Tell the peers that this rank leaves them."""
+        self._board.set_life(life)
+
+    def has_failed_peer(self) -> bool:
+        """Some other rank of the node has said why the job ends."""
+        others = (rank for rank in self._board.ranks if rank != self.rank)
+        return any(self._board.life(rank) is Life.FAILED for rank in others)
+
+    def lost_peers(self) -> dict[int, str]:
+        """Ranks of this node whose processes ended while they were running, and where that was."""
+        return {
+            rank: self._board.whereabouts(rank)
+            for rank in self._board.ranks
+            if self._board.life(rank) is Life.RUNNING
+            and (process := self._board.process(rank)) is not None
+            and process.is_dead()
+        }
+
+    def keep_to_own_cores(self) -> None:
+        cores = self._memory.node.own_cores
+        if cores and self._places_ranks:
+            with contextlib.suppress(OSError):  # a sandbox forbids it
+                os.sched_setaffinity(0, cores)
+
+    def barrier(self) -> None:
+        if self._gate is None:
+            self._complete(self._world.Ibarrier(), "a barrier")
+        else:
+            self._board.meets_all()
+            self._pass(self._gate, "a barrier among all ranks", "finish", "")
+
+    def _pass(self, gate: Gate, what: str, verb: str, lack: str) -> None:
+        """Come to ``gate`` and wait there as long as there is hope; the rest is for messages."""
+        if gate.enter():
+            return
+        others = [rank for rank in range(self.size) if rank != self.rank]
+
+        def through() -> bool:
+            self._world.Iprobe()  # lets messages go on
+            return gate.wait()
+
+        vigil = Vigil(self._board, gate.late, self.timeout_seconds, others)
+        self._keep_vigil(vigil, through, what, verb, lack, ask_while)
+
+    def all_gather_bytes(self, data: bytes) -> list[bytes]:
+        lengths = self._gather_lengths(data)
+        joined = bytearray(int(lengths.sum()))
+        request = self._world.Iallgatherv([data, MPI.BYTE], [joined, lengths, MPI.BYTE])
+        self._complete(request, "an exchange of bytes")
+        return _split_bytes(joined, lengths)
+
+    def gather_bytes(self, data: bytes, root: int = 0) -> list[bytes] | None:
+        lengths = self._gather_lengths(data)
+        joined = bytearray(int(lengths.sum()) if self.rank == root else 0)
+        receive = [joined, lengths, MPI.BYTE] if self.rank == root else None
+        self._complete(self._world.Igatherv([data, MPI.BYTE], receive, root), "a gather of bytes")
+        return _split_bytes(joined, lengths) if self.rank == root else None
+
+    def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
+        length = int(self._gather_lengths(data or b"")[root])
+        buffer = bytearray(data or b"") if self.rank == root else bytearray(length)
+        self._complete(self._world.Ibcast([buffer, MPI.BYTE], root), "a broadcast of bytes")
+        return bytes(buffer)
+
+    def come_together(self, seconds: float) -> None:
+        """Return when every rank has called it. CollectiveTimeoutError after ``seconds``, whatever the others do.
+
+        After that the ranks are no longer in step: all that is left to them is to end.
+        """
+        self._board.meets_all()
+        if poll_until(self._world.Ibarrier().Test, seconds):
+            return
+        absent = self._board.absent(self.rank)
+        raise CollectiveTimeoutError(
+            f"[rank {self.rank}/{self.size}] not all ranks have come to the end of the job within {seconds:g} s "
+            f"({self._whereabouts(absent)})"
+        )
+
+    def abort(self, exit_code: int) -> None:
+        """End every process of the job now; the launcher exits with ``exit_code`` (non-zero)."""
+        self._world.Abort(exit_code)
+
+    def close(self) -> None:
+        """Free what was made, in the order of making; every rank calls it, with nothing in flight."""
+        for link in self._groups.values():
+            link.comm.Free()
+        self._groups.clear()
+        self._world.Free()
+
+    def _whereabouts(self, ranks: Sequence[int]) -> str:
+        return "; ".join(f"rank {rank} {self._board.whereabouts(rank)}" for rank in ranks[:8])
+
+    def _gather_lengths(self, data: bytes) -> Array:
+        lengths = np.empty(self.size, np.int64)
+        request = self._world.Iallgather(np.array([len(data)], np.int64), lengths)
+        self._complete(request, "an exchange of sizes")
+        return lengths
+
+    def _complete(self, request: MPI.Request, what: str) -> None:
+        """Wait for a request among all ranks. CollectiveTimeoutError says where the others were last seen."""
+        self._board.meets_all()
+        if request.Test():
+            return
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        board = self._board
+        absent = partial(board.absent, self.rank)
+        vigil = Vigil(board, absent, self.timeout_seconds, others, EVERYBODY)
+        self._keep_vigil(vigil, request.Test, f"{what} among all ranks", "finish", "")
+
+    def _await_members(self, group: Group) -> None:
+        """Return when every member has come to this call: creating a communicator would wait for it without end."""
+        others = [rank for rank in group if rank != self.rank]
+        token = np.zeros(1, np.uint8)
+        arrivals = {
+            rank: self._world.Irecv(np.empty(1, np.uint8), rank, _MEETING_TAG) for rank in others
+        }
+        calls = [self._world.Isend(token, rank, _MEETING_TAG) for rank in others]
+        requests = [*arrivals.values(), *calls]
+        self.wait_until(
+            lambda: MPI.Request.Testall(requests),
+            "the first collective of a group",
+            group,
+            lambda: [rank for rank, arrival in arrivals.items() if not arrival.Test()],
+        )
+
+    def wait_until(
+        self, done: Callable[[], bool], what: str, group: Group, late: Callable[[], Sequence[int]]
+    ) -> None:
+        others = [rank for rank in group if rank != self.rank]
+        self.note(f"waits in {what}")
+        vigil = Vigil(self._board, late, self.timeout_seconds, others)
+        meeting = f"{what}: group {describe_group(group)}"
+        self._keep_vigil(vigil, done, meeting, "meet", "nothing came from ")
+        self.note(f"has passed {what}")
+
+    def _keep_vigil(
+        self,
+        vigil: Vigil,
+        done: Callable[[], bool],
+        what: str,
+        verb: str,
+        lack: str,
+        wait_while: Callable[[Callable[[], bool], Callable[[], bool]], bool] = poll_while,
+    ) -> None:
+        """Wait as long as there is hope; ``verb``: what the meeting does not, ``lack``: in front of who is missing."""
+        try:
+            came = wait_while(done, vigil.glance)
+        finally:
+            self._board.waits_for(NOBODY)
+        if came:
+            return
+        limit = "cannot " + verb
+        if not vigil.gone:
+            limit = f"did not {verb} within {self.timeout_seconds:g} s"
+        missing = f": {lack}{describe_group(vigil.late)}" if lack else ""
+        named = tuple(dict.fromkeys((*vigil.culprits, *(vigil.late if lack else ()))))
+        raise CollectiveTimeoutError(
+            f"[rank {self.rank}/{self.size}] {what} {limit}{missing} ({self._whereabouts(named)})"
+        )
+
+    def _link(self, group: Group) -> GroupLink:
+        link = self._groups.get(group)
+        if link is None:
+            self._await_members(group)
+            # Collective over the group alone; ranks meet its members in program order.
+            members = self._world.Get_group().Incl(group)
+            link = GroupLink(self._world.Create_group(members), group, self.traffic)
+            members.Free()
+            self._groups[group] = link
+        return link
+
+
+def end_all_ranks(exit_code: int) -> None:
+    """End every process of the job, before there is a communicator of ours."""
+    MPI.COMM_WORLD.Abort(exit_code)
+
+
+def _tell_nobody(_: str) -> None:
+    """Another rank of the node tells it."""
+
+
+def _split_bytes(joined: bytearray, lengths: Array) -> list[bytes]:
+    ends = np.cumsum(lengths)
+    return [bytes(joined[end - length : end]) for end, length in zip(ends, lengths, strict=True)]

@@ -1,0 +1,1 @@
+"""Collectives of GPUs through NCCL: the only folder here that imports CuPy."""

@@ -1,0 +1,312 @@
+"""Devices as GPUs that meet through NCCL.
+
+All collectives of a rank are issued by one thread and follow each other on its GPU, on whatever streams they are: so
+their order is the program's on every rank, and no two of them hold on to two GPUs, each waiting for the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from collectives.communicator.interface import describe_group, require_in
+from collectives.communicator.kinds import Collective, Group
+from collectives.communicator.nccl.api import CommConfig, NcclApi, NcclComm
+from collectives.communicator.nccl.arrivals import Arrivals
+from collectives.communicator.nccl.group_communicators import Cliques
+from collectives.communicator.nccl.in_flight import Flight, Flights
+from collectives.communicator.nccl.interface import (
+    DeviceArray,
+    DeviceEvent,
+    DeviceMemory,
+    HostCommunicator,
+)
+from collectives.communicator.nccl.steps import DeviceSteps
+from collectives.communicator.nccl.steps_of_kind import cannot, plan_steps
+from collectives.communicator.nccl.types import version_text
+from collectives.communicator.nccl.watchdog_thread import NcclWatch
+from spmd.errors import CollectiveTimeoutError, RunError
+
+_TURNS = 4
+"""Runs of one collective on a stream at most that have not ended."""
+
+
+class Turns:
+    """Events before and after a collective, for some runs of it that have not ended."""
+
+    def __init__(self, memory: DeviceMemory) -> None:
+        self._pairs = itertools.cycle([(memory.event(), memory.event()) for _ in range(_TURNS)])
+
+    def next(self) -> tuple[DeviceEvent, DeviceEvent]:
+        """For one more, in the place of the one that was so many before."""
+        return next(self._pairs)
+
+
+@dataclass(eq=False)
+class NcclCollective:
+    """A collective on arrays of a GPU, bound once. ``connect`` gives it its steps and its clique."""
+
+    world: NcclCommunicator
+    collective: Collective
+    name: str
+    operands: tuple[DeviceArray, ...]
+    results: tuple[DeviceArray, ...]
+    turns: Turns
+    steps: DeviceSteps = field(default_factory=DeviceSteps)
+    comm: NcclComm | None = None
+
+    @property
+    def group(self) -> Group:
+        return self.collective.group
+
+    def enqueue(self, stream: int) -> None:
+        """Put it on ``stream``, or into the graph that is captured there; without waiting for anything.
+
+        RunError where something before it has failed.
+        """
+        self.world.enqueue(self, stream)
+
+    @property
+    def form(self) -> list[object]:
+        """What all members of the group must have alike."""
+        shapes = [[str(one.dtype), one.shape] for one in (*self.operands, *self.results)]
+        return [self.name, repr(self.collective), shapes]
+
+
+class NcclCommunicator:
+    """Made and closed by all ranks together."""
+
+    def __init__(
+        self,
+        host: HostCommunicator,
+        api: NcclApi,
+        memory: DeviceMemory,
+        *,
+        timeout_seconds: float = 300.0,
+        max_ctas: int | None = None,
+        give_up: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """RunError, on every rank, where NCCL cannot be started on one.
+
+        max_ctas: of the GPU, that a collective may take. give_up: ends this process.
+        """
+        self.host = host
+        self._api = api
+        self._memory = memory
+        self._version = api.version()
+        config = CommConfig(blocking=True, max_ctas=max_ctas)
+        self._cliques = Cliques(api, host, config, timeout_seconds)
+        self._prefix = f"[rank {host.rank}/{host.size}]"
+        self._flights = Flights(host)
+        self._watch = NcclWatch(
+            api, self._cliques, self._prefix, timeout_seconds, give_up, self._flights.oldest_known
+        )
+        self._flights.raise_if_failed = self._watch.raise_if_failed
+        self._end = memory.event()
+        self._new: list[NcclCollective] = []
+        self._captured: list[NcclCollective] = []
+        self._arrivals: dict[Group, Arrivals] = {}
+        self._graphs: dict[tuple[int, ...], Turns] = {}
+        self._notes: dict[str, Callable[[], None]] = {}
+        self._last: tuple[DeviceEvent, int] | None = None
+        self._issuer: int | None = None
+
+    @property
+    def rank(self) -> int:
+        return self.host.rank
+
+    @property
+    def size(self) -> int:
+        return self.host.size
+
+    @property
+    def way(self) -> str:
+        """How collectives go, for a reader."""
+        return f"NCCL {version_text(self._version)}"
+
+    def cannot(self, collective: Collective, dtypes: Sequence[np.dtype[Any]]) -> str | None:
+        """Why NCCL does not do this on operands of these types, the same on all ranks; None where it does."""
+        return cannot(collective, dtypes, self._version)
+
+    def bind(
+        self,
+        collective: Collective,
+        name: str,
+        operands: Sequence[DeviceArray],
+        results: Sequence[DeviceArray],
+    ) -> NcclCollective:
+        """As ``Communicator.bind``, which says what may lie on what. RunError where NCCL cannot do it."""
+        require_in(self.rank, collective.group, name)
+        reason = self.cannot(collective, [operand.dtype for operand in operands])
+        if reason is not None:
+            raise RunError(f"{name}: {reason}")
+        turns = Turns(self._memory)
+        bound = NcclCollective(self, collective, name, tuple(operands), tuple(results), turns)
+        self._new.append(bound)
+        return bound
+
+    def connect(self) -> None:
+        """Join what was bound since the last time: ranks tell each other their groups, and split them off in one order.
+
+        RunError, on every rank alike, where ranks differ, or NCCL fails on one.
+        """
+        groups = self._agreed_groups()
+        self._cliques.add(groups)
+        arrivals = Arrivals(self.host, groups)
+        self._arrivals |= dict.fromkeys(groups, arrivals)
+        plans = [self._plan(bound, 0) for bound in self._new]
+        scratch_bytes = max((taken for _, taken in plans), default=0)
+        scratch = self._memory.allocate(scratch_bytes) if scratch_bytes else 0
+        for bound in self._new:
+            bound.steps, _ = self._plan(bound, scratch)
+            bound.comm = self._cliques[bound.group].comm if len(bound.group) > 1 else None
+        self._new.clear()
+
+    def enqueue(self, bound: NcclCollective, stream: int) -> None:
+        if self._memory.is_capturing(stream):
+            self._captured.append(bound)
+            self._put(bound, stream)
+        else:
+            self._launch((bound,), stream, lambda: self._put(bound, stream))
+
+    def captured(self) -> tuple[NcclCollective, ...]:
+        """What has been put into graphs since this was asked last, in order: for who captured one."""
+        captured, self._captured = tuple(self._captured), []
+        return captured
+
+    def replay(
+        self, captured: Sequence[NcclCollective], stream: int, launch: Callable[[], None]
+    ) -> None:
+        """``launch`` on ``stream`` a graph that holds ``captured``."""
+        if captured:
+            self._launch(captured, stream, launch)
+        else:
+            launch()
+
+    def raise_if_failed(self) -> None:
+        """RunError where NCCL has found something wrong since; returns at once."""
+        self._watch.raise_if_failed()
+
+    def _launch(
+        self, collectives: Sequence[NcclCollective], stream: int, launch: Callable[[], None]
+    ) -> None:
+        self._watch.raise_if_failed()
+        self._require_one_issuer()
+        flight = self._flight(collectives)
+        with self._aborting():
+            self._flights.begin(flight)
+        self._follow(stream)
+        flight.reached.record(stream)
+        with self._watch.calling(flight.name):
+            launch()
+        flight.ended.record(stream)
+        self._last = (flight.ended, stream)
+        self._note(flight.name)()
+
+    def _follow(self, stream: int) -> None:
+        """What comes on ``stream`` waits for the collective before, on another one."""
+        if self._last is not None and self._last[1] != stream:
+            self._last[0].hold_up(stream)
+
+    def _put(self, bound: NcclCollective, stream: int) -> None:
+        bound.steps.put(self._api, bound.comm, self._memory, stream)
+
+    def wait(self, stream: int) -> None:
+        """Until all that is on ``stream`` by now is done: how a host that has NCCL's work on its GPU waits for it.
+
+        CollectiveTimeoutError names who is missing in which collective, RunError what NCCL found wrong.
+        """
+        self._end.record(stream)
+        with self._aborting():
+            self._flights.wait(self._end.is_done)
+
+    @contextmanager
+    def _aborting(self) -> Iterator[None]:
+        """Where a wait is given up, what waits on the GPU is let go of, before the process ends."""
+        try:
+            yield
+        except CollectiveTimeoutError as error:
+            self._watch.fail(str(error))
+            self._watch.settle()
+            raise
+
+    def leave(self) -> None:
+        """Before this process ends: nobody looks after NCCL any more."""
+        self._watch.stop()
+
+    def close(self) -> None:
+        """By every rank after its last step, with nothing in flight."""
+        self._watch.stop()
+        self._cliques.close()
+
+    def _plan(self, bound: NcclCollective, scratch: int) -> tuple[DeviceSteps, int]:
+        return plan_steps(
+            bound.collective, self.rank, bound.operands, bound.results, self._version, scratch
+        )
+
+    def _agreed_groups(self) -> list[Group]:
+        """All ranks' groups of more than one, in one order. RunError on every rank where members bound other things."""
+        own: dict[Group, list[object]] = {}
+        for bound in self._new:
+            if len(bound.group) > 1:
+                own.setdefault(bound.group, []).append(bound.form)
+        told = [[group, _digest(forms), len(forms)] for group, forms in own.items()]
+        everyone = [
+            {tuple(group): (digest, count) for group, digest, count in json.loads(data)}
+            for data in self.host.all_gather_bytes(json.dumps(told).encode())
+        ]
+        groups = dict.fromkeys(group for of_rank in everyone for group in of_rank)
+        for group in groups:
+            found = {rank: everyone[rank].get(group) for rank in group}
+            odd = [rank for rank in group if found[rank] != found[group[0]]]
+            if odd:
+                raise RunError(
+                    f"group {describe_group(group)} does not bind the same collectives: "
+                    f"rank {odd[0]} differs from rank {group[0]}"
+                )
+        return sorted(groups)
+
+    def _flight(self, collectives: Sequence[NcclCollective]) -> Flight:
+        counts: dict[Group, int] = {}
+        for bound in collectives:
+            if len(bound.group) > 1:
+                counts[bound.group] = self._arrivals[bound.group].arrive(bound.group)
+
+        def late() -> list[int]:
+            behind: dict[int, None] = {}
+            for group, count in counts.items():
+                behind.update(dict.fromkeys(self._arrivals[group].missing(group, count)))
+            return list(behind)
+
+        first = collectives[0]
+        if len(collectives) == 1:
+            return Flight(first.name, first.group, *first.turns.next(), late)
+        key = tuple(map(id, collectives))
+        turns = self._graphs.setdefault(key, Turns(self._memory))
+        ranks = tuple(sorted({rank for bound in collectives for rank in bound.group}))
+        names = ", ".join(bound.name for bound in collectives[:3])
+        name = f"{names}{', ...' if len(collectives) > 3 else ''} (of one CUDA graph)"
+        return Flight(name, ranks, *turns.next(), late)
+
+    def _note(self, name: str) -> Callable[[], None]:
+        if name not in self._notes:
+            self._notes[name] = self.host.prepared_note(f"last started {name}")
+        return self._notes[name]
+
+    def _require_one_issuer(self) -> None:
+        if self._issuer is None:
+            self._issuer = threading.get_ident()
+        if self._issuer != threading.get_ident():
+            raise RunError("the collectives of one device are issued by one thread")
+
+
+def _digest(forms: Sequence[object]) -> str:
+    return hashlib.sha256(json.dumps(forms).encode()).hexdigest()[:16]

@@ -1,0 +1,112 @@
+"""The collectives that are on a GPU's stream and have not ended, and how a host waits for them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from collectives.communicator.interface import describe_group
+from collectives.communicator.kinds import Group
+from collectives.communicator.liveness.polling import poll_while
+from collectives.communicator.nccl.interface import DeviceEvent, HostCommunicator
+
+_SPIN_SECONDS = 200e-6
+"""For which a host asks its GPU again and again: whoever reads one number back wants it at once."""
+
+RUN_AHEAD = 16
+"""Collectives on a stream at most that have not ended."""
+
+_SIGN_SECONDS = 0.5
+"""After which a rank whose GPU computes says so to its peers, which take that for a sign of life."""
+
+
+@dataclass(frozen=True)
+class Flight:
+    """``group`` meets in ``name``. reached, ended: events on the stream before and after it.
+
+    late: the members that have certainly not come.
+    """
+
+    name: str
+    group: Group
+    reached: DeviceEvent
+    ended: DeviceEvent
+    late: Callable[[], list[int]]
+
+
+@dataclass
+class Flights:
+    """Those of one rank, in the order in which they follow each other on its stream."""
+
+    host: HostCommunicator
+    raise_if_failed: Callable[[], None] = lambda: None
+    _pending: deque[Flight] = field(default_factory=deque)
+
+    def begin(self, flight: Flight) -> None:
+        """It is about to be put on the stream. Waits as ``wait`` does where too many are, or one that has its events.
+
+        A GPU's queue is short: a host that runs far ahead of a GPU whose peer hangs would stand in a launch, unheard.
+        """
+        self.oldest()
+        while len(self._pending) >= RUN_AHEAD or any(
+            one.ended is flight.ended for one in self._pending
+        ):
+            self._settle(self._pending[0])
+            self.oldest()
+        self._pending.append(flight)
+
+    def oldest(self) -> Flight | None:
+        """That has not ended; those that have are forgotten."""
+        while self._pending and self._pending[0].ended.is_done():
+            self._pending.popleft()
+        return self._pending[0] if self._pending else None
+
+    def oldest_known(self) -> str:
+        """The first that has not been found ended, with its group; for any thread, so the GPU is not asked."""
+        for flight in tuple(self._pending):
+            return f"{flight.name}: group {describe_group(flight.group)}"
+        return "between collectives"
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Until ``done``. CollectiveTimeoutError where a collective before that does not end."""
+        soon = time.monotonic() + _SPIN_SECONDS
+        while not done() and time.monotonic() < soon:
+            pass
+        while not done():
+            self.raise_if_failed()
+            flight = self.oldest()
+            if flight is None:
+                self._compute(done, "its GPU")
+            else:
+                self._settle(flight)
+        self.raise_if_failed()
+
+    def _settle(self, flight: Flight) -> None:
+        self._compute(flight.reached.is_done, f"its GPU, to come to {flight.name}")
+        self._meet(flight)
+
+    def _compute(self, done: Callable[[], bool], what: str) -> None:
+        """This GPU is at work, for as long as it likes: no peer holds it up."""
+        next_sign = time.monotonic() + _SIGN_SECONDS
+
+        def has_hope() -> bool:
+            nonlocal next_sign
+            self.raise_if_failed()
+            if time.monotonic() > next_sign:
+                self.host.note(f"waits for {what}")
+                next_sign = time.monotonic() + _SIGN_SECONDS
+            return True
+
+        poll_while(done, has_hope)
+
+    def _meet(self, flight: Flight) -> None:
+        if flight.ended.is_done():
+            return
+
+        def over() -> bool:
+            self.raise_if_failed()
+            return flight.ended.is_done()
+
+        self.host.wait_until(over, flight.name, flight.group, flight.late)

@@ -1,0 +1,87 @@
+"""What collectives among GPUs are bound to, and what they ask of a GPU and of the communicator among processes.
+
+Nothing here knows CUDA: addresses and streams are integers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from collectives.communicator.interface import Communicator
+from collectives.communicator.wait_context import WaitingWorld
+
+
+@dataclass(frozen=True)
+class DeviceArray:
+    """A row-major array in a GPU's memory: where it begins, and what it is."""
+
+    pointer: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def overlaps(self, other: DeviceArray) -> bool:
+        return (
+            self.pointer < other.pointer + other.nbytes
+            and other.pointer < self.pointer + self.nbytes
+        )
+
+
+class HostCommunicator(Communicator, WaitingWorld, Protocol):
+    """What collectives among GPUs need of the communicator among their processes."""
+
+
+class DeviceEvent(Protocol):
+    """A place on a stream, which may be recorded again and again."""
+
+    def record(self, stream: int) -> None: ...
+
+    def hold_up(self, stream: int) -> None:
+        """What is put on ``stream`` from now on begins when this has come to pass."""
+        ...
+
+    def is_done(self) -> bool:
+        """Whether the stream has come to where it was recorded last. RunError where work before it failed."""
+        ...
+
+
+class DeviceMemory(Protocol):
+    """One GPU's memory, as collectives use it. Copies only put work on a stream."""
+
+    def allocate(self, num_bytes: int) -> int:
+        """Address of memory on the GPU, aligned to 256 bytes, that lives as long as this object."""
+        ...
+
+    def event(self) -> DeviceEvent: ...
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether what is put on ``stream`` becomes part of a CUDA graph instead of being done."""
+        ...
+
+    def copy(self, target: int, source: int, num_bytes: int, stream: int) -> None: ...
+
+    def copy_rows(
+        self,
+        target: int,
+        target_pitch: int,
+        source: int,
+        source_pitch: int,
+        row_bytes: int,
+        rows: int,
+        stream: int,
+    ) -> None:
+        """``rows`` rows of ``row_bytes`` bytes; pitches are the bytes from one row's begin to the next one's."""
+        ...
+
+    def zero(self, target: int, num_bytes: int, stream: int) -> None: ...

@@ -1,0 +1,1 @@
+"""Collectives among the ranks of one node, through shared memory."""

@@ -1,0 +1,111 @@
+"""A barrier of the ranks of one node: ranks that arrive early sleep in the kernel until the last one arrives.
+
+On cores that ranks have to share, a rank that sleeps takes no time from the rank it waits for.
+
+    rank 0 arrives ─ sleeps ────────────────┐
+    rank 1 arrives, the last ─ wakes rank 0 ┘ both go on
+
+Each member's cache line counts its arrivals, from which the others see which member is late. Words only grow.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from collectives.communicator.interface import MEMORY_ALIGNMENT
+from collectives.communicator.kinds import Group
+from collectives.communicator.node.shared_window import SharedWindow
+from collectives.communicator.reduction import Array
+
+#: Each member has a line of its own arrivals. The first member also holds the arrivals of all, and the word at which
+#: members sleep, which is followed by the number of those that may sleep there.
+GATE_BYTES = 3 * MEMORY_ALIGNMENT
+_OWN, _COME, _OPENED = range(0, GATE_BYTES, MEMORY_ALIGNMENT)
+
+_LOOKS = 2000
+"""Looks before a member sleeps, some 100 us, where everyone has a core: to wake a core that idles takes longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateWords:
+    """One member's part in a gate, as addresses of 64-bit words in this process.
+
+    own: this member's arrivals. come: the arrivals of all members. opened: number of the last passage that is over; the
+    last member to arrive sets it. looks: polls of ``opened`` before the member sleeps.
+    """
+
+    members: int
+    own: int
+    come: int
+    opened: int
+    looks: int
+
+
+class LoadedGate(Protocol):
+    """Native code for one member."""
+
+    @property
+    def number(self) -> int:
+        """Of the passage that has begun last."""
+        ...
+
+    def enter(self) -> int:
+        """Come to the next passage, and wait: 0 when it is over."""
+        ...
+
+    def wait(self) -> int:
+        """Wait again, for a while or until a signal comes: 0 when it is over."""
+        ...
+
+
+class GateEngine(Protocol):
+    """What makes native code of words."""
+
+    def gate(self, words: GateWords) -> LoadedGate: ...
+
+
+class Gate:
+    """This rank's side of a gate. Each passage: ``enter``, then ``wait`` until that returns True."""
+
+    def __init__(
+        self,
+        engine: GateEngine,
+        window: SharedWindow,
+        rank: int,
+        members: Group,
+        *,
+        offset: int = 0,
+        has_cores: bool,
+    ) -> None:
+        """``offset``: where GATE_BYTES of zeros lie in every member's segment. has_cores: one for each member."""
+        first = members[0]
+        self._lines = {member: window.address(member, offset + _OWN) for member in members}
+        self._gate = engine.gate(
+            GateWords(
+                members=len(members),
+                own=self._lines[rank],
+                come=window.address(first, offset + _COME),
+                opened=window.address(first, offset + _OPENED),
+                looks=_LOOKS if has_cores else 0,
+            )
+        )
+        self._keep: Sequence[Array] = [window.segment(rank, offset + GATE_BYTES)]
+
+    def enter(self) -> bool:
+        return not self._gate.enter()
+
+    def wait(self) -> bool:
+        """Some tenth of a second at most, so that the caller can watch the others."""
+        return not self._gate.wait()
+
+    def late(self) -> list[int]:
+        """Return the members that have not come to the passage at which this one is."""
+        number = self._gate.number
+        return [
+            member
+            for member, line in self._lines.items()
+            if ctypes.c_int64.from_address(line).value < number
+        ]

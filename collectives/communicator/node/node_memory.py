@@ -1,0 +1,324 @@
+"""Memory that the ranks of a node share, and the collectives that work on it in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from collectives.communicator.interface import (
+    MEMORY_ALIGNMENT,
+    BoundCollective,
+    describe_group,
+    private_memory,
+)
+from collectives.communicator.kinds import (
+    Collective,
+    CollectiveBroadcast,
+    Group,
+    RaggedAllToAll,
+)
+from collectives.communicator.messages.array_steps import Copy
+from collectives.communicator.native_collective import NativeCollective
+from collectives.communicator.node.barrier import Gate
+from collectives.communicator.node.binding_record import (
+    Binding,
+    BoundRecord,
+    BoundRecords,
+    Places,
+    Protocol,
+    Spot,
+    binding_digest,
+)
+from collectives.communicator.node.node import ByteExchange, Node
+from collectives.communicator.node.shared_buffers import Buffers
+from collectives.communicator.node.shared_steps import StepEngine, StepProgram, has_code
+from collectives.communicator.node.shared_steps_of_kind import (
+    MemberMemory,
+    can_be_held_together,
+    can_run_in_place,
+    needs_staging,
+    step_program,
+)
+from collectives.communicator.node.shared_window import Place, SharedWindow, open_window
+from collectives.communicator.reduction import Array
+from collectives.communicator.wait_context import WaitingWorld
+from spmd.errors import RunError
+
+_SLOT_BYTES = 1024
+_SLOT_BYTES_OVERSUBSCRIBED = 4096
+"""Up to this many bytes of operands go through slots: a meeting outweighs a copy, most where ranks take turns."""
+
+_SPINS = 500
+"""Looks at a late member's counter before the core is given up, some 30 us, where every rank has a core."""
+_SPINS_OVERSUBSCRIBED = 10
+
+ByMessages: TypeAlias = Callable[[Buffers, Sequence[Copy]], BoundCollective]
+
+
+class NodeMemory:
+    """One rank's part in the shared memory of its node. All ranks of the world make the same calls.
+
+    Groups within the node work in place on arrays from ``allocate``; small operands may lie anywhere. What is left, the
+    caller carries by messages: groups that span nodes, large operands elsewhere, reductions the engine has no code for.
+    """
+
+    def __init__(
+        self,
+        world: WaitingWorld,
+        exchange: ByteExchange,
+        node: Node,
+        engine: StepEngine | None,
+        places: Sequence[Place],
+        notify: Callable[[str], None] = lambda _: None,
+        slot_bytes: int | None = None,
+    ) -> None:
+        """``notify``: told once if the machine's memory could not be shared in the first of ``places``.
+
+        Without an engine everything is carried by messages.
+        """
+        self.node = node
+        if slot_bytes is None:
+            slot_bytes = _SLOT_BYTES_OVERSUBSCRIBED if node.is_oversubscribed else _SLOT_BYTES
+        self._slot_bytes = slot_bytes
+        self.spins = _SPINS_OVERSUBSCRIBED if node.is_oversubscribed else _SPINS
+        self._world = world
+        self._exchange = exchange
+        self._rank = world.rank
+        self._engine = engine
+        self._places = tuple(places)
+        self._notify = notify
+        self._windows: list[SharedWindow] = []
+        self._count = 0
+        self._bindings: list[Binding] = []
+
+    def give_up_sharing(self) -> None:
+        """From here on everything is carried by messages."""
+        self._engine = None
+
+    def open(self, num_bytes: int, home: int | None = None) -> tuple[SharedWindow, Array]:
+        """A new window, and this rank's ``num_bytes`` of it, in the segment of rank ``home``, by default its own."""
+        self._count += 1
+        window, own = open_window(
+            self._exchange, self.node, self._rank, num_bytes, self._count, self._places, home
+        )
+        failed = [place.name for place in self._places]
+        failed = failed[: failed.index(window.place)]
+        if failed:
+            self._notify(f"memory is shared through a file in {window.place}, not {failed[0]}")
+            self._places = self._places[len(failed) :]
+        return window, own
+
+    def allocate(self, num_bytes: int) -> Array:
+        """Bytes of this rank, where its peers can reach them."""
+        return self._allocate(num_bytes, None)
+
+    def allocate_shared(self, num_bytes: int, group: Group) -> Array:
+        """Bytes of all of ``group`` together, in the first member's segment, if it lies within the node."""
+        return self._allocate(num_bytes, group[0] if set(group) <= set(self.node.ranks) else None)
+
+    def _allocate(self, num_bytes: int, home: int | None) -> Array:
+        if self._engine is None:
+            return private_memory(num_bytes)
+        window, own = self.open(num_bytes, home)
+        self._windows = [*filter(lambda one: one.is_alive, self._windows), window]
+        return own
+
+    def bind(
+        self,
+        collective: Collective,
+        name: str,
+        buffers: Buffers,
+        by_messages: ByMessages,
+    ) -> BoundCollective:
+        """A collective over shared memory where possible, else the one that ``by_messages`` makes, with its last steps.
+
+        RunError where ranks would write different results to memory that they hold together.
+        """
+        places = self._places_of(buffers)
+        together = self._held_together(collective, name, places[1])
+        protocol = self._protocol(collective, buffers, places)
+        if protocol is not Protocol.IN_PLACE:
+            places = [], together if protocol is Protocol.SLOTS else []
+        index = collective.group.index(self._rank)
+        digest = binding_digest(protocol, collective, index, name, buffers, places)
+        if protocol is Protocol.MESSAGES:
+            self._bindings.append(Binding(name, collective.group, digest))
+            return _by_messages(by_messages, collective, name, buffers, any(together))
+        shared = NativeCollective(self._world, collective, name, buffers, self.spins)
+        slot_bytes = buffers.operand_bytes if protocol is Protocol.SLOTS else 0
+        self._bindings.append(
+            Binding(name, collective.group, digest, shared, slot_bytes, *map(tuple, places))
+        )
+        return shared
+
+    def gate(self, window: SharedWindow, offset: int = 0) -> Gate | None:
+        """A gate for the node's ranks in GATE_BYTES of everyone's segment; None without native code."""
+        if self._engine is None:
+            return None
+        has_cores = not self.node.is_oversubscribed
+        return Gate(
+            self._engine,
+            window,
+            self._rank,
+            self.node.ranks,
+            offset=offset,
+            has_cores=has_cores,
+        )
+
+    def connect(self) -> None:
+        """Compare with the other members what was bound since the last time, and make shared collectives ready.
+
+        RunError, on every rank of the world, where members of a group have bound different things.
+        """
+        bindings, self._bindings = self._bindings, []
+        own = BoundRecords.of(bindings)
+        bound = [BoundRecords.decode(data) for data in self._exchange(own.encode())]
+        self._require_agreement(bindings, [one.records for one in bound])
+        if self._engine is None or not any(one.control_bytes for one in bound):
+            return
+        control, memory = self.open(own.control_bytes)
+        loading, programs = [], []
+        for k, binding in enumerate(bindings):
+            if binding.shared is not None:
+                members = [
+                    _member(binding, rank, control, bound[rank].records[k])
+                    for rank in binding.group
+                ]
+                program, staging = self._program(binding, binding.shared, members)
+                programs.append(program)
+                loading.append((binding.shared, (memory, staging)))
+        for (shared, keep), steps in zip(loading, self._engine.load(programs), strict=True):
+            shared.load(steps, keep)
+
+    def _require_agreement(
+        self, bindings: Sequence[Binding], bound: Sequence[Sequence[BoundRecord]]
+    ) -> None:
+        found = ""
+        for k, binding in enumerate(bindings):
+            others = [
+                rank
+                for rank in binding.group
+                if k >= len(bound[rank]) or bound[rank][k].digest != binding.digest
+            ]
+            if others and not found:
+                found = (
+                    f"[rank {self._rank}/{len(bound)}] {binding.name}: {describe_group(tuple(others))} bound another "
+                    "collective here, or buffers that lie otherwise. If all ranks have compiled one program, as those "
+                    "of spmd run and spmd.compile have, this is a fault of spmd-executor: please report it, with the "
+                    "module, the command and the number of ranks"
+                )
+        problems = [data.decode() for data in self._exchange(found.encode()) if data]
+        if problems:
+            raise RunError(problems[0])
+
+    def _program(
+        self, binding: Binding, shared: NativeCollective, members: list[MemberMemory]
+    ) -> tuple[StepProgram, list[Array]]:
+        """Return the steps of this rank, and memory that it needs for them.
+
+        ``members``: memory of all members of the group. Private arrays of this rank are among its own.
+        """
+        collective, buffers = shared.collective, shared.buffers
+        index = binding.group.index(self._rank)
+        operands, results = _addresses(buffers.operands), _addresses(buffers.results)
+        members[index] = replace(members[index], operands=operands, results=results)
+        staging: list[Array] = []
+        if not binding.slot_bytes and needs_staging(collective, index, buffers):
+            staging = [private_memory(result.nbytes) for result in buffers.results]
+        addresses = _addresses(staging) or None
+        return step_program(collective, index, buffers, members, addresses), staging
+
+    def _protocol(
+        self, collective: Collective, buffers: Buffers, places: tuple[Places, Places]
+    ) -> Protocol:
+        """The same for every member of the group, if all run one program."""
+        if not self._can_share(collective, buffers):
+            return Protocol.MESSAGES
+        if len(collective.group) == 1:
+            return Protocol.ALONE
+        if buffers.operand_bytes <= self._slot_bytes and not isinstance(collective, RaggedAllToAll):
+            return Protocol.SLOTS
+        arrays = (*buffers.operands, *buffers.results)
+        found = (*places[0], *places[1])
+        everywhere = all(p or not array.nbytes for array, p in zip(arrays, found, strict=True))
+        if everywhere and can_run_in_place(collective, buffers):
+            return Protocol.IN_PLACE
+        return Protocol.MESSAGES
+
+    def _held_together(self, collective: Collective, name: str, results: Places) -> Places:
+        """``results``, but None for those that no two members of the group hold together."""
+        group = collective.group
+        for place in filter(None, results):
+            sharers = place.window.sharers(self._rank)
+            if not set(sharers) <= set(group):
+                raise RunError(
+                    f"{name}: its result lies in memory of ranks {describe_group(sharers)}, of which its group "
+                    f"{describe_group(group)} does not hold all"
+                )
+        together = [
+            place if place and place.window.is_shared_in(group) else None for place in results
+        ]
+        if any(together) and not can_be_held_together(collective):
+            raise RunError(f"{name}: results that differ lie in memory that ranks hold together")
+        return together
+
+    def _can_share(self, collective: Collective, buffers: Buffers) -> bool:
+        engine = self._engine
+        if engine is None or not set(collective.group) <= set(self.node.ranks):
+            return False
+        return has_code(engine, collective, buffers.operands)
+
+    def _places_of(self, buffers: Buffers) -> tuple[Places, Places]:
+        """Return the positions of operands and of results."""
+        return [*map(self._find, buffers.operands)], [*map(self._find, buffers.results)]
+
+    def _find(self, array: Array) -> Spot | None:
+        """The window in which ``array`` lies, and where in this rank's segment."""
+        for window in self._windows if array.nbytes else ():
+            offset = window.offset_of(array)
+            if offset is not None:
+                return Spot(window, offset)
+        return None
+
+
+def _member(
+    binding: Binding, rank: int, control: SharedWindow, record: BoundRecord
+) -> MemberMemory:
+    """Return the memory of member ``rank``: its arrays at the offsets it has sent, in the windows of this rank's."""
+    counter = control.address(rank, record.control)
+    slots: tuple[int, ...] = ()
+    if binding.slot_bytes:
+        first = counter + MEMORY_ALIGNMENT
+        slots = (first, first + binding.slot_bytes)
+    places = (*binding.operands, *binding.results)
+    addresses = tuple(
+        place.window.address(rank, offset) if place else 0
+        for place, offset in zip(places, record.offsets, strict=True)
+    )
+    count = len(binding.operands)
+    return MemberMemory(counter, addresses[:count], addresses[count:], slots)
+
+
+def _by_messages(
+    make: ByMessages,
+    collective: Collective,
+    name: str,
+    buffers: Buffers,
+    is_held_together: bool,
+) -> BoundCollective:
+    """Members that reach memory together must not write there before all have started, which messages do not say."""
+    if not is_held_together:
+        return make(buffers, ())
+    if isinstance(collective, CollectiveBroadcast):  # a source is done before its targets start
+        raise RunError(
+            f"{name}: carried by messages, it cannot write to memory that ranks hold together"
+        )
+    staging = tuple(np.empty_like(result) for result in buffers.results)
+    return make(Buffers(buffers.operands, staging), tuple(map(Copy, staging, buffers.results)))
+
+
+def _addresses(arrays: Sequence[Array]) -> tuple[int, ...]:
+    return tuple(int(array.ctypes.data) for array in arrays)

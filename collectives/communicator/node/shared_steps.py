@@ -1,0 +1,265 @@
+"""What native code does for a collective on one rank, as data: meetings, messages and moves, one after the other.
+
+All addresses are this process's own. Members of a group tell each other how far they are by counters, one for each
+member of each collective, which only grow: ``Signal`` number k of the r-th run sets the own counter to
+(r - 1) * signals + k, and ``Await`` number k waits until other members' counters have reached that. So nothing is ever
+reset, and a member may be in the next run while another still looks at this one's counter.
+
+An engine that runs these steps is given to the communicator; runtime/cpu/collective/collective_engine.py makes native
+code of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from collectives.communicator.kinds import AllReduce, Collective, Group, ReduceScatter
+from collectives.communicator.node.barrier import GateEngine
+from collectives.communicator.reduction import Array
+from spmd.device import ReductionKind
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Tell the others: what I did before this is done."""
+
+    counter: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Go on when all of ``ranks`` have given signal ``number`` of this run."""
+
+    ranks: Group
+    counters: tuple[int, ...]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRows:
+    """``rows`` pieces of ``row_bytes`` each, at multiples of the strides (bytes) on either side; no overlap."""
+
+    source: int
+    target: int
+    rows: int
+    row_bytes: int
+    source_stride: int
+    target_stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwapRows:
+    """``rows`` pieces of ``row_bytes`` each, at multiples of ``stride`` (bytes), change places; no overlap."""
+
+    one: int
+    other: int
+    rows: int
+    row_bytes: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class RotateBytes:
+    """Each of ``places`` takes the ``num_bytes`` of the one before it; no overlap.
+
+    The first takes those of the last, or zeros where it is no cycle.
+    """
+
+    places: tuple[int, ...]
+    num_bytes: int
+    is_cycle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FillZero:
+    target: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceRows:
+    """Every target becomes the reduction of all sources, in their order; two sources or more. Strides in bytes.
+
+    A target may lie on a source, element on element. from_prefix: the first source is in the type in which the others
+    are combined (``accumulator_type``); to_prefix: targets are. Either has a single row.
+    """
+
+    reduction: ReductionKind
+    dtype: np.dtype[Any]
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+    rows: int
+    row_elements: int
+    source_stride: int
+    target_stride: int
+    from_prefix: bool = False
+    to_prefix: bool = False
+
+
+class Messages(Protocol):
+    """An exchange of messages as requests that may be started any number of times, in memory that stays.
+
+    All but the last two are addresses and numbers for native code, which calls the functions of a message library.
+    """
+
+    @property
+    def start_all(self) -> int:
+        """``int start_all(int count, request *)``; what is not 0 is the code of an error."""
+        ...
+
+    @property
+    def test_all(self) -> int:
+        """``int test_all(int count, request *, int *all_are_complete, status *)``."""
+        ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def requests(self) -> int: ...
+
+    @property
+    def statuses(self) -> int:
+        """Room for one of each request."""
+        ...
+
+    @property
+    def error(self) -> int:
+        """Of a word for the code of an error."""
+        ...
+
+    @property
+    def sent(self) -> int:
+        """Of two words that count what has been sent to other nodes: bytes, messages."""
+        ...
+
+    @property
+    def crossing(self) -> tuple[int, int]:
+        """What these add to them."""
+        ...
+
+    def late(self) -> list[int]:
+        """Ranks from which something has not come."""
+        ...
+
+    def failure(self) -> str:
+        """What the code of an error means."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StartMessages:
+    messages: Messages
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitMessages:
+    """Go on when all have come and what was sent may be written."""
+
+    messages: Messages
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRows:
+    """Rows of ``source`` to rows of ``target``, where three tables in memory say which: offset, amount, new offset."""
+
+    source: int
+    target: int
+    tables: tuple[int, int, int]
+    index_dtype: np.dtype[Any]
+    entries: int
+    row_bytes: int
+    source_rows: int
+    target_rows: int
+
+
+Step: TypeAlias = (
+    Signal
+    | Await
+    | StartMessages
+    | AwaitMessages
+    | CopyRows
+    | SwapRows
+    | RotateBytes
+    | FillZero
+    | ReduceRows
+    | MoveRows
+)
+
+
+@dataclass(frozen=True)
+class StepProgram:
+    """One rank's part in a collective. ``steps`` and ``alternate`` take turns, run by run; equally many of each.
+
+    ``signals``: how many a run gives, the same for every member; at least 1 where runs are to be told apart.
+    """
+
+    steps: tuple[Step, ...]
+    alternate: tuple[Step, ...]
+    signals: int
+
+
+class Outcome(IntEnum):
+    """How far a call has brought a program."""
+
+    COMPLETE = 0
+    BLOCKED = 1  # somebody has not come yet: call again
+    MISUSED = 2  # started while it runs, or before it was connected
+    OUT_OF_BOUNDS = 3  # tables in the data point outside of an array
+    MESSAGES_FAILED = 4  # the library that carries messages has reported an error
+
+
+class LoadedSteps(Protocol):
+    """A program ready to be run, any number of times."""
+
+    @property
+    def address(self) -> int:
+        """By which native code knows it: what it runs among other things needs no call from Python."""
+        ...
+
+    @property
+    def run(self) -> int:
+        """What tells a run from the one before."""
+        ...
+
+    def start(self) -> int:
+        """Begin a run and go as far as possible without waiting. An Outcome."""
+        ...
+
+    def advancing(self, spins: int) -> Callable[[], int]:
+        """What goes on with a run: at a meeting it looks at the counters up to ``spins`` times more. An Outcome."""
+        ...
+
+    def missing(self) -> list[int]:
+        """The ranks that a blocked program waits for."""
+        ...
+
+    def failure(self) -> str:
+        """What the library that carries messages says, where that has failed."""
+        ...
+
+
+class StepEngine(GateEngine, Protocol):
+    """What runs steps, and gates."""
+
+    def can_reduce(self, dtype: np.dtype[Any], reduction: ReductionKind) -> bool:
+        """Whether ReduceRows of this type and kind can be run with the bits of ``reduce_in_order``."""
+        ...
+
+    def load(self, programs: Sequence[StepProgram]) -> Sequence[LoadedSteps]:
+        """Prepare programs; the memory they address must live as long as they are used."""
+        ...
+
+
+def has_code(engine: StepEngine, collective: Collective, operands: Sequence[Array]) -> bool:
+    """Whether ``engine`` reduces what ``collective`` reduces, if it does; the same for every member."""
+    if isinstance(collective, (AllReduce, ReduceScatter)):
+        types = [operand.dtype for operand in operands]
+        return all(engine.can_reduce(dtype, collective.reduction) for dtype in types)
+    return True

@@ -1,0 +1,37 @@
+"""Where machine code and programs are kept: the user's cache folder, unless the environment says otherwise."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from runtime.codegen.llvm.jit import host_jit
+from runtime.codegen.llvm.object_cache import ObjectCache
+
+#: An absolute path, or "off".
+VARIABLE = "SPMD_OBJECT_CACHE"
+
+
+def object_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """SPMD_OBJECT_CACHE, else spmd-executor/objects in XDG_CACHE_HOME or ~/.cache. None: nowhere."""
+    told = environment.get(VARIABLE, "")
+    if told:
+        return Path(told) if Path(told).is_absolute() else None
+    cache = environment.get("XDG_CACHE_HOME", "")
+    home = environment.get("HOME", "")
+    if Path(cache).is_absolute():
+        return Path(cache) / "spmd-executor" / "objects"
+    return Path(home) / ".cache" / "spmd-executor" / "objects" if Path(home).is_absolute() else None
+
+
+@functools.cache
+def keep_objects() -> ObjectCache | None:
+    """From now on this process looks for machine code there first, and keeps there what it compiles.
+
+    None where there is no such folder, or it is not this user's alone.
+    """
+    folder = object_folder()
+    host_jit().cache = None if folder is None else ObjectCache.opened(folder)
+    return host_jit().cache

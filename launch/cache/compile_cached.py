@@ -1,0 +1,77 @@
+"""A module's program: compiled, or taken from the cache of those that were compiled before (program_cache.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from launch.cache.gc_pause import fewer_collections
+from launch.cache.program_cache import Entry, program_cache, program_key
+from launch.cli.costly_reshard_warning import costly_warning
+from launch.options import CompileOptions
+from launch.pipeline import compile_module
+from launch.source import ModuleSource
+from partitioner.spmd_partitioner import SpmdPartitioner
+from runtime.cpu.precompile import begin_code_for, begin_fixed_code
+from runtime.executable import Executable
+from runtime.saved import SavedExecutableError, save_bytes
+from spmd.hlo import HloModule
+from spmd.hlo.host_functions import NO_FUNCTIONS, HostFunctions
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """``warning``: for standard error. ``saved``: the executable as bytes, where it comes from the cache or went there.
+    ``cached``: it comes from there.
+    """
+
+    executable: Executable
+    warning: str
+    saved: bytes | None = None
+    cached: bool = False
+
+
+@fewer_collections()
+def compile_source(
+    source: ModuleSource,
+    devices: int | None,
+    options: CompileOptions,
+    devices_for: Callable[[HloModule], int | None] | None = None,
+    functions: HostFunctions = NO_FUNCTIONS,
+) -> Compiled:
+    """``devices_for``: how many devices to compile a module for, where that is not ``devices``; it may refuse.
+
+    ``functions``: those of the source's module. A program to be checked is compiled afresh.
+    """
+    begin_fixed_code(devices)
+    # A text does not tell one partition function from another.
+    cache = None if options.check or functions.partitioners else program_cache()
+    key = "" if cache is None else program_key(source.digest, devices, options)
+    if cache is not None and (found := cache.load(key)) is not None:
+        executable, entry = found
+        executable.program.host.callbacks = functions.callbacks
+        return Compiled(executable, entry.warning, entry.data, cached=True)
+    count = devices if devices_for is None else devices_for(source.module)
+    executable, warning = compile_warning(source.module, count, options)
+    if cache is None:
+        return Compiled(executable, warning)
+    try:
+        saved = save_bytes(executable)
+    except SavedExecutableError:  # which is no reason not to run it
+        return Compiled(executable, warning)
+    cache.put(key, Entry(saved, warning))
+    return Compiled(executable, warning, saved)
+
+
+def compile_warning(
+    module: HloModule, devices: int | None, options: CompileOptions
+) -> tuple[Executable, str]:
+    """A program compiled afresh, and what is to be said of it."""
+    warnings: list[str] = []
+
+    def on_partitioned(done: SpmdPartitioner) -> None:
+        begin_code_for(done.result)
+        warnings.append(costly_warning(done))
+
+    executable = compile_module(module, devices, options, on_partitioned=on_partitioned)
+    return executable, "".join(warnings)

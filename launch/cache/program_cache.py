@@ -1,0 +1,136 @@
+"""Programs that were compiled before, kept beside machine code (object_folder.py) and found again by all that decides.
+
+An entry is what compiling warned of and a saved executable (runtime/saved.py), which is verified when it is loaded. One
+that is damaged, or does not load, counts as absent: the program is compiled afresh, which gives the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from pathlib import Path
+
+from launch.cache.cache_folder import keep_objects
+from launch.job import versions
+from launch.options import CompileOptions
+from runtime.codegen.llvm.jit import host_jit
+from runtime.codegen.llvm.object_cache import ObjectCache, key_of
+from runtime.executable import Executable
+from runtime.saved import load_bytes
+from spmd.errors import SpmdError
+
+#: "off": compile every program afresh. Machine code is looked for all the same: see SPMD_OBJECT_CACHE.
+VARIABLE = "SPMD_PROGRAM_CACHE"
+
+HELP = (
+    "Programs that were compiled before, with the same options, are taken from the user's cache folder "
+    f"(~/.cache/spmd-executor); {VARIABLE}=off compiles afresh."
+)
+
+_PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
+#: What else may turn bytes into a module.
+_READERS = ("jaxlib",)
+_SOURCES = (".py", ".json")
+#: Of an entry's first line, which counts its bytes of warnings.
+_MAX_HEAD = 32
+
+
+@dataclass(frozen=True)
+class Entry:
+    """``data``: the saved executable. ``warning``: what compiling it wrote to standard error."""
+
+    data: bytes
+    warning: str
+
+
+@dataclass(frozen=True)
+class ProgramCache:
+    store: ObjectCache
+
+    def get(self, key: str) -> Entry | None:
+        found = self.store.get(key)
+        return None if found is None else _unpacked(found)
+
+    def load(self, key: str) -> tuple[Executable, Entry] | None:
+        """The program of that key, and what it was loaded from; None for one that is not there or not sound."""
+        entry = self.get(key)
+        if entry is None:
+            return None
+        try:
+            return load_bytes(entry.data, "the cached program"), entry
+        except SpmdError:
+            return None
+
+    def put(self, key: str, entry: Entry) -> None:
+        text = entry.warning.encode()
+        self.store.put(key, b"%d\n" % len(text) + text + entry.data)
+
+
+def _unpacked(data: bytes) -> Entry | None:
+    head, line, _ = data[:_MAX_HEAD].partition(b"\n")
+    if not line or not head.isdigit():
+        return None
+    first = len(head) + 1
+    size = int(head)
+    text = data[first : first + size]
+    return Entry(data[first + size :], text.decode(errors="replace"))
+
+
+def program_cache(environment: Mapping[str, str] = os.environ) -> ProgramCache | None:
+    """None where programs are not kept, or there is no folder that is the user's alone."""
+    if environment.get(VARIABLE) == "off":
+        return None
+    store = keep_objects()
+    return None if store is None else ProgramCache(store)
+
+
+def program_key(source: str, devices: int | None, options: CompileOptions) -> str:
+    """``source``: a digest of the module, as bytes that it is read from or as a proto."""
+    return key_of(
+        ("program", source, str(devices), str(options), json.dumps(_compiler(), sort_keys=True))
+    )
+
+
+@functools.cache
+def _compiler() -> dict[str, str]:
+    """What a program depends on beside the module and the options."""
+    readers = {}
+    for name in _READERS:
+        try:
+            readers[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    processor = " ".join(host_jit().made_by)
+    system = os.uname()  # the platform module starts a process to ask for more
+    return {
+        **versions(),
+        **readers,
+        "processor": processor,
+        "platform": " ".join((system.sysname, system.release, system.machine)),
+        "sources": _sources(),
+    }
+
+
+def _sources() -> str:
+    """Digest of names, sizes and times of the project's files: a copy that is being worked on keeps its version."""
+    lines = []
+    for name in _PACKAGES:
+        for entry in _files(Path(str(import_module(name).__file__)).parent):
+            about = entry.stat()
+            lines.append(f"{entry.path} {about.st_size} {about.st_mtime_ns}\n")
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _files(folder: str | Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(entry.path)
+        elif entry.name.endswith(_SOURCES):
+            yield entry

@@ -1,0 +1,119 @@
+"""Does a transformed module still mean what it meant? Both are evaluated on the same random inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from launch.checks.expect import Expected, check_output, default_tolerance
+from launch.checks.reference import evaluate_per_device
+from launch.data.inputs import seeded_inputs
+from launch.data.npz import Array
+from runtime.arrays.bounded_arrays import cut_to_sizes, have_sizes, num_results
+from runtime.arrays.sharded_arrays import Boundary
+from runtime.compile import boundaries
+from spmd.errors import CheckFailed, SpmdError
+from spmd.evaluator.evaluator import evaluate
+from spmd.hlo import HloModule, Stage
+from spmd.verifier import verify
+
+#: Outputs that a message names.
+MOST_NAMED = 6
+
+
+def verify_equivalent(
+    before: HloModule, after: HloModule, logical: HloModule | None, seed: int = 0
+) -> None:
+    """CheckFailed, naming the outputs, unless the reference evaluator gives both the same on inputs from ``seed``.
+
+    A per-device module is evaluated on all its devices, its tiles gathered. ``logical``: the unpartitioned module that
+    both come from, whose entry has the global shapes.
+    """
+    places = boundaries(before if before.stage >= Stage.PARTITIONED else after, logical)
+    inputs = seeded_inputs(seed, [one.shape for one in places[0]])
+    wanted, found = (_outputs(module, inputs, places) for module in (before, after))
+    differences = _differences(wanted, found, places[1])
+    if differences:
+        raise CheckFailed(
+            f"{after.name}: not equivalent to what it was made of: {_listed(differences)}"
+        )
+
+
+class EquivalenceCheck:
+    """Says what is wrong with a module as a form of another one of the same stage; "" for nothing.
+
+    What the other one gives is kept for as long as the same one is asked about.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._seed = seed
+        self._wanted: _Wanted | None = None
+
+    def reference(self, before: HloModule) -> _Wanted:
+        """What ``before`` gives; an SpmdError where it does not verify or has no value."""
+        if self._wanted is None or self._wanted.module is not before:
+            verify(before)
+            places = boundaries(before, before if before.stage < Stage.PARTITIONED else None)
+            inputs = seeded_inputs(self._seed, [one.shape for one in places[0]])
+            self._wanted = _Wanted(before, places, inputs, _outputs(before, inputs, places))
+        return self._wanted
+
+    def __call__(self, before: HloModule, after: HloModule) -> str:
+        try:
+            wanted = self.reference(before)
+        except SpmdError:
+            return ""  # no program, so nothing that could be made wrong
+        try:
+            verify(after)
+            found = _outputs(after, wanted.inputs, wanted.places)
+        except SpmdError as error:
+            return str(error)
+        return _listed(_differences(wanted.outputs, found, wanted.places[1]))
+
+
+def _listed(differences: Sequence[str]) -> str:
+    rest = len(differences) - MOST_NAMED
+    return ", ".join(differences[:MOST_NAMED]) + (f" and {rest} more outputs" if rest > 0 else "")
+
+
+Places: TypeAlias = tuple[Sequence[Boundary], Sequence[Boundary]]
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    module: HloModule
+    places: Places
+    inputs: Sequence[Array]
+    outputs: Sequence[Array]
+
+
+def _differences(
+    wanted: Sequence[Array], found: Sequence[Array], places: Sequence[Boundary]
+) -> list[str]:
+    """A phrase for each output that is further off than its type's tolerance."""
+    differences = []
+    for k, (want, got, place) in enumerate(zip(wanted, found, places, strict=True)):
+        tolerance = default_tolerance(place.shape.element_type, want)
+        check = check_output(got, Expected(f"out{k}", place.shape, want, tolerance))
+        if not check.ok:
+            differences.append(
+                f"{check.name} by {check.max_abs_diff:.3g} ({check.of_tolerance:.2g} of tolerance)"
+            )
+    return differences
+
+
+def _outputs(
+    module: HloModule,
+    inputs: Sequence[Array],
+    places: Places,
+) -> list[Array]:
+    if module.stage < Stage.PARTITIONED:
+        outputs = evaluate(module, *inputs)
+    else:
+        outputs = evaluate_per_device(module, inputs, places)
+    shapes = [place.shape for place in places[1]]
+    if not have_sizes(shapes):
+        return outputs
+    # One of the modules may hold arrays at their bounds that the other has cut.
+    return [*cut_to_sizes(outputs, shapes), *outputs[num_results(shapes) :]]

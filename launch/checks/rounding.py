@@ -1,0 +1,154 @@
+"""Does rounding explain why an output differs? The reference is evaluated again and again with noise in every rounding.
+
+A difference is explained if noise of a unit or two in the last place moves the reference's own output about as far, in
+the same element. Elements are judged one by one, so that an element which no noise moves must be right, however noisy
+the others are. Samples are added as long as they explain more: differences that rounding causes are soon explained,
+those that an error causes never.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from launch.checks.expect import Expected, OutputCheck, Verdict, compare_elements, distance, widened
+from launch.data.npz import Array
+from spmd.evaluator.rounding_noise import RoundingNoise
+
+#: Evaluations with noise: at most, at least before giving up, and in a row that explained nothing before giving up.
+MOST_SAMPLES = 12
+LEAST_SAMPLES = 6
+FRUITLESS_SAMPLES = 4
+#: Part of the elements in doubt that is few: all samples are taken for them. Among a million elements are some that
+#: several samples happen to move by little.
+FEW = 0.01
+
+#: Units in the last place by which results are off, sample by sample; the last one stays.
+ULPS = (1, 1, 1, 1, 1, 1, 2)
+
+#: An element may differ by this many times as much as noise has moved it.
+FACTOR = 4.0
+
+#: Integers that take as many values under noise are taken for a rounded number, fewer for a choice (argmax).
+A_RANGE = 3
+
+Sample: TypeAlias = Callable[[RoundingNoise | None], Sequence[Array]]
+"""Outputs of the reference, evaluated with noise or without."""
+
+
+@dataclass
+class Doubt:
+    """Elements of output `number` that differ by more than the tolerance, and what noise does to them.
+
+    `base`: their values without noise. `furthest`: by how much noise has moved each. `seen`: their values under noise.
+    """
+
+    number: int
+    positions: Array
+    have: Array
+    want: Array
+    limit: Array
+    base: Array
+    furthest: Array
+    seen: list[Array]
+
+    @staticmethod
+    def of(number: int, got: Array, expected: Expected, base: Array) -> Doubt:
+        """Take the elements of `got` that are beyond the tolerance; `base`: the reference's output."""
+        elements = compare_elements(got, expected)
+        flat = np.flatnonzero(elements.difference.reshape(-1) > elements.limit.reshape(-1))
+        have, want, limit = (
+            x.reshape(-1)[flat] for x in (elements.have, elements.want, elements.limit)
+        )
+        where = flat if expected.positions is None else expected.positions.reshape(-1)[flat]
+        values = widened(base.reshape(-1)[where], expected.shape.element_type)
+        return Doubt(number, where, have, want, limit, values, np.zeros(flat.size), [])
+
+    def add(self, sample: Array) -> None:
+        """Take one more evaluation with noise."""
+        values = sample.reshape(-1)[self.positions].astype(self.base.dtype)
+        moved = distance(values, self.base)
+        self.furthest = np.maximum(self.furthest, np.where(np.isfinite(moved), moved, 0.0))
+        self.seen.append(values)
+
+    def unexplained(self) -> int:
+        """Return the number of elements that noise does not explain."""
+        reached = self._reached(self.have) & self._reached(self.want)
+        return int(np.count_nonzero(~(reached | self._within())))
+
+    def _reached(self, values: Array) -> Array:
+        """Return whether each of `values` is one that the reference gave, with noise or without."""
+        found = np.zeros(values.shape, np.bool_)
+        for one in (self.base, *self.seen):
+            found |= distance(values, one) <= self.limit
+        return found
+
+    def _within(self) -> Array:
+        """Return whether each difference is at most `FACTOR` times what noise does; integers lie between its values."""
+        if self.base.dtype.kind not in "iu":
+            near = distance(self.have, self.want) <= self.limit + FACTOR * self.furthest
+            return np.asarray(near)
+        values = np.sort(np.stack([self.base, *self.seen]), axis=0)
+        inside = np.count_nonzero(np.diff(values, axis=0), axis=0) + 1 >= A_RANGE
+        for one in (self.have, self.want):
+            inside &= (values[0] <= one) & (one <= values[-1])
+        return np.asarray(inside)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Checks with their verdicts. `note`: a line for the reader where the samples ended early."""
+
+    checks: list[OutputCheck]
+    note: str = ""
+
+
+def judge_rounding(
+    outputs: Sequence[Array],
+    expected: Sequence[Expected],
+    checks: Sequence[OutputCheck],
+    sample: Sample,
+    *,
+    excess: bool,
+    seconds: float,
+    show: Callable[[str], None],
+) -> Judgement:
+    """Change the verdict of outputs whose differences rounding explains.
+
+    `excess`: the expected values may come from a program that keeps 16-bit results in f32. No sample begins after
+    `seconds`. `show` gets a line on how far this is.
+    """
+    start = time.monotonic()
+    base = sample(None)
+    doubts = [
+        Doubt.of(k, outputs[k], expected[k], base[k]) for k, one in enumerate(checks) if not one.ok
+    ]
+    left, fruitless, note = _unexplained(doubts), 0, ""
+    few = FEW * sum(doubt.have.size for doubt in doubts)
+    for number in range(MOST_SAMPLES):
+        if number >= LEAST_SAMPLES and fruitless >= FRUITLESS_SAMPLES and left > few:
+            break
+        if number and time.monotonic() - start > seconds:
+            note = f"rounding was judged by {number} evaluations alone, after {seconds:g} s (--timeout)"
+            break
+        show(f"does rounding explain it? evaluation {number + 1} of at most {MOST_SAMPLES}")
+        values = sample(RoundingNoise(number, ULPS[min(number, len(ULPS) - 1)], excess))
+        for doubt in doubts:
+            doubt.add(values[doubt.number])
+        before, left = left, _unexplained(doubts)
+        fruitless = 0 if left < before else fruitless + 1
+        if not left:
+            break
+    judged = list(checks)
+    for doubt in doubts:
+        if not doubt.unexplained():
+            judged[doubt.number] = replace(checks[doubt.number], verdict=Verdict.ROUNDING)
+    return Judgement(judged, note)
+
+
+def _unexplained(doubts: Sequence[Doubt]) -> int:
+    return sum(doubt.unexplained() for doubt in doubts)

@@ -1,0 +1,1 @@
+"""Arrays in files: inputs, outputs, tiles of ranks, and what feeds a program."""

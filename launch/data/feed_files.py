@@ -1,0 +1,201 @@
+"""Files of infeeds and outfeeds: .npz archives of infeed0, infeed1, ... and of outfeed0, outfeed1, ...
+
+Each array leaf has an entry of its own, in the order in which the program takes or gives it: a loop takes the next ones
+in every trip, and the next of several steps goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from launch.data.inputs import from_storage, write_arrays
+from launch.data.npz import Array, InputError, StoredArrays
+from launch.data.tile_files import is_per_device, of_device
+from launch.ranks.messages import report_note
+from runtime.arrays.host_feed import FeedSite, HostFeeds, Infeed, Outfeed, ReferenceFeed
+from runtime.executable import Executable
+from spmd.errors import SpmdError
+from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.host_feed import HostFeed, Item, array_leaves, fed_shape, flat_item
+from spmd.shape import ArrayShape
+
+
+class FeedOptionError(SpmdError):
+    """A program with infeeds, and no file that feeds it; or files that do not go with it."""
+
+
+class FeedFile:
+    """The arrays of a file in the order in which they are taken (runtime.arrays.host_feed.ItemSource)."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stored = StoredArrays(path)
+        self.num_taken = 0
+
+    @property
+    def num_left(self) -> int:
+        """Arrays that nothing has taken."""
+        return sum(name.startswith("infeed") for name in self._stored) - self.num_taken
+
+    def next(self, site: FeedSite) -> list[Array]:
+        return self.take_leaves(site.name, [place.shape for place in site.boundaries], site.tiles)
+
+    def take_leaves(
+        self, name: str, expected: Sequence[ArrayShape], like: Sequence[ArrayShape]
+    ) -> list[Array]:
+        """Return the next arrays, of the types of ``like``. ``expected``: what infeed ``name`` takes, for messages."""
+        found = []
+        for wanted, leaf in zip(expected, like, strict=True):
+            entry = f"infeed{self.num_taken}"
+            if entry not in self._stored:
+                raise InputError(
+                    f"{self.path}: {entry} ({wanted.without_layout()}, for {name}) is missing: "
+                    f"the program takes more than the {self.num_taken} arrays that are there"
+                )
+            array = self._stored[entry]
+            shape = ArrayShape(leaf.element_type, array.shape)
+            found.append(from_storage(array, shape, f"{self.path}: {entry}"))
+            self.num_taken += 1
+        return found
+
+
+class _FeedFiles:
+    """A file of tiles for each device (runtime.arrays.host_feed.TileSource)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files: dict[int, FeedFile] = {}
+
+    def next_tile(self, site: FeedSite, device: int) -> list[Array]:
+        if device not in self._files:
+            self._files[device] = FeedFile(of_device(self._path, device))
+        return self._files[device].take_leaves(site.name, site.tiles, site.tiles)
+
+
+class GivingFeed(HostFeed, Protocol):
+    """A HostFeed that keeps what it is given."""
+
+    @property
+    def given(self) -> list[Item]: ...
+
+
+class _WholeFile:
+    """The host's side of a program that is evaluated whole (spmd.host_feed.HostFeed)."""
+
+    def __init__(self, file: FeedFile | None) -> None:
+        self._file = file
+        self.given: list[Item] = []
+
+    def take(self, infeed: HloInstruction, _: int) -> list[Array]:
+        shapes = array_leaves(fed_shape(infeed))
+        if self._file is None:
+            raise FeedOptionError(_missing([infeed.name]))
+        arrays = self._file.take_leaves(infeed.name, shapes, shapes)
+        for array, shape in zip(arrays, shapes, strict=True):
+            if array.shape != shape.dims:
+                found = f"{array.dtype}{list(array.shape)}"
+                raise InputError(f"{infeed.name} takes {shape.without_layout()}, is fed {found}")
+        return arrays
+
+    def put(self, _: HloInstruction, __: int, arrays: Sequence[Array]) -> None:
+        self.given += [array.copy() for array in arrays]
+
+
+@dataclass(frozen=True)
+class FeedOptions:
+    """``--infeed`` and ``--outfeed``. A name with ``%r`` in it stands for one file of tiles for each device."""
+
+    infeed: Path | None = None
+    outfeed: Path | None = None
+
+    def require_for(self, infeeds: Sequence[str]) -> None:
+        """FeedOptionError where a program with infeeds of these names is fed by no file."""
+        if infeeds and self.infeed is None:
+            raise FeedOptionError(_missing(infeeds))
+
+    def require_whole(self) -> None:
+        """FeedOptionError where one evaluation of the whole program would need files of tiles."""
+        for path in (self.infeed, self.outfeed):
+            if path is not None and is_per_device(path):
+                raise FeedOptionError(
+                    f"{path}: the reference evaluator takes and gives whole arrays, not files of tiles (%r)"
+                )
+
+    def source(self) -> Infeed | None:
+        """Return what feeds the devices of a run, from the first array on."""
+        if self.infeed is None:
+            return None
+        return _FeedFiles(self.infeed) if is_per_device(self.infeed) else FeedFile(self.infeed)
+
+    def reference(self, module: HloModule, *, partitioned: bool) -> GivingFeed:
+        """Return what feeds an evaluation of ``module``, whole or ``partitioned``, from the first array on."""
+        if partitioned:
+            devices = range(module.num_partitions * module.replica_count)
+            feeds = HostFeeds(self.source(), [], devices)
+            return ReferenceFeed(feeds, module.num_partitions)
+        self.require_whole()
+        return _WholeFile(None if self.infeed is None else FeedFile(self.infeed))
+
+
+NO_FILES = FeedOptions()
+
+
+class OutfeedTiles:
+    """Collects the outfeeds of each device of this process and writes them to a file for each."""
+
+    def __init__(self, devices: Sequence[int]) -> None:
+        self._given: dict[int, list[Array]] = {device: [] for device in devices}
+
+    def __call__(self, device: int, item: Item) -> None:
+        self._given[device] += flat_item(item)
+
+    def write(self, path: Path) -> None:
+        for device, arrays in self._given.items():
+            write_arrays(of_device(path, device), "outfeed", arrays)
+
+
+def infeed_names(module: HloModule) -> list[str]:
+    return [x.name for c in module.computations_post_order() for x in c.with_opcode(Opcode.INFEED)]
+
+
+def outfeed_for(options: FeedOptions, executable: Executable, *, wanted: bool) -> Outfeed | None:
+    """Return what takes a run's outfeeds. ``wanted``: somebody looks at whole values."""
+    if options.outfeed is not None and is_per_device(options.outfeed):
+        return OutfeedTiles(executable.devices)
+    return [] if wanted and executable.program.outfeeds else None
+
+
+def write_outfeed(options: FeedOptions, outfeed: Outfeed | None, *, writes: bool) -> None:
+    """Write what a run has given. ``writes``: this process writes whole values."""
+    if options.outfeed is None:
+        return
+    if isinstance(outfeed, OutfeedTiles):
+        outfeed.write(options.outfeed)
+    elif writes:
+        write_arrays(options.outfeed, "outfeed", leaves_of(outfeed))
+
+
+def note_what_is_left(source: Infeed | None) -> None:
+    """Note on standard error that a file has arrays which no infeed took."""
+    if isinstance(source, FeedFile) and source.num_left > 0:
+        report_note(f"{source.path}: no infeed took the last {source.num_left} of its arrays")
+
+
+def feed_digest(path: Path) -> str:
+    """Return a digest of the infeed files, which ranks compare; the arrays are not read for it."""
+    return str(path) if is_per_device(path) else StoredArrays(path).digest()
+
+
+def leaves_of(outfeed: Outfeed | None) -> list[Array]:
+    """Return the arrays of whole values, one after the other."""
+    return flat_item(outfeed) if isinstance(outfeed, list) else []
+
+
+def _missing(infeeds: Sequence[str]) -> str:
+    return (
+        f"the program takes values from the host ({', '.join(infeeds[:3])}): "
+        "give them with --infeed F.npz, as infeed0, infeed1, ... in the order in which it takes them"
+    )

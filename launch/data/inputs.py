@@ -1,0 +1,113 @@
+"""Arrays of a program in .npz files: inputs arg0, arg1, ... and outputs out0, out1, ...
+
+NumPy has no bfloat16 and no 8-bit floats: a file holds their raw bits as unsigned integers, and the module's types
+say how to read them. Files are read without pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from launch.data.npz import Array, InputError, StoredArrays
+from spmd.output_file import replaced_file
+from spmd.shape import ArrayShape, PrimitiveType
+
+
+def read_inputs(path: Path, shapes: Sequence[ArrayShape]) -> list[Array]:
+    """arg0, arg1, ... of ``path`` as arrays of ``shapes``; InputError says which one is missing or does not fit."""
+    return read_arrays(path, "arg", shapes)
+
+
+def read_arrays(path: Path, prefix: str, shapes: Sequence[ArrayShape]) -> list[Array]:
+    stored = StoredArrays(path)
+    arrays = []
+    for index, shape in enumerate(shapes):
+        name = f"{prefix}{index}"
+        if name not in stored:
+            raise InputError(
+                f"{path}: {name} ({shape.without_layout()}) is missing; {_contents(stored)}"
+            )
+        arrays.append(from_storage(stored[name], shape, f"{path}: {name}"))
+    return arrays
+
+
+def write_arrays(path: Path, prefix: str, arrays: Sequence[Array]) -> None:
+    """Write ``prefix``0, ``prefix``1, ...; types that NumPy lacks as their bits.
+
+    As NumPy does, it adds .npz to a name without it. Raises OutputFileError where there is no room.
+    """
+    named = {f"{prefix}{index}": to_storage(array) for index, array in enumerate(arrays)}
+    target = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")
+    with replaced_file(target) as file:
+        np.savez(file, **named)  # type: ignore[arg-type]
+
+
+def seeded_inputs(seed: int, shapes: Sequence[ArrayShape]) -> list[Array]:
+    """Reproducible values: normal for floats, 0..7 for integers, fair coins for pred."""
+    return list(SeededInputs(seed, shapes))
+
+
+class SeededInputs(Sequence[Array]):
+    """``seeded_inputs`` of which each is made when it is asked for; ``deviation`` is the standard one of floats."""
+
+    def __init__(self, seed: int, shapes: Sequence[ArrayShape], deviation: float = 1.0) -> None:
+        self._seed = seed
+        self._shapes = shapes
+        self._deviation = deviation
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        rng = np.random.default_rng([self._seed, index])
+        return _random(rng, self._shapes[index], self._deviation)
+
+
+def from_storage(stored: Array, shape: ArrayShape, where: str) -> Array:
+    """``stored`` as an array of ``shape``: bits reinterpreted, sizes and types checked."""
+    dtype = shape.element_type.numpy
+    if stored.dtype != dtype and _holds_bits_of(stored.dtype, shape.element_type):
+        stored = stored.view(dtype)
+    if stored.dtype != dtype or stored.shape != shape.dims:
+        found = f"{stored.dtype}[{','.join(map(str, stored.shape))}]"
+        raise InputError(f"{where} is {found}, the module takes {shape.without_layout()}")
+    return np.ascontiguousarray(stored).reshape(shape.dims)
+
+
+def to_storage(array: Array) -> Array:
+    """The array itself, or its bits where NumPy's file format cannot name the type."""
+    if array.dtype.kind == "V" or array.dtype.isbuiltin != 1:
+        return array.view(np.dtype(f"u{array.dtype.itemsize}"))
+    return array
+
+
+def _holds_bits_of(stored: np.dtype[Any], element_type: PrimitiveType) -> bool:
+    """Unsigned integers or raw bytes of the size of a type that NumPy does not have."""
+    native = element_type.numpy.isbuiltin == 1
+    return not native and stored.kind in "uV" and stored.itemsize == element_type.byte_size
+
+
+def _random(rng: np.random.Generator, shape: ArrayShape, deviation: float) -> Array:
+    kind = shape.element_type
+    if kind is PrimitiveType.PRED:
+        return np.asarray(rng.random(shape.dims) < 0.5)
+    if kind.is_integer:
+        return np.asarray(rng.integers(0, min(8, 1 << (kind.bits - 1)), shape.dims)).astype(
+            kind.numpy
+        )
+    values = np.asarray(rng.standard_normal(shape.dims))
+    if kind.is_complex:
+        values = values + 1j * rng.standard_normal(shape.dims)
+    return (deviation * values).astype(kind.numpy)
+
+
+def _contents(stored: Mapping[str, Array]) -> str:
+    names = sorted(stored)
+    listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    return f"the file holds {listed}" if names else "the file is empty"

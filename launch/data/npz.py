@@ -1,0 +1,108 @@
+"""Arrays of an .npz file where they lie: stored members are mapped, so that what is not looked at is not read."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from launch.cache.digest import digest_of
+from spmd.errors import SpmdError
+
+Array: TypeAlias = NDArray[Any]
+
+_LOCAL_HEADER = struct.Struct("<26x2H")
+"""A zip member's local header, of which only the lengths of the name and of the extra field are of use."""
+
+
+class InputError(SpmdError):
+    """A file of arrays that cannot be read, or does not fit the program."""
+
+
+class StoredArrays(Mapping[str, Array]):
+    """The arrays of ``path`` by name, read-only. InputError for what is no .npz file; object arrays are refused.
+
+    A member that is packed, as ``numpy.savez_compressed`` does, is read whole when it is asked for.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with zipfile.ZipFile(path) as archive:
+                members = archive.infolist()
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise self._unreadable(error) from error
+        self._members = {one.filename.removesuffix(".npy"): one for one in members}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members)
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __getitem__(self, name: str) -> Array:
+        member = self._members[name]
+        try:
+            if member.compress_type == zipfile.ZIP_STORED:
+                return self._mapped(member)
+            with zipfile.ZipFile(self.path) as archive:
+                return _read_npy(archive.read(member))
+        except (OSError, ValueError, struct.error, zipfile.BadZipFile) as error:
+            raise self._unreadable(error) from error
+
+    def digest(self) -> str:
+        """Of the names and of the checksums that the file holds: no array is read for it."""
+        listed = sorted((name, one.CRC, one.file_size) for name, one in self._members.items())
+        return digest_of(repr(listed).encode())
+
+    def _mapped(self, member: zipfile.ZipInfo) -> Array:
+        with self.path.open("rb") as file:
+            file.seek(member.header_offset)
+            name, extra = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+            file.seek(name + extra, io.SEEK_CUR)
+            start = file.tell()
+            shape, fortran, dtype = _npy_header(file)
+            offset = file.tell()
+        if offset - start + dtype.itemsize * _count(shape) != member.file_size:
+            raise ValueError(f"{member.filename} is not as long as its header says")
+        if not _count(shape):
+            return np.zeros(shape, dtype)
+        mapped = np.memmap(
+            self.path, dtype, mode="r", offset=offset, shape=shape, order="F" if fortran else "C"
+        )
+        return np.asarray(mapped)
+
+    def _unreadable(self, error: Exception) -> InputError:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        return InputError(f"{self.path}: not a readable .npz file: {why}")
+
+
+def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read is None:
+        raise ValueError(f"an array of .npy version {version}")
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("an array of Python objects")
+    return shape, fortran, dtype
+
+
+def _read_npy(data: bytes) -> Array:
+    return np.asarray(np.lib.format.read_array(io.BytesIO(data), allow_pickle=False))
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count

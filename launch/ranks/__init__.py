@@ -1,0 +1,1 @@
+"""The ranks of a job: how they start, agree, report errors and end."""

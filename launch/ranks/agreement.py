@@ -1,0 +1,115 @@
+"""What the ranks of a job agree on before the first collective: that all are set up, and for the same program.
+
+Nobody hangs: errors are exchanged, and every rank leaves together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from collectives.communicator.interface import Communicator
+from launch.ranks.unexpected import describe_unexpected
+from spmd.errors import RunError, SpmdError
+from spmd.memory import as_out_of_memory
+
+Result = TypeVar("Result")
+
+_MADE = b"made"
+"""In front of what rank 0 has made; a report of its error begins with a brace."""
+
+
+class AgreedError(SpmdError):
+    """Errors that every rank knows; rank 0 alone prints them, and each exits with ``agreed_code``."""
+
+    def __init__(self, message: str, agreed_code: int) -> None:
+        super().__init__(message)
+        self.agreed_code = agreed_code
+
+
+def agree(world: Communicator, setup: Callable[[], tuple[Result, dict[str, str]]]) -> Result:
+    """Run ``setup`` on every rank; its result where all succeeded with equal fingerprints.
+
+    ``setup`` returns a value and what must be the same everywhere, by name ({"module": digest, "options": text}).
+    It must not communicate. Raises AgreedError, on every rank alike, with the ranks' errors or with the ranks that
+    differ.
+    """
+    result: Result | None = None
+    report: dict[str, object] = {}
+    try:
+        result, fingerprint = setup()
+        report = {"fingerprint": fingerprint}
+    except Exception as error:  # noqa: BLE001 - a defect on one rank must not leave the others waiting
+        report = _error_report(error)
+    reports = [json.loads(data) for data in world.all_gather_bytes(json.dumps(report).encode())]
+    errors = {rank: entry for rank, entry in enumerate(reports) if "error" in entry}
+    if errors:
+        exit_code = max(int(entry["exit_code"]) for entry in errors.values())
+        raise AgreedError(
+            _describe_errors({r: str(e["error"]) for r, e in errors.items()}, world.size), exit_code
+        )
+    difference = describe_difference([entry["fingerprint"] for entry in reports])
+    if difference:
+        raise AgreedError(difference, SpmdError.exit_code)
+    assert result is not None
+    return result
+
+
+def from_first(world: Communicator, make: Callable[[], bytes], doing: str) -> bytes:
+    """What ``make`` gives on rank 0, on every rank; its error as AgreedError, on every rank alike.
+
+    ``make`` is called on rank 0 alone and must not communicate. ``doing``: what it does, for a rank that waits in vain.
+    """
+    message = b""
+    if world.rank == 0:
+        world.note(doing)
+        try:
+            message = _MADE + make()
+        except Exception as error:  # noqa: BLE001 - the other ranks wait for this one
+            message = json.dumps(_error_report(error)).encode()
+    message = world.broadcast_bytes(message)
+    if message.startswith(_MADE):
+        return message[len(_MADE) :]
+    report = json.loads(message)
+    raise AgreedError(str(report["error"]), int(report["exit_code"]))
+
+
+def _error_report(error: Exception) -> dict[str, object]:
+    if isinstance(error, MemoryError):
+        error = as_out_of_memory(error)
+    if isinstance(error, SpmdError):
+        return {"error": str(error), "exit_code": error.exit_code}
+    return {"error": describe_unexpected(error), "exit_code": RunError.exit_code}
+
+
+def agree_on_code(world: Communicator, code: int) -> int:
+    """The largest of all ranks' exit codes, on every rank; also keeps them together while one prints."""
+    return max(int(other) for other in world.all_gather_bytes(str(code).encode()))
+
+
+def describe_difference(fingerprints: Sequence[dict[str, str]]) -> str:
+    """Which ranks differ from most of the ranks, and in what; empty where all agree."""
+    lines = []
+    for key in dict.fromkeys(key for fingerprint in fingerprints for key in fingerprint):
+        values = [fingerprint.get(key, "nothing") for fingerprint in fingerprints]
+        common = Counter(values).most_common(1)[0][0]
+        odd = [rank for rank, value in enumerate(values) if value != common]
+        if odd:
+            others = ", ".join(f"rank {rank}: {values[rank]}" for rank in odd[:8])
+            lines.append(f"ranks do not have the same {key}: {others}; the other ranks: {common}")
+    return "\n".join(lines)
+
+
+def _describe_errors(errors: dict[int, str], size: int) -> str:
+    """Equal messages once, each with its ranks in front."""
+    ranks_of: dict[str, list[int]] = {}
+    for rank, message in errors.items():
+        ranks_of.setdefault(message, []).append(rank)
+    if list(ranks_of.values()) == [list(range(size))]:
+        return next(iter(ranks_of))
+    return "\n".join(
+        f"[rank {','.join(map(str, ranks))}/{size}] {message}"
+        for message, ranks in ranks_of.items()
+    )

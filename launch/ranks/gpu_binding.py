@@ -1,0 +1,152 @@
+"""Which GPU each rank of an MPI job takes, and how the ranks' GPUs meet: through NCCL, or through their hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from collectives.communicator.interface import Communicator, describe_group
+from collectives.communicator.nccl.types import version_text
+from launch.ranks.rank_environment import local_rank_of_environment
+from runtime.gpu.errors import NoGpuError
+from spmd.errors import RunError
+
+COLLECTIVES_VARIABLE = "SPMD_GPU_COLLECTIVES"
+"""``nccl``: between GPUs through NCCL, also where ranks share one; ``host``: through the hosts; else as it is best."""
+
+_ENABLES_SHARING = 23000
+"""NCCL's version from which on it takes several ranks on a GPU when it is told to."""
+
+_RANKS_ON_A_GPU = 2
+"""That NCCL takes, at most."""
+
+_CTAS_ON_A_SHARED_GPU = 4
+"""Blocks of a collective's kernel: those of all ranks on the GPU have to run at one time."""
+
+
+@dataclass(frozen=True)
+class RankGpu:
+    """What one rank tells the others. ``node``: where it is; ``unit``: which GPU of it (``cuda/identity.py``).
+
+    ``nccl``: its version, 0 without, which ``trouble`` is the reason for.
+    """
+
+    index: int
+    name: str
+    unit: str
+    node: str
+    nccl: int
+    trouble: str = ""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.node, self.unit
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """How the GPUs of a job meet. ``why``: for a reader, where that is not plain NCCL.
+
+    variables: of NCCL's environment, by rank, to be set where the user has set nothing. max_ctas: of a collective.
+    """
+
+    through_nccl: bool
+    why: str
+    variables: tuple[Mapping[str, str], ...]
+    max_ctas: int | None = None
+
+
+def gpu_index(count: int, local_rank: int, environment: Mapping[str, str] = os.environ) -> int:
+    """Of the ``count`` GPUs that this rank sees the one that it takes: in turns, where a node has more ranks than GPUs.
+
+    A launcher that shows each rank its own GPU alone (Slurm's --gpus-per-task) has chosen: there is but number 0.
+    """
+    if count < 1:
+        hidden = environment.get("CUDA_VISIBLE_DEVICES")
+        said = "" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden})"
+        raise NoGpuError(f"this rank sees no GPU{said}")
+    return local_rank % count
+
+
+def local_rank(
+    rank: int, ranks_of_node: Sequence[int], environment: Mapping[str, str] = os.environ
+) -> int:
+    """This rank's number on its node: as the launcher says it, else by its place among the node's ranks."""
+    told = local_rank_of_environment(environment)
+    return list(ranks_of_node).index(rank) if told is None else told
+
+
+def shared_gpus(gpus: Sequence[RankGpu]) -> list[list[int]]:
+    """The ranks of each GPU that has several."""
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for rank, gpu in enumerate(gpus):
+        ranks.setdefault(gpu.place, []).append(rank)
+    return [those for those in ranks.values() if len(those) > 1]
+
+
+def meeting_of(gpus: Sequence[RankGpu], asked: str = "") -> Meeting:
+    """How ``gpus``, by rank, meet. ``asked``: COLLECTIVES_VARIABLE's value. RunError where that cannot be."""
+    if asked not in ("", "nccl", "host"):
+        raise RunError(f"{COLLECTIVES_VARIABLE}={asked}: there is nccl, host")
+    obstacle = _no_nccl(gpus)
+    if obstacle and asked == "nccl":
+        raise RunError(f"{COLLECTIVES_VARIABLE}=nccl: {obstacle}")
+    shared = shared_gpus(gpus)
+    if asked == "host":
+        return _through_hosts(gpus, f"{COLLECTIVES_VARIABLE}=host")
+    if obstacle or (shared and asked != "nccl"):
+        return _through_hosts(gpus, obstacle or _sharing(shared, gpus))
+    if shared:
+        return _shared_meeting(gpus, shared)
+    return Meeting(True, "", tuple({} for _ in gpus))
+
+
+def _through_hosts(gpus: Sequence[RankGpu], why: str) -> Meeting:
+    return Meeting(False, why, tuple({} for _ in gpus))
+
+
+def _no_nccl(gpus: Sequence[RankGpu]) -> str:
+    for rank, gpu in enumerate(gpus):
+        if not gpu.nccl:
+            return f"rank {rank} has no NCCL: {gpu.trouble}"
+        if gpu.nccl != gpus[0].nccl:
+            return f"rank {rank} has NCCL {version_text(gpu.nccl)}, rank 0 {version_text(gpus[0].nccl)}"
+    return ""
+
+
+def _sharing(shared: Sequence[Sequence[int]], gpus: Sequence[RankGpu]) -> str:
+    first = shared[0]
+    more = f", and so on for {len(shared) - 1} more" if len(shared) > 1 else ""
+    return f"ranks {describe_group(tuple(first))} have one GPU, {gpus[first[0]].name}{more}"
+
+
+def _shared_meeting(gpus: Sequence[RankGpu], shared: Sequence[Sequence[int]]) -> Meeting:
+    """Because it was asked for: to try NCCL where there are too few GPUs, not for speed."""
+    most = max(shared, key=len)
+    if len(most) > _RANKS_ON_A_GPU:
+        raise RunError(
+            f"{COLLECTIVES_VARIABLE}=nccl: {_sharing([most], gpus)}; NCCL takes {_RANKS_ON_A_GPU} on one"
+        )
+    if gpus[0].nccl >= _ENABLES_SHARING:
+        variables = [{"NCCL_MULTI_RANK_GPU_ENABLE": "1"} for _ in gpus]
+    else:
+        # It refuses two ranks of one host on one GPU; hosts of different names meet over sockets.
+        variables = [{"NCCL_HOSTID": f"rank{rank}"} for rank in range(len(gpus))]
+    why = f"{_sharing(shared, gpus)}; {COLLECTIVES_VARIABLE}=nccl"
+    return Meeting(True, why, tuple(variables), _CTAS_ON_A_SHARED_GPU)
+
+
+def agreed_meeting(world: Communicator, own: RankGpu, asked: str) -> Meeting:
+    """Of all ranks' GPUs, the same on every rank. ``asked`` is the same on all, too."""
+    told = world.all_gather_bytes(json.dumps(asdict(own)).encode())
+    return meeting_of([RankGpu(**json.loads(data)) for data in told], asked)
+
+
+def set_where_unset(
+    variables: Mapping[str, str], environment: dict[str, str] | os._Environ[str] = os.environ
+) -> None:
+    """For a library that reads them later."""
+    for name, value in variables.items():
+        environment.setdefault(name, value)

@@ -1,0 +1,188 @@
+"""What a launcher tells a rank through the environment, and the tie between the two."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collectives.communicator.liveness.process_state import ProcessId
+from launch.ranks.unexpected import TRACEBACK_VARIABLE
+from spmd.errors import CheckFailed, RunError
+
+NODE_ID_VARIABLE = "SPMD_NODE_ID"
+"""Tells the nodes of ranks apart, so it may differ."""
+
+PLACEMENT_VARIABLE = "SPMD_PLACEMENT"
+"""``off``: ranks run where the launcher and the system put them, each its own steps."""
+
+LAUNCHED_VARIABLE = "SPMD_LAUNCHED"
+"""``1``: `spmd launch` started this rank, and reads its exit code (``exit_code_of_rank``)."""
+
+CHECK_FAILED_ON_RANK = 81
+"""Exit code of a rank on which a check failed: launchers and Python return 1 for failures of their own."""
+
+_SESSION = re.compile(r"(ompi|prte)\.\d+")
+"""Open MPI's name for the directory of a launcher's session: with the launcher's process number."""
+
+_DEATH_SIGNAL = 1  # prctl's PR_SET_PDEATHSIG
+
+
+@dataclass(frozen=True, slots=True)
+class _Launcher:
+    """The variables in which a launcher says the number of ranks, this rank, and its number on its node."""
+
+    size: str
+    rank: str
+    local_rank: str
+
+
+_LAUNCHERS = (
+    _Launcher("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    _Launcher("PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"),
+    # Not SLURM_NTASKS: a batch script has that too, and is no rank of anything until it calls srun.
+    _Launcher("SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"),
+)
+
+
+def world_of_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
+    """(rank, size) when an MPI launcher started this process, else None; needs no MPI library."""
+    for launcher in _LAUNCHERS:
+        size, rank = environment.get(launcher.size), environment.get(launcher.rank)
+        if size is not None and rank is not None:
+            return int(rank), int(size)
+    return None
+
+
+def exit_code_of_rank(code: int, environment: Mapping[str, str] = os.environ) -> int:
+    """Return the exit code with which a rank says ``code`` to `spmd launch`, if that has started it."""
+    if code == CheckFailed.exit_code and environment.get(LAUNCHED_VARIABLE) == "1":
+        return CHECK_FAILED_ON_RANK
+    return code
+
+
+def local_rank_of_environment(environment: Mapping[str, str] = os.environ) -> int | None:
+    """This rank's number among those of its node, where the launcher says it: which GPU it takes."""
+    for launcher in _LAUNCHERS:
+        if launcher.size in environment and launcher.local_rank in environment:
+            return int(environment[launcher.local_rank])
+    return None
+
+
+def local_ranks_of_environment(environment: Mapping[str, str] = os.environ) -> int | None:
+    """Return the number of ranks on this node, where the launcher says it."""
+    for name in ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"):
+        if environment.get(name, "").isdecimal():
+            return int(environment[name])
+    return None
+
+
+def whole_job_is_here(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether Open MPI's launcher has said that all ranks of the job are on this node."""
+    here = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+    return here is not None and here == environment.get("OMPI_COMM_WORLD_SIZE")
+
+
+def blas_threads_of_environment(environment: Mapping[str, str] = os.environ) -> int:
+    """Threads that a rank's matrix products may use: one, unless the user or the launcher says more."""
+    asked = environment.get("OPENBLAS_NUM_THREADS", "")
+    return max(1, int(asked)) if asked.isdecimal() else 1
+
+
+def places_ranks_of_environment(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether ranks of a node keep to cores of their own."""
+    return environment.get(PLACEMENT_VARIABLE) != "off"
+
+
+#: Variables that change what a rank computes, in the order of sums or in the code that is chosen; and SPMD_*.
+_CHANGE_RESULTS = (
+    "BLIS_NUM_THREADS",
+    "GOTO_NUM_THREADS",
+    "MKL_CBWR",
+    "MKL_NUM_THREADS",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NPY_DISABLE_CPU_FEATURES",
+    "NPY_ENABLE_CPU_FEATURES",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "OPENBLAS_NUM_THREADS",
+)
+
+
+#: Variables of this project that say nothing of results.
+_MAY_DIFFER = {NODE_ID_VARIABLE, LAUNCHED_VARIABLE, TRACEBACK_VARIABLE}
+
+
+def settings_of_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What the environments of all ranks must have alike, for ``launch.ranks.agreement.agree``."""
+    ours = {name for name in environment if name.startswith("SPMD_")} - _MAY_DIFFER
+    names = sorted({*ours, *_CHANGE_RESULTS} & set(environment))
+    return {f"environment variable {name}": environment[name] for name in names}
+
+
+@functools.cache
+def own_launcher() -> ProcessId:
+    """The launcher on this node, as it was when first asked for: at a rank's start.
+
+    The one whose session directory names it, else the process that started this one: there may be a shell between them.
+    """
+    directory = session_directory(os.environ)
+    number = os.getppid() if directory is None else int(directory.name.rpartition(".")[2])
+    return ProcessId.of(number) or ProcessId(number, 0, 0)
+
+
+def tie_to_launcher() -> None:
+    """Have this process end with the launcher that started it, even if that is killed: nobody is left waiting.
+
+    Ends it where the launcher is gone already. Until MPI has started, an interrupt ends it too: KeyboardInterrupt would
+    take it to MPI's end, where it would wait for ranks that wait for it in MPI's start.
+    """
+    parent = os.getppid()
+    end_with_parent(signal.SIGKILL)
+    has_launcher = own_launcher().started > 0 or not sys.platform.startswith("linux")
+    if os.getppid() != parent or not has_launcher or own_launcher().is_dead():
+        sys.exit(RunError.exit_code)
+    _exchange_interrupt_handler(signal.default_int_handler, signal.SIG_DFL)
+
+
+def catch_interrupts() -> None:
+    """MPI has started: an interrupt is KeyboardInterrupt again."""
+    _exchange_interrupt_handler(signal.SIG_DFL, signal.default_int_handler)
+
+
+def _exchange_interrupt_handler(old: Any, new: Any) -> None:
+    """``old`` for ``new``; a script's own handler stays."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGINT) is old:
+        signal.signal(signal.SIGINT, new)
+
+
+def session_directory(environment: Mapping[str, str]) -> Path | None:
+    """Where Open MPI's launcher keeps files of this job; it removes them, unless it is killed."""
+    told = environment.get("PMIX_SERVER_TMPDIR")
+    return None if told is None or _SESSION.fullmatch(Path(told).name) is None else Path(told)
+
+
+def temporary_directory(environment: Mapping[str, str]) -> Path:
+    """As ``tempfile.gettempdir``, which writes a file to see whether it can: who is killed then would leave it."""
+    named = (environment.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    for directory in filter(None, named):
+        if os.access(directory, os.W_OK | os.X_OK):
+            return Path(directory)
+    return Path("/tmp")  # noqa: S108
+
+
+def end_with_parent(number: signal.Signals) -> None:
+    """Have the system send this process a signal when the one that started it is gone. On Linux alone."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, number, 0, 0, 0)

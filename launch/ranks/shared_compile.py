@@ -1,0 +1,52 @@
+"""One compilation for all ranks: rank 0 compiles, the others load what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from collectives.communicator.interface import Communicator
+from launch.cache.compile_cached import Compiled
+from launch.cache.gc_pause import fewer_collections
+from launch.ranks.agreement import agree, from_first
+from launch.ranks.rank_executable import RankExecutable
+from runtime.cpu.precompile import begin_fixed_code
+from runtime.executable import Executable
+from runtime.local_devices import Engine
+from runtime.saved import load_bytes, save_bytes
+from spmd.hlo.host_functions import Callback
+
+
+@fewer_collections()
+def compile_on_first(
+    world: Communicator,
+    make: Callable[[], Compiled],
+    *,
+    record: bool = False,
+    reference_every: int = 0,
+    engine: Engine | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> RankExecutable:
+    """What ``make`` gives on rank 0, loaded on every rank. All ranks call it; on the others ``make`` is not called.
+
+    Before it, the ranks have to agree on what is compiled. Raises AgreedError, on every rank alike, where compiling
+    fails on rank 0 or loading on any. record, reference_every, engine: as of ``Executable``. callbacks:
+    the functions that this rank's module calls.
+    """
+    made: list[Executable] = []
+
+    def compiled() -> bytes:
+        compiled = make()
+        made.append(compiled.executable)
+        return compiled.saved or save_bytes(compiled.executable)
+
+    begin_fixed_code(world.size)
+    data = from_first(world, compiled, "compiles")
+
+    def loaded() -> tuple[Executable, dict[str, str]]:
+        return made[0] if made else load_bytes(data, "what rank 0 has compiled"), {}
+
+    executable = agree(world, loaded)
+    executable.record, executable.reference_every = record, reference_every
+    executable.engine = engine
+    executable.program.host.callbacks = callbacks
+    return RankExecutable.of(executable, world)

@@ -1,0 +1,139 @@
+"""How a rank's part in a job ends: its peers know, one message says why, and no wait is without a limit.
+
+A failure on one rank aborts the job, with the rank's number in front of the message. An error that all ranks agreed on
+is said by rank 0, and all end together. MPI ends in calls that wait for others; an alarm ends this process there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from collectives.communicator.liveness.status_board import Life
+from launch.ranks.agreement import AgreedError
+from launch.ranks.messages import report_error
+from launch.ranks.rank_environment import exit_code_of_rank, own_launcher
+from launch.ranks.single_report import claim_report
+from launch.ranks.unexpected import describe_system_failure
+from spmd.errors import RunError, SpmdError
+from spmd.memory import as_out_of_memory
+
+if TYPE_CHECKING:
+    from collectives.communicator.mpi.communicator import MpiCommunicator
+
+_REPORT_SECONDS = 2.0
+"""For another rank's message to come out before this one ends the job."""
+
+_TOGETHER_SECONDS = 20.0
+"""For ranks that have agreed on an error to come to the end; then the job ends without who is missing."""
+
+_END_SECONDS = 30
+"""For MPI to end this process once it has been asked to."""
+
+
+def run_rank(world: MpiCommunicator, program: Callable[[MpiCommunicator], int]) -> int:
+    """``program``'s exit code, or that of the error it raises, which ends the job."""
+    try:
+        code = program(world)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this one
+        failure = describe_system_failure(error)
+        return end_job(world, error if failure is None else RunError(failure))
+    world.close()
+    return code
+
+
+def end_job(world: MpiCommunicator, error: BaseException) -> int:
+    """Have the reason said once, and end every process of the job.
+
+    Comes back only where all ranks do, for what they agreed on: with the code with which this process has to exit now.
+    """
+    if isinstance(error, AgreedError):
+        code = error.agreed_code
+        if _report_agreed(world, error):
+            end_by_alarm()
+            return code
+    else:
+        if isinstance(error, MemoryError):
+            error = as_out_of_memory(error)
+        code = error.exit_code if isinstance(error, SpmdError) else RunError.exit_code
+        message = _describe(world, error)  # beforehand: the others give who has claimed little time
+        if may_report(world):
+            report_error(message)
+    end_by_alarm()
+    world.abort(exit_code_of_rank(code))
+    return code
+
+
+def _report_agreed(world: MpiCommunicator, error: AgreedError) -> bool:
+    """Rank 0 says it, and nobody ends before that. False where not all ranks come."""
+    if world.rank == 0:
+        _claims_report(world)
+        report_error(str(error))
+    else:
+        world.set_life(Life.ENDING)
+    try:
+        world.come_together(_TOGETHER_SECONDS)
+    except RunError as missing:
+        if _claims_report(world):
+            report_error(f"{error}\n{missing}")
+        return False
+    return True
+
+
+def _describe(world: MpiCommunicator, error: BaseException) -> str:
+    """With the rank in front."""
+    if isinstance(error, SpmdError):
+        message = str(error)
+    else:
+        message = "".join(traceback.format_exception(error))
+    if message.startswith("[rank "):
+        return message
+    return f"[rank {world.rank}/{world.size}] {message}"
+
+
+def end_by_alarm() -> None:
+    """Before MPI's end, or a call that ends the job: these wait for others, and nothing else could interrupt them."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_END_SECONDS)
+
+
+def tell_peers_of_the_end(world: MpiCommunicator) -> None:
+    """However this process ends, short of SIGKILL. A script's own handler of SIGTERM stays."""
+    atexit.register(world.set_life, Life.LEFT)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, partial(_end_when_told, world))
+
+
+def _end_when_told(world: MpiCommunicator, number: int, _: FrameType | None) -> None:
+    """The launcher ends the job: say whose death is the reason, if one of the node's ranks has died."""
+    where = "; ".join(f"rank {rank} {text}" for rank, text in world.lost_peers().items())
+    if where and _claims_report(world):
+        report_error(f"[rank {world.rank}/{world.size}] {where}")
+    else:
+        world.set_life(Life.ENDING)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def may_report(world: MpiCommunicator) -> bool:
+    """Whether this rank, of all those that fail now, is the one to say why. The others give it the time to."""
+    claims = _claims_report(world)
+    if not claims:
+        time.sleep(_REPORT_SECONDS)
+    return claims
+
+
+def _claims_report(world: MpiCommunicator) -> bool:
+    claims = not world.has_failed_peer() and claim_report(own_launcher())
+    world.set_life(Life.FAILED if claims else Life.ENDING)
+    return claims

@@ -1,0 +1,29 @@
+"""One message for one failure: the ranks of a node agree, without talking, on who says why the job ends."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from collectives.communicator.liveness.process_state import ProcessId
+
+_held: list[socket.socket] = []
+"""Names that this process has taken, until it ends."""
+
+
+def claim_report(launcher: ProcessId) -> bool:
+    """True for the first process of ``launcher``'s job on this node that asks; where nobody can tell, for all.
+
+    An abstract socket's name is taken by one process at a time, and is gone when that ends: there is no file.
+    """
+    if not sys.platform.startswith("linux"):
+        return True
+    name = f"\0spmd-executor report {launcher.pid} {launcher.started}"
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(name)
+    except OSError:
+        claim.close()
+        return False
+    _held.append(claim)
+    return True

@@ -1,0 +1,95 @@
+"""What a rank does around MPI's start: tie itself to the launcher, keep files out of sight, have somebody watch."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.ranks.rank_environment import (
+    catch_interrupts,
+    local_rank_of_environment,
+    own_launcher,
+    session_directory,
+    temporary_directory,
+    tie_to_launcher,
+    whole_job_is_here,
+)
+from launch.ranks.watchdog import Attendant
+
+SEGMENTS_VARIABLE = "OMPI_MCA_btl_sm_backing_directory"
+
+#: How messages go where all ranks are on one node: through shared memory. To probe networks takes a second of each
+#: start, UCX a fifth more, which also puts jumps over the C library's memory functions, while threads run, to keep
+#: count of memory that a network card may know.
+ONE_NODE: Mapping[str, str] = {
+    "OMPI_MCA_btl": "self,sm",
+    "OMPI_MCA_pml": "ob1",
+    "UCX_MEM_EVENTS": "n",
+}
+
+#: Open MPI maps a file of 16 MiB for each rank, for messages within a node.
+_SEGMENT_BYTES = 17 << 20
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Open MPI would put them, with names of its own
+
+
+@dataclass(frozen=True)
+class Start:
+    """A start under way. ``note``: what a user should know of it."""
+
+    attendant: Attendant
+    segments: Path | None
+    note: str
+
+    def done(self) -> None:
+        """All ranks of the node have mapped each other's files: they need no names any more."""
+        if self.segments is not None:
+            shutil.rmtree(self.segments, ignore_errors=True)
+        self.attendant.started()
+        catch_interrupts()
+
+
+@functools.cache
+def begin_start(rank: int, ranks: int) -> Start:
+    """As early as possible, and before MPI's start, which ``ONE_NODE`` is for; what the user has set stays."""
+    tie_to_launcher()
+    if whole_job_is_here():
+        os.environ.update({**ONE_NODE, **os.environ})
+    first = (local_rank_of_environment() or 0) == 0
+    segments = _segments_directory(ranks, os.environ)
+    swept = [path for path in (segments, session_directory(os.environ)) if path]
+    # Before there is anything to remove; whichever rank comes first makes it.
+    attendant = Attendant(rank, swept, stays=first)
+    note = ""
+    if segments is not None:
+        segments.mkdir(mode=0o700, exist_ok=True)
+        os.environ[SEGMENTS_VARIABLE] = str(segments)
+        if first and segments.parent != SHARED_MEMORY:
+            note = f"{SHARED_MEMORY} has no room: Open MPI's segments lie in {segments.parent}"
+    return Start(attendant, segments, note)
+
+
+def segments_directories(launcher: int) -> list[Path]:
+    """Where ranks of that launcher may have put segments."""
+    places = (SHARED_MEMORY, temporary_directory(os.environ))
+    return [place / f"spmd-{launcher}" for place in places]
+
+
+def _segments_directory(ranks: int, environment: Mapping[str, str]) -> Path | None:
+    """A directory of the job's own for Open MPI's segments: where there is room, and where all is removed in one go."""
+    if "OMPI_COMM_WORLD_SIZE" not in environment or SEGMENTS_VARIABLE in environment:
+        return None
+    wanted = ranks * _SEGMENT_BYTES
+    for directory in segments_directories(own_launcher().pid):
+        try:
+            if shutil.disk_usage(directory.parent).free >= wanted and os.access(
+                directory.parent, os.W_OK
+            ):
+                return directory
+        except OSError:
+            continue
+    return None

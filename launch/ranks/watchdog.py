@@ -1,0 +1,274 @@
+"""A process beside a rank: it sees what the rank cannot see itself, and sweeps up when nobody else is left to.
+
+    python -m launch.ranks.watchdog LAUNCHER RANK stays|leaves [PATH ...]     standard input: a pipe from the rank
+
+MPI starts and ends in calls that wait for all ranks and cannot be interrupted; a rank that is stopped meanwhile would
+hold up the others for ever. The attendant looks at the launcher's other ranks on this node: one that stays stopped
+ends the job, and so does one that has ended while this rank waits for it in MPI's start. Lines on the pipe say how
+long a rank may be stopped, that this rank is about to start MPI, and that it has; then the attendant leaves, unless it
+is the node's first. PATHs are files of the job, removed once the rank (the pipe's end) and the launcher are gone.
+Launchers remove theirs themselves, unless they are killed. A launcher that does not end after its ranks is ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from collectives.communicator.liveness.process_state import ProcessId, children_of
+from launch.ranks.rank_environment import (
+    local_ranks_of_environment,
+    own_launcher,
+    whole_job_is_here,
+    world_of_environment,
+)
+from launch.ranks.single_report import claim_report
+
+_GLANCE_SECONDS = 0.25
+
+#: After this long a job that has not started is given up, whatever the reason. Time in which one of its ranks waits
+#: for a core does not count: on a machine that many use, eight ranks take minutes.
+_START_SECONDS = 120.0
+
+#: Once they run, ranks find who is stopped, and say where; the attendant comes in where they cannot.
+_LATER_SECONDS = 5.0
+
+#: A launcher that is still there so long after the last of its ranks does not end by itself.
+_LAUNCHER_SECONDS = 30.0
+
+#: A rank that has ended before MPI's start is given up after this long, or after the limit where that is less. The
+#: launcher makes all ranks of a node within a moment.
+_MISSING_SECONDS = 10.0
+
+_JOINS = "joins\n"
+_STARTED = "started\n"
+_STAYS = "stays"
+
+#: The report stays claimed until ranks that are told to end have looked for a reason of their own.
+_CLAIM_SECONDS = 1.0
+
+
+class Attendant:
+    """A rank's end of it: the pipe. It closes when the rank ends, however that happens."""
+
+    def __init__(self, rank: int, paths: Sequence[Path], *, stays: bool) -> None:
+        """``paths``: what is removed if the launcher has not done it; ``stays``: when the rank has started."""
+        number = str(own_launcher().pid)
+        arguments = [number, str(rank), _STAYS if stays else "leaves", *map(str, paths)]
+        self._process = subprocess.Popen(
+            (sys.executable, "-m", "launch.ranks.watchdog", *arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,  # the launcher ends a rank's process group, and a terminal its own
+        )
+
+    def limit(self, timeout_seconds: float) -> None:
+        """How long a rank may be stopped. Until this is known, none is lost."""
+        self._tell(f"{timeout_seconds}\n")
+
+    def joins(self) -> None:
+        """Say that this rank waits from now on for all others, in MPI's start."""
+        self._tell(_JOINS)
+
+    def started(self) -> None:
+        """MPI has started."""
+        self._tell(_STARTED)
+
+    def _tell(self, line: str) -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
+        with contextlib.suppress(BrokenPipeError):
+            pipe.write(line.encode())
+            pipe.flush()
+
+
+class _Verdict(NamedTuple):
+    """Why the job has to end, and the ranks whose death ends it."""
+
+    why: str
+    ends: tuple[ProcessId, ...]
+
+
+class _Watch:
+    """The ranks of one launcher on this node, and since when each is stopped."""
+
+    def __init__(self, launcher: int, local_ranks: int | None = None) -> None:
+        """``local_ranks``: the number of ranks that the launcher starts on this node, where it says so."""
+        self._launcher = launcher
+        self._local_ranks = local_ranks
+        self._missing_since: float | None = None
+        self.joins = False
+        self.timeout_seconds = math.inf
+        self._begin = self._last = time.monotonic()
+        self._starting = 0.0
+        self._queued: dict[ProcessId, float] = {}
+        self._stopped: dict[ProcessId, float] = {}
+        self.has_started = False
+
+    def verdict(self) -> _Verdict | None:
+        """None while the job may go on."""
+        now = time.monotonic()
+        since_last = now - self._last
+        if since_last > 10 * _GLANCE_SECONDS:  # this process was not running either
+            self._stopped.clear()
+            self._missing_since = None
+            since_last = 0.0
+        self._last = now
+        found = [ProcessId.of(pid) for pid in children_of(self._launcher)]
+        ranks = [process for process in found if process is not None]
+        stopped = [process for process in ranks if process.is_stopped()]
+        if len(stopped) == len(ranks):  # a job that is suspended as a whole goes on later
+            stopped = []
+        self._stopped = {one: self._stopped.get(one, now) for one in stopped}
+        limit = self.timeout_seconds + (_LATER_SECONDS if self.has_started else 0.0)
+        lost = [one for one, since in self._stopped.items() if now - since > limit]
+        if lost:
+            who = ", ".join(f"rank {_rank_of(one.pid)} (process {one.pid})" for one in lost)
+            when = "" if self.has_started else " before MPI had started"
+            return _Verdict(f"{who} is stopped (SIGSTOP) for {limit:g} s{when}", tuple(lost))
+        if (missing := self._missing(ranks, now)) is not None:
+            return missing
+        self._starting += self._with_cores(ranks, since_last)
+        if not self.has_started and self._starting > max(self.timeout_seconds, _START_SECONDS):
+            seconds = now - self._begin
+            return _Verdict(f"not all ranks have started within {seconds:.0f} s", tuple(ranks))
+        return None
+
+    def _missing(self, ranks: Sequence[ProcessId], now: float) -> _Verdict | None:
+        """Return a verdict where a rank of this node has ended, for which this one waits in MPI's start."""
+        if not self.joins or self.has_started or self._local_ranks is None:
+            return None
+        alive = [one for one in ranks if not one.is_dead()]
+        if len(alive) >= self._local_ranks:
+            self._missing_since = None
+            return None
+        if self._missing_since is None:
+            self._missing_since = now
+        if now - self._missing_since <= min(self.timeout_seconds, _MISSING_SECONDS):
+            return None
+        who = _who_is_missing(alive, self._local_ranks)
+        return _Verdict(f"{who} ended before MPI had started", tuple(alive))
+
+    def _with_cores(self, ranks: Sequence[ProcessId], seconds: float) -> float:
+        """Of the ``seconds`` since the last look, those in which every rank that could go on had a core to do so."""
+        before, self._queued = self._queued, {one: one.queued_seconds() for one in ranks}
+        lacked = (now - before.get(one, now) for one, now in self._queued.items())
+        return max(0.0, seconds - max(lacked, default=0.0))
+
+
+def main(launcher_pid: str, rank: str, stays: str, *paths: str) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    launcher = ProcessId.of(int(launcher_pid))
+    if launcher is None:
+        return 0
+    watch = _Watch(launcher.pid, local_ranks_of_environment())
+    has_ended = False
+    while True:
+        readable, _, _ = select.select([0], [], [], _GLANCE_SECONDS)
+        said = os.read(0, 4096).decode() if readable else ""
+        if readable and not said:
+            break
+        for line in said.splitlines(keepends=True):
+            if line == _JOINS:
+                watch.joins = True
+                continue
+            if line != _STARTED:
+                watch.timeout_seconds = float(line)
+                continue
+            if stays != _STAYS:
+                return 0
+            watch.has_started = True
+        verdict = None if has_ended else watch.verdict()
+        if verdict is not None:
+            _end_job(launcher, rank, verdict)
+            has_ended = True
+    if has_ended:
+        time.sleep(_CLAIM_SECONDS)
+    # The launcher waits for whoever holds its ranks' standard error.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    _sweep(launcher, paths)
+    return 0
+
+
+def _end_job(launcher: ProcessId, rank: str, verdict: _Verdict) -> None:
+    """Every attendant comes to the same verdict; the first one says it. A rank that dies ends the job."""
+    if not claim_report(launcher):
+        return
+    sys.stderr.write(f"spmd: error: [rank {rank}] {verdict.why}\n")
+    sys.stderr.flush()
+    for process in verdict.ends:
+        if not process.is_dead():
+            os.kill(process.pid, signal.SIGKILL)
+
+
+def _sweep(launcher: ProcessId, paths: Sequence[str]) -> None:
+    waits_in_vain = _patience(launcher) if whole_job_is_here() else None
+    while not launcher.is_dead():
+        time.sleep(0.1)
+        if waits_in_vain is not None and waits_in_vain():
+            _end_launcher(launcher)
+            waits_in_vain = None
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _patience(launcher: ProcessId) -> Callable[[], bool]:
+    """Whether ``launcher`` has had no rank for too long; looks every now and then."""
+    last = next_look = time.monotonic()
+
+    def is_over() -> bool:
+        nonlocal last, next_look
+        now = time.monotonic()
+        if now < next_look:
+            return False
+        next_look = now + _LAUNCHER_SECONDS / 10
+        ranks = (ProcessId.of(pid) for pid in children_of(launcher.pid))
+        if launcher.is_stopped() or any(one is not None and not one.is_dead() for one in ranks):
+            last = now
+        return now - last > _LAUNCHER_SECONDS
+
+    return is_over
+
+
+def _end_launcher(launcher: ProcessId) -> None:
+    """It has lost count of its ranks. What this process could write to has been closed; the launcher's own has not."""
+    what = f"did not end within {_LAUNCHER_SECONDS:g} s after its ranks"
+    with contextlib.suppress(OSError), Path(f"/proc/{launcher.pid}/fd/2").open("a") as errors:
+        errors.write(f"spmd: error: the launcher (process {launcher.pid}) {what}\n")
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not launcher.is_dead():
+            os.kill(launcher.pid, number)
+            time.sleep(_LAUNCHER_SECONDS / 10)
+
+
+def _who_is_missing(alive: Sequence[ProcessId], local_ranks: int) -> str:
+    """Name the ranks of this node that are not alive; by their number where the job has other nodes as well."""
+    found = {_rank_of(one.pid) for one in alive}
+    names = [number for number in map(str, range(local_ranks)) if number not in found]
+    if not whole_job_is_here() or "?" in found:
+        return f"{local_ranks - len(alive)} of {local_ranks} ranks of this node"
+    return f"rank{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def _rank_of(pid: int) -> str:
+    try:
+        data = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return "?"
+    entries = (entry.partition("=") for entry in data.decode(errors="replace").split("\0"))
+    found = world_of_environment({name: value for name, _, value in entries})
+    return "?" if found is None else str(found[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

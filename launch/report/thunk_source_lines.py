@@ -1,0 +1,33 @@
+"""What thunk number n of an executable is, in the words of the program that a user wrote."""
+
+from __future__ import annotations
+
+from runtime.executable import Executable
+from runtime.program.thunks.thunk import walk
+from spmd.analysis.source_lines import SourceLines
+
+
+def explain_thunk(executable: Executable, number: int) -> str:
+    """The thunk's instruction with its opcode, op_name and source line, as far as the module says them.
+
+    ``number``: in the order of ``walk``. For messages: found anew at each call.
+    """
+    for n, thunk in enumerate(walk(executable.program.thunks)):
+        if n == number:
+            return f"thunk {number}, {thunk.name}{_origin(executable, thunk.name)}"
+    return f"thunk {number}"
+
+
+def _origin(executable: Executable, name: str) -> str:
+    module = executable.module
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if instruction.name == name:
+                op_name = instruction.annotations.metadata.op_name
+                line = SourceLines(module).of(instruction)
+                said = dict.fromkeys(
+                    filter(None, (f'op_name="{op_name}"' if op_name else "", line))
+                )
+                found = [text for text in said if text != op_name]
+                return f" = {instruction.opcode.value}({', '.join(found)})"
+    return ""

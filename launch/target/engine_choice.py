@@ -1,0 +1,137 @@
+"""Which engine runs a program: ``--backend``, ``spmd.compile(backend=)``."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from launch.ranks.gpu_binding import (
+    COLLECTIVES_VARIABLE,
+    Meeting,
+    RankGpu,
+    agreed_meeting,
+    gpu_index,
+    local_rank,
+    set_where_unset,
+)
+from launch.ranks.messages import report_error, report_note
+from launch.ranks.shutdown import end_by_alarm, may_report
+from runtime.executable import Executable
+from runtime.gpu.options import GpuOptions
+from runtime.local_devices import Engine
+from spmd.errors import RunError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collectives.communicator.mpi.communicator import MpiCommunicator
+    from runtime.gpu.collective import GpuCommunicator
+
+BACKENDS = ("cpu", "gpu")
+
+GRAPHS_VARIABLE = "SPMD_GPU_GRAPHS"
+"""``off``: every kernel is launched by itself, no CUDA graphs."""
+
+RANGES_VARIABLE = "SPMD_GPU_RANGES"
+"""``on``: profilers' pictures name every step (NVTX), which takes some time of the host's."""
+
+TF32_VARIABLE = "SPMD_GPU_TF32"
+"""``off``: f32 products stay f32 throughout, whatever precision the program allows."""
+
+
+def require_backend(backend: str) -> None:
+    """UnsupportedError where there is none of this name."""
+    if backend not in BACKENDS:
+        raise UnsupportedError(f"no {backend!r} back end; there is {', '.join(BACKENDS)}")
+
+
+def engine_for(backend: str) -> Engine | None:
+    """None: the processor's cores. NoGpuError where a GPU is asked for and cannot be used."""
+    require_backend(backend)
+    if backend == "cpu":
+        return None
+    from runtime.gpu.cuda.engine import cuda_engine  # which nobody else needs
+
+    return cuda_engine(gpu_options())
+
+
+def gpu_options(environment: Mapping[str, str] = os.environ) -> GpuOptions:
+    """What the environment says of how GPUs are used."""
+    return GpuOptions(
+        graphs=environment.get(GRAPHS_VARIABLE) != "off",
+        ranges=environment.get(RANGES_VARIABLE) == "on",
+        tf32=environment.get(TF32_VARIABLE) != "off",
+    )
+
+
+def note_hosted(executable: Executable) -> None:
+    """Tell the user of kernels that the processor computes for the GPU: right, and slow."""
+    forms = executable.kernel_forms
+    if forms is not None and forms.hosted:
+        report_note(str(forms))
+
+
+@functools.cache
+def gpu_of_rank(world: MpiCommunicator) -> RankGpu:
+    """The GPU that this rank takes. Communicates with nobody. NoGpuError where there is none."""
+    from collectives.communicator.nccl.api import load_nccl
+    from runtime.gpu.availability import require_gpu
+    from runtime.gpu.cuda.identity import identity_of
+
+    node = world.nodes.own
+    index = gpu_index(require_gpu(), local_rank(world.rank, node.ranks))
+    identity = identity_of(index)
+    version, trouble = 0, ""
+    try:
+        version = load_nccl().version()
+    except RunError as error:
+        trouble = str(error)
+    where = f"node of rank {node.ranks[0]}"
+    return RankGpu(index, identity.name, identity.unit, where, version, trouble)
+
+
+@functools.cache
+def engine_of_ranks(world: MpiCommunicator) -> Engine:
+    """This rank's GPU, and how it meets the others'. All ranks call it when all know their GPUs.
+
+    RunError on every rank alike where they cannot meet as they are asked to.
+    """
+    from runtime.gpu.cuda.engine import cuda_engine_on
+
+    own = gpu_of_rank(world)
+    meeting = agreed_meeting(world, own, os.environ.get(COLLECTIVES_VARIABLE, ""))
+    set_where_unset(meeting.variables[world.rank])
+    if meeting.why and world.rank == 0 and world.size > 1:
+        way = "NCCL" if meeting.through_nccl else "the hosts"
+        report_note(f"GPUs meet through {way}: {meeting.why}")
+    through_nccl = meeting.through_nccl and world.size > 1
+    # Once for all programs: a communicator takes seconds to make.
+    collectives = functools.cache(lambda: _nccl(world, meeting) if through_nccl else None)
+    return cuda_engine_on(own.index, collectives, gpu_options())
+
+
+def _nccl(world: MpiCommunicator, meeting: Meeting) -> GpuCommunicator:
+    from collectives.communicator.nccl.api import load_nccl
+    from collectives.communicator.nccl.communicator import NcclCommunicator
+    from collectives.communicator.nccl.cuda_memory import CudaMemory
+    from runtime.gpu.collective import NcclCollectives
+
+    made = NcclCommunicator(
+        world,
+        load_nccl(),
+        CudaMemory(),
+        timeout_seconds=world.timeout_seconds,
+        max_ctas=meeting.max_ctas,
+        give_up=functools.partial(_give_up, world),
+    )
+    atexit.register(made.leave)
+    return NcclCollectives(made)
+
+
+def _give_up(world: MpiCommunicator, message: str) -> None:
+    """End this process, one of whose threads does not come back from NCCL."""
+    if may_report(world):
+        report_error(message)
+    end_by_alarm()
+    world.abort(RunError.exit_code)

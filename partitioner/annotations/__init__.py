@@ -1,0 +1,1 @@
+"""What the module says of shardings: annotations, manual regions, the entry's boundary."""

@@ -1,0 +1,95 @@
+"""Shardings that the module's axes cannot express: 6 devices as [2,3] in one place and as [3,2] in another.
+
+Their strides do not nest, so there is no common list of axes. The first sharding met (leading.py) gives the module its
+axes; a parameter or an output that is bound to another one crosses over through the whole value: gathered along axes
+of its own on the way in, cut along them on the way out. Inside the program such an annotation is a wish that is not
+fulfilled.
+
+So it is with devices in an order that no axes describe. The tiles are put in order first:
+
+    {devices=[4]0,3,1,2}    a permute brings tile i from device list[i] to device i, where {devices=[4]<=[4]} has it
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from partitioner.devices.axes import Axes, DeviceAxes, common_axes
+from partitioner.devices.coordinate import device_coordinate
+from partitioner.devices.device_order import Order, look_up
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.shard_state import ShardState
+from partitioner.reshard.emit import emit_steps
+from partitioner.reshard.search import plan_reshard
+from spmd.builder import Builder
+from spmd.device import IotaTile
+from spmd.errors import ShardingError
+from spmd.hlo import HloInstruction
+from spmd.shape import ArrayShape, PrimitiveType
+from spmd.sharding import HloSharding, TileAssignment
+from spmd.source_target_pairs import ListedPairs
+
+
+class View:
+    """A place to write resharding steps along other axes than the module's, over devices in an order of their own."""
+
+    def __init__(self, axes: DeviceAxes, builder: Builder, order: Order | None = None) -> None:
+        self.axes = axes
+        self.builder = builder
+        self.order = order
+
+    def coordinate(self, axes: Axes) -> HloInstruction:
+        b = self.builder
+        place = b.partition_id()
+        if self.order is not None:
+            places = [self.order.index(device) for device in range(len(self.order))]
+            place = look_up(b, places, place)
+        return device_coordinate(b, self.axes, b.convert(place, PrimitiveType.S32), axes)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAxes:
+    """Axes made for one sharding alone, its state along them, and the device at each position, if not its number."""
+
+    axes: DeviceAxes
+    state: ShardState
+    order: Order | None = None
+
+
+def own_axes(sharding: HloSharding, rank: int, devices: DeviceAxes) -> OwnAxes:
+    """Where no axes make up the tiles, its devices in the order listed are counted through."""
+    axes = replace(common_axes(devices.num_devices, [sharding]), replicas=devices.replicas)
+    try:
+        dims, _ = axes.axes_of_sharding(sharding, rank)
+    except ShardingError:
+        if sharding.tiles is None or sharding.tiles.num_devices != axes.num_devices:
+            raise
+        order = tuple(int(i) for i in sharding.tiles.device_ids().reshape(-1))
+        counted = replace(sharding, tiles=TileAssignment(IotaTile.of(sharding.tiles.dims)))
+        return replace(own_axes(counted, rank, devices), order=order)
+    return OwnAxes(axes, ShardState(dims))
+
+
+def gather_foreign(
+    context: PartitionContext, hlo: HloInstruction, sharding: HloSharding, shape: ArrayShape
+) -> ShardedValue:
+    """The whole value from a tile of it."""
+    own = own_axes(sharding, shape.rank, context.axes)
+    whole = ShardState.replicated(shape.rank)
+    steps = plan_reshard(own.axes, shape, own.state, whole)
+    if own.order is not None:
+        pairs = ListedPairs(tuple((device, place) for place, device in enumerate(own.order)))
+        hlo = context.builder.collective_permute(hlo, pairs)
+    tile = ShardedValue(hlo, own.state, shape)
+    return ShardedValue(emit_steps(View(own.axes, context.builder), tile, steps), whole, shape)
+
+
+def cut_foreign(
+    context: PartitionContext, value: ShardedValue, sharding: HloSharding
+) -> HloInstruction:
+    """The tile of a value under ``sharding``."""
+    shape = value.shape
+    own = own_axes(sharding, shape.rank, context.axes)
+    whole = context.replicate(value)
+    steps = plan_reshard(own.axes, shape, whole.state, own.state)
+    return emit_steps(View(own.axes, context.builder, own.order), whole, steps)

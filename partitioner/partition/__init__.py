@@ -1,0 +1,1 @@
+"""Partitioning of one op at a time, once shardings are known."""

@@ -1,0 +1,231 @@
+"""What a partitioning function may use: values so far, wanted states, resharding, offsets and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from partitioner.annotations.reader import AnnotationReader
+from partitioner.devices.axes import Axes, DeviceAxes
+from partitioner.devices.coordinate import device_coordinate
+from partitioner.partition.rematerialize import remake_cost, remake_value
+from partitioner.partition.shard_state import ShardState, tile_size
+from partitioner.report import PartitionReport, Purpose, ReshardRecord
+from partitioner.reshard.bound import lower_bound
+from partitioner.reshard.cost import plan_wire_bytes
+from partitioner.reshard.emit import emit_steps
+from partitioner.reshard.search import plan_reshard, reshard_cost
+from spmd.analysis.wire import KIND
+from spmd.builder import Builder, ModuleScope
+from spmd.errors import VerificationError
+from spmd.hlo import HloComputation, HloInstruction, HloModule
+from spmd.literal import Literal
+from spmd.shape import ArrayShape, PrimitiveType
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedValue:
+    """A per-device array and what it is part of.
+
+    ``hlo`` has shape ``state.local_shape(shape)``; ``shape`` is the global one (inside a manual region: the region's).
+    """
+
+    hlo: HloInstruction
+    state: ShardState
+    shape: ArrayShape
+    #: The source instruction, where making the value again may be cheaper than moving it (see remake.py).
+    origin: HloInstruction | None = None
+
+
+class PartitionDriver(Protocol):
+    """What a context asks of the partitioner that made it."""
+
+    axes: DeviceAxes
+    reader: AnnotationReader
+    scope: ModuleScope
+    report: PartitionReport
+
+    def wanted(self, instruction: HloInstruction, leaf: int) -> ShardState: ...
+    def manual_axes(self, instruction: HloInstruction) -> Axes: ...
+    def copy_callee(self, computation: HloComputation) -> HloComputation: ...
+    def partition_callee(
+        self,
+        computation: HloComputation,
+        parameters: Sequence[ShardState],
+        results: Sequence[ShardState],
+    ) -> HloComputation:
+        """A control-flow computation, its parameter leaves and root leaves in the given states."""
+
+
+class PartitionContext:
+    """One computation being partitioned. Functions in partitioner/ops receive it."""
+
+    def __init__(
+        self,
+        driver: PartitionDriver,
+        source: HloComputation,
+        target: HloComputation,
+        root_states: Sequence[ShardState] = (),
+    ) -> None:
+        self.driver = driver
+        self.axes: DeviceAxes = driver.axes
+        self.reader: AnnotationReader = driver.reader
+        self.source = source
+        self.target = target
+        #: In which state each leaf of the root will be brought.
+        self.root_states = tuple(root_states)
+        self.builder = Builder(target, driver.scope)
+        #: Whom the instructions being written serve, and what for (see report.py).
+        self.serving: HloInstruction = source.root
+        self.purpose = Purpose.OPERAND
+        self._made_from: dict[HloInstruction, HloInstruction] = {}
+        self._values: dict[HloInstruction, tuple[ShardedValue, ...]] = {}
+        self._reshards: dict[tuple[ShardedValue, ShardState], ShardedValue] = {}
+        self._coordinates: dict[Axes, HloInstruction] = {}
+        self._partition_id: HloInstruction | None = None
+
+    @property
+    def module(self) -> HloModule:
+        """The module being built."""
+        if self.target.module is None:
+            raise VerificationError(f"computation {self.target.name} has no module")
+        return self.target.module
+
+    # ---- values
+    def value(self, instruction: HloInstruction) -> ShardedValue:
+        """The sharded form of an array-valued instruction of the source computation."""
+        (value,) = self._values[instruction]
+        return value
+
+    def values(self, instruction: HloInstruction) -> tuple[ShardedValue, ...]:
+        """One value per leaf (a tuple is its leaves, in leaf order)."""
+        return self._values[instruction]
+
+    def set_values(self, instruction: HloInstruction, values: tuple[ShardedValue, ...]) -> None:
+        self._values[instruction] = values
+        for value in values:
+            self._made_from.setdefault(value.hlo, instruction)
+
+    def wanted(self, instruction: HloInstruction, leaf: int = 0) -> ShardState:
+        """The state that propagation chose for a result leaf: a wish for every op, binding for annotations."""
+        return self.driver.wanted(instruction, leaf)
+
+    def manual_axes(self, instruction: HloInstruction) -> Axes:
+        """Axes along which the instruction's value differs because of a manual region: they may not shard it."""
+        return self.driver.manual_axes(instruction)
+
+    def reshard(self, value: ShardedValue, state: ShardState) -> ShardedValue:
+        """``value`` in another state, by the cheapest steps; made once per value and state."""
+        if value.state == state:
+            return value
+        # One local array may stand for two values: on both sides of a manual region's edge.
+        key = (value, state)
+        if key not in self._reshards:
+            self._reshards[key] = self._reshard(value, state)
+        return self._reshards[key]
+
+    def _reshard(self, value: ShardedValue, state: ShardState) -> ShardedValue:
+        if value.origin is not None and remake_cost(self, value, state) < self._move_cost(
+            value, state
+        ):
+            return remake_value(self, value, state)
+        steps = plan_reshard(self.axes, value.shape, value.state, state)
+        before = len(self.target)
+        result = replace(value, hlo=emit_steps(self, value, steps), state=state)
+        collectives = self.collectives_since(before)
+        if collectives:
+            self.driver.report.reshards.append(
+                ReshardRecord(
+                    self._made_from.get(value.hlo, self.serving),
+                    self.serving,
+                    self.purpose,
+                    value.shape,
+                    value.state,
+                    state,
+                    plan_wire_bytes(self.axes, value.shape, value.state, steps),
+                    lower_bound(self.axes, value.shape, value.state, state),
+                    collectives,
+                )
+            )
+        return result
+
+    def collectives_since(self, count: int) -> tuple[HloInstruction, ...]:
+        """Those written since the target had ``count`` instructions."""
+        added = self.target.newest(len(self.target) - count)
+        return tuple(instruction for instruction in added if instruction.opcode in KIND)
+
+    def reshard_cost(self, value: ShardedValue, state: ShardState) -> float:
+        """What ``reshard`` would cost, in bytes on the wire; nothing for a state that it has been
+        brought into already.
+        """
+        if value.state == state or (value, state) in self._reshards:
+            return 0.0
+        move = self._move_cost(value, state)
+        return min(move, remake_cost(self, value, state)) if value.origin is not None else move
+
+    def _move_cost(self, value: ShardedValue, state: ShardState) -> float:
+        return reshard_cost(self.axes, value.shape, value.state, state)
+
+    def replicate(self, value: ShardedValue) -> ShardedValue:
+        return self.reshard(value, ShardState.replicated(value.shape.rank))
+
+    def copy_callee(self, computation: HloComputation) -> HloComputation:
+        """A reducer, comparator, combiner, ... in the new module: it works on elements, so it stays as it is."""
+        return self.driver.copy_callee(computation)
+
+    # ---- arithmetic on partition-id
+    def coordinate(self, axes: Axes) -> HloInstruction:
+        """s32[]: this device's index along ``axes`` taken as one (major to minor). Grows with the axes, not with N."""
+        if axes not in self._coordinates:
+            self._coordinates[axes] = self._coordinate(axes)
+        return self._coordinates[axes]
+
+    def _coordinate(self, axes: Axes) -> HloInstruction:
+        b = self.builder
+        if not axes:
+            return b.scalar(PrimitiveType.S32, 0)
+        if self._partition_id is None:
+            self._partition_id = b.convert(b.partition_id(), PrimitiveType.S32)
+        return device_coordinate(b, self.axes, self._partition_id, axes)
+
+    def offset(self, value_state: ShardState, dim: int, size: int) -> HloInstruction:
+        """s32[]: global index of the first element this device holds of a dimension of global ``size``."""
+        axes = value_state.dims[dim]
+        tile = tile_size(size, self.axes.count(axes))
+        b = self.builder
+        return b.multiply(self.coordinate(axes), b.scalar(PrimitiveType.S32, tile))
+
+    # ---- padding
+    def is_uneven(self, value: ShardedValue, dim: int) -> bool:
+        shards = self.axes.count(value.state.dims[dim])
+        return value.shape.dims[dim] % shards != 0
+
+    def valid(self, value: ShardedValue, dims: tuple[int, ...]) -> HloInstruction | None:
+        """pred, like the local array: where the elements along ``dims`` are no padding; None when none is."""
+        b = self.builder
+        local = value.hlo.dims
+        keep: HloInstruction | None = None
+        for dim in dims:
+            if not self.is_uneven(value, dim):
+                continue
+            size, tile = value.shape.dims[dim], (local[dim],)
+            start = b.broadcast_scalar(self.offset(value.state, dim, size), tile)
+            position = b.add(b.iota(PrimitiveType.S32, tile, 0), start)
+            limit = b.broadcast_scalar(b.scalar(PrimitiveType.S32, size), tile)
+            valid = b.broadcast(b.compare(position, limit, "LT"), (dim,), local)
+            keep = valid if keep is None else b.logical_and(keep, valid)
+        return keep
+
+    def mask_padding(
+        self, value: ShardedValue, dims: tuple[int, ...], fill: object
+    ) -> HloInstruction:
+        """The local array with the padding along ``dims`` (unevenly split ones) replaced by the scalar ``fill``."""
+        keep = self.valid(value, dims)
+        if keep is None:
+            return value.hlo
+        b = self.builder
+        literal = Literal.of(ArrayShape(value.shape.element_type, ()), np.asarray(fill))
+        return b.select(keep, value.hlo, b.broadcast_scalar(b.constant(literal), value.hlo.dims))

@@ -1,0 +1,178 @@
+"""The generic partitioner: one op, any sharding rule. Plan, reshard operands, mask padding, clone on local shapes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from partitioner.annotations.reader import without_shardings
+from partitioner.devices.axes import Axes
+from partitioner.partition.candidates import OpPlan, OpProblem, best_plan
+from partitioner.partition.certain_uses import demanded_states
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.reduction_identity import identity_value
+from partitioner.partition.shard_state import ShardState
+from partitioner.propagation.op_sharding_rule import FactorKind, OpShardingRule, RuleBuilder
+from partitioner.registry import LOCALIZERS, rule_of
+from spmd.analysis.cost import op_cost
+from spmd.hlo import Attrs, HloInstruction, Opcode
+from spmd.literal import Literal
+from spmd.ops.attrs import ConstantAttrs
+from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_array, leaves
+
+
+def partition_generic(
+    context: PartitionContext, instruction: HloInstruction
+) -> tuple[ShardedValue, ...]:
+    """Partition by the op's rule; without one, replicate the operands and compute the whole on every device."""
+    rule = rule_for(instruction)
+    plan = best_plan(problem_of(context, instruction, rule))
+    return emit_local(context, instruction, plan, local_operands(context, instruction, rule, plan))
+
+
+def local_operands(
+    context: PartitionContext, instruction: HloInstruction, rule: OpShardingRule, plan: OpPlan
+) -> list[HloInstruction]:
+    """The operands in the plan's states, safe to reduce."""
+    values = [
+        context.reshard(context.value(operand), state)
+        for operand, state in zip(instruction.operands, plan.operands, strict=True)
+    ]
+    return [_prepare(context, rule, plan, i, value) for i, value in enumerate(values)]
+
+
+def rule_for(instruction: HloInstruction) -> OpShardingRule:
+    """The op's rule, or the one that splits nothing."""
+    return rule_of(instruction) or replicating_rule(instruction)
+
+
+def replicating_rule(instruction: HloInstruction) -> OpShardingRule:
+    """A rule without factors to split: the fallback that is always correct."""
+    return RuleBuilder.for_instruction(instruction).build()
+
+
+def problem_of(
+    context: PartitionContext, instruction: HloInstruction, rule: OpShardingRule
+) -> OpProblem:
+    values = [context.value(operand) for operand in instruction.operands]
+    shapes = tuple(as_array(shape).without_layout() for _, shape in leaves(instruction.shape))
+    cost = op_cost(instruction)
+    work = max(
+        cost.flops + cost.transcendentals, float(sum(shape.num_elements for shape in shapes))
+    )
+    return OpProblem(
+        context.axes,
+        rule,
+        tuple(value.shape for value in values),
+        lambda i, state: context.reshard_cost(values[i], state),
+        tuple(value.state for value in values),
+        shapes,
+        tuple(context.wanted(instruction, leaf) for leaf in range(len(shapes))),
+        tuple(demanded_states(context, instruction, leaf) for leaf in range(len(shapes))),
+        context.manual_axes(instruction),
+        work,
+    )
+
+
+def emit_local(
+    context: PartitionContext,
+    instruction: HloInstruction,
+    plan: OpPlan,
+    operands: list[HloInstruction],
+    attrs: Attrs | None = None,
+) -> tuple[ShardedValue, ...]:
+    """The per-device clone over local operands; one value per result leaf, in the plan's states.
+
+    ``attrs``: the clone's attributes, where the op's localizer does not know them.
+    """
+    globals_ = [as_array(shape).without_layout() for _, shape in leaves(instruction.shape)]
+    locals_ = [
+        state.local_shape(shape, context.axes)
+        for shape, state in zip(globals_, plan.results, strict=True)
+    ]
+    localizer = LOCALIZERS.get(instruction.opcode)
+    if attrs is None:
+        attrs = instruction.attrs
+        if localizer is not None:
+            attrs = localizer(context, instruction, operands, locals_)
+    shape: Shape = (
+        TupleShape(tuple(locals_)) if isinstance(instruction.shape, TupleShape) else locals_[0]
+    )
+    clone = context.target.create(
+        instruction.opcode,
+        _marked_as(shape, instruction.shape),
+        operands,
+        attrs,
+        name=instruction.name,
+        called_computations=[context.copy_callee(c) for c in instruction.called_computations],
+        annotations=without_shardings(instruction.annotations),
+    )
+    if not isinstance(shape, TupleShape):
+        return (ShardedValue(clone, plan.results[0], globals_[0]),)
+    return tuple(
+        ShardedValue(context.builder.get_tuple_element(clone, i), state, whole)
+        for i, (state, whole) in enumerate(zip(plan.results, globals_, strict=True))
+    )
+
+
+def _marked_as(local: Shape, whole: Shape) -> Shape:
+    """Return ``local`` with the run-time sizes that ``whole`` marks: a reshape's follow from nothing else."""
+    if isinstance(local, ArrayShape) and isinstance(whole, ArrayShape) and local.dims == whole.dims:
+        return replace(local, dynamic=whole.dynamic)
+    return local
+
+
+def _prepare(
+    context: PartitionContext,
+    rule: OpShardingRule,
+    plan: OpPlan,
+    position: int,
+    value: ShardedValue,
+) -> HloInstruction:
+    """Make an operand safe to reduce: padding masked, and what counts once kept on one device only."""
+    mapping = rule.operands[position]
+    split: list[int] = []
+    uneven: list[int] = []
+    kind = None
+    for index, (factor, axes) in enumerate(zip(rule.factors, plan.assignment, strict=True)):
+        if factor.kind is not FactorKind.REDUCTION or not axes:
+            continue
+        split.extend(axes)
+        kind = factor.reduction
+        dim = rule.factor_dim(mapping, index)
+        if dim is not None:
+            uneven.append(dim)
+    if kind is None:
+        return value.hlo
+    identity = identity_value(kind, value.shape.element_type)
+    if position in rule.identity_operands:
+        return _only_first(context, value, tuple(sorted(split)), identity)
+    return context.mask_padding(value, tuple(uneven), identity)
+
+
+def _only_first(
+    context: PartitionContext, value: ShardedValue, axes: Axes, identity: object
+) -> HloInstruction:
+    """``value`` on the first device along ``axes``, the reduction's identity on the others."""
+    b = context.builder
+    literal = Literal.of(ArrayShape(value.shape.element_type, ()), identity)
+    if _is_splat_of(value.hlo, literal):
+        return value.hlo
+    dims = value.hlo.dims
+    first = b.compare(context.coordinate(axes), b.scalar(PrimitiveType.S32, 0), "EQ")
+    neutral = b.broadcast_scalar(b.constant(literal), dims)
+    return b.select(b.broadcast_scalar(first, dims), value.hlo, neutral)
+
+
+def _is_splat_of(instruction: HloInstruction, literal: Literal) -> bool:
+    """A (broadcast) scalar constant equal to ``literal``: it may count any number of times."""
+    while instruction.opcode is Opcode.BROADCAST:
+        instruction = instruction.operand(0)
+    return (
+        instruction.opcode is Opcode.CONSTANT
+        and instruction.attrs_as(ConstantAttrs).literal == literal
+    )
+
+
+def reshard_to(context: PartitionContext, value: ShardedValue, wanted: ShardState) -> ShardedValue:
+    """Resolve a partial value: reduce it straight into the state that its users want."""
+    return context.reshard(value, wanted) if value.state.partial else value

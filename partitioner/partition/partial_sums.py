@@ -1,0 +1,83 @@
+"""Parameters and outputs of a program that are partial sums (``unreduced``) over some axes.
+
+    ROOT d = f32[8,8] dot(a, b), sharding={unreduced}     each device keeps its own product; the output is their sum
+
+A parameter is reduced before its first use. A result that is partial over the output's axes leaves as it is; any other
+leaves on the first device along those axes, with zeros on the others.
+"""
+
+from __future__ import annotations
+
+from partitioner.devices.axes import Axes
+from partitioner.partition.context import PartitionContext, ShardedValue
+from partitioner.partition.shard_state import ShardState
+from spmd.device import ReductionKind
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.custom_call import custom_call_target
+from spmd.shape import PrimitiveType, leaves
+
+
+def with_partial(state: ShardState, axes: Axes) -> ShardState:
+    """Return ``state`` of partial sums over ``axes``."""
+    if not axes:
+        return state
+    return ShardState(state.dims, tuple(sorted(axes)), ReductionKind.SUM)
+
+
+#: Custom calls through which a partial sum passes on its way out: identities with an annotation.
+_ANNOTATIONS = ("Sharding", "xla.sdy.FuncResultSharding")
+
+
+def is_annotation(instruction: HloInstruction) -> bool:
+    """Say whether an instruction is its operand with a sharding."""
+    return custom_call_target(instruction) in _ANNOTATIONS
+
+
+def _outputs_of(
+    root: HloInstruction, instruction: HloInstruction, leaf: int, outputs: list[Axes]
+) -> list[Axes]:
+    """Return the entries of ``outputs`` that a leaf is used for; none where anything else uses it."""
+    while instruction is not root and len(instruction.users) == 1:
+        (user,) = instruction.users
+        if user is root and root.opcode is Opcode.TUPLE:
+            producers = [operand for operand in root.operands for _ in leaves(operand.shape)]
+            return [a for p, a in zip(producers, outputs, strict=True) if p is instruction]
+        if not is_annotation(user):
+            return []
+        instruction, leaf = user, 0
+    return [outputs[leaf]] if instruction is root and not root.users else []
+
+
+def leaves_unreduced(
+    context: PartitionContext,
+    instruction: HloInstruction,
+    leaf: int,
+    value: ShardedValue,
+    outputs: list[Axes],
+) -> bool:
+    """Say whether a leaf in the entry goes to partial outputs alone, and is a partial sum over axes of each."""
+    used_by = _outputs_of(context.source.root, instruction, leaf, outputs)
+    state = value.state
+    return (
+        bool(used_by)
+        and state.reduction is ReductionKind.SUM
+        and all(any(axis in axes for axis in state.partial) for axes in used_by)
+    )
+
+
+def as_partial_sums(
+    context: PartitionContext, value: ShardedValue, state: ShardState, axes: Axes
+) -> ShardedValue:
+    """Return ``value`` in ``state``, as partial sums over ``axes``."""
+    kept: Axes = ()
+    if value.state.reduction is ReductionKind.SUM:
+        kept = tuple(axis for axis in value.state.partial if axis in axes)
+    value = context.reshard(value, with_partial(state, kept))
+    rest = tuple(sorted(axis for axis in axes if axis not in kept))
+    if not rest:
+        return value
+    b, dims = context.builder, value.hlo.dims
+    first = b.compare(context.coordinate(rest), b.scalar(PrimitiveType.S32, 0), "EQ")
+    zeros = b.broadcast_scalar(b.scalar(value.shape.element_type, 0), dims)
+    hlo = b.select(b.broadcast_scalar(first, dims), value.hlo, zeros)
+    return ShardedValue(hlo, with_partial(state, axes), value.shape)

@@ -1,0 +1,50 @@
+"""A module with the sharding that propagation finds written on every instruction: for tools that show it."""
+
+from __future__ import annotations
+
+from partitioner.devices.axes import DeviceAxes
+from partitioner.devices.device_order import device_order, rename_to_devices, rename_to_positions
+from partitioner.prepare import prepare
+from partitioner.propagation.driver import Slot
+from partitioner.propagation.value_graph import Slots
+from partitioner.spmd_partitioner import SpmdPartitioner, partitions_of_replica
+from spmd.hlo import HloModule, Stage
+from spmd.hlo.clone import clone_module
+from spmd.shape import ArrayShape, Shape
+from spmd.sharding import HloSharding
+
+
+def propagate_module(module: HloModule, num_devices: int) -> HloModule:
+    """A prepared copy of ``module`` (stage PROPAGATED) whose instructions carry their shardings.
+
+    Reducers, comparators and the like work on elements and carry none.
+    """
+    partitions = partitions_of_replica(module, num_devices)
+    logical = clone_module(module)
+    prepare(logical)
+    order = device_order(logical, partitions)
+    if order is not None:
+        rename_to_positions(logical, order)
+    driver = SpmdPartitioner(logical, partitions)
+    driver.propagate()
+    for instruction in driver.graph.instructions():
+        instruction.sharding = instruction_sharding(
+            driver.axes, driver.graph.slots(instruction), instruction.shape
+        )
+    if order is not None:
+        rename_to_devices(logical, order)
+    logical.stage = Stage.PROPAGATED
+    return logical
+
+
+def instruction_sharding(axes: DeviceAxes, slots: Slots, shape: Shape) -> HloSharding:
+    """The sharding that an instruction of ``shape`` has by its slots; a tuple's is a tuple."""
+    parts = tuple(_of_slot(axes, slot) for slot in slots)
+    return parts[0] if isinstance(shape, ArrayShape) else HloSharding.tuple_of(parts)
+
+
+def _of_slot(axes: DeviceAxes, slot: Slot | None) -> HloSharding:
+    """A slot's sharding; tokens are replicated."""
+    if slot is None:
+        return HloSharding.replicated()
+    return axes.sharding(slot.state_dims, manual=slot.forbidden)

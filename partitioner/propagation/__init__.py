@@ -1,0 +1,1 @@
+"""Propagation of shardings: a fixpoint over the factors of every op."""

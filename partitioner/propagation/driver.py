@@ -1,0 +1,362 @@
+"""Sharding propagation: one fixpoint over factors, knowing nothing of opcodes.
+
+The program is a graph of slots (one per array value) and edges (one per op, holding its sharding rule). A slot's
+sharding only grows: axes are appended to the minor end of dimensions that are open. An edge passes a factor's axes from
+the tensor that has the most of them to the tensors that have fewer, as long as what these have is a prefix.
+
+Worked example, dot [i,k]x[k,j]->[i,j] with lhs ((0,),()) and rhs ((),(1,)): factor i has (0,), j has (1,); the result
+becomes ((0,),(1,)).
+
+Who goes first, outermost loop first (Shardy's tower):
+
+    user priorities   dimensions written with p1 take part once those without (or p0) have gone as far as they can
+    op priorities     levels of schedule.py: what keeps a value, then other pass-through factors, then reductions
+    conflicts         factors on which all tensors of an op agree, then contested axes, which go to the larger tensor
+
+Within a level a sweep visits edges forwards, then backwards, and only those with a changed slot.
+Each slot can grow at most (number of axes) times, so the work is linear in the number of edges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
+from partitioner.propagation.op_priority import (
+    LAST_LEVEL,
+    LEVELS,
+    Direction,
+    OpPriority,
+    directions,
+)
+from partitioner.propagation.op_sharding_rule import OpShardingRule, TensorMapping
+from partitioner.propagation.projection import Assignment, project
+from spmd.shape import ArrayShape
+
+
+@dataclass(frozen=True, slots=True)
+class AxisCause:
+    """Why a slot has an axis: op ``by`` brought it from ``source``, or (None) the annotation ``by`` demands it.
+
+    ``priority``: the user priority at which it came.
+    """
+
+    by: str
+    source: Slot | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """An annotated dimension that waits for its user priority."""
+
+    priority: int
+    dim: int
+    axes: Axes
+    is_open: bool
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """One array value's sharding while it is being found. Compared by identity.
+
+    ``open[d]``: dimension d may take further axes. ``forbidden``: axes that are manual where the value lives.
+    ``excluded``: axes over which an annotation demands copies. A withheld dimension is unsplit and closed until its
+    priority comes, and its axes are kept for it.
+    ``because``: who gave it what it has first; ``causes``: who gave it each axis, for explanations.
+    """
+
+    shape: ArrayShape
+    dims: list[Axes]
+    open: list[bool]
+    name: str = ""
+    forbidden: Axes = ()
+    excluded: Axes = ()
+    withheld: tuple[Withheld, ...] = ()
+    because: str = ""
+    causes: dict[int, AxisCause] = field(default_factory=dict)
+    edges: list[Edge] = field(default_factory=list)
+    #: Bytes of the whole value: the larger tensor wins a contested axis.
+    weight: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.weight = self.shape.byte_size
+
+    @staticmethod
+    def for_shape(shape: ArrayShape, name: str) -> Slot:
+        return Slot(shape, [()] * shape.rank, [True] * shape.rank, name)
+
+    def fix(
+        self,
+        dims: DimAxes,
+        open_dims: Sequence[bool],
+        because: str,
+        *,
+        priorities: Sequence[int] = (),
+        excluded: Axes = (),
+    ) -> None:
+        """Bind the value to an annotation; ``priorities`` per dimension, none for all 0."""
+        ranks = priorities or (0,) * len(dims)
+        self.withheld = tuple(
+            Withheld(rank, d, held, is_open)
+            for d, (rank, held, is_open) in enumerate(zip(ranks, dims, open_dims, strict=True))
+            if rank > 0
+        )
+        self.dims = [() if rank > 0 else held for rank, held in zip(ranks, dims, strict=True)]
+        self.open = [rank == 0 and way for rank, way in zip(ranks, open_dims, strict=True)]
+        self.excluded = excluded
+        self.because = because
+        self.causes = {axis: AxisCause(because) for held in self.dims for axis in held}
+
+    def release(self, priority: int) -> None:
+        """Let the dimensions of ``priority`` take part."""
+        due = [w for w in self.withheld if w.priority == priority]
+        self.withheld = tuple(w for w in self.withheld if w.priority != priority)
+        for w in due:
+            self.dims[w.dim] = w.axes
+            self.open[w.dim] = w.is_open
+            self.causes.update({a: AxisCause(self.because, None, priority) for a in w.axes})
+        for edge in self.edges if due else ():
+            edge.visited = -1
+
+    @property
+    def state_dims(self) -> DimAxes:
+        return tuple(self.dims)
+
+    def unavailable(self) -> set[int]:
+        """Axes that no dimension may take any more."""
+        taken = {a for held in self.dims for a in held} | {a for w in self.withheld for a in w.axes}
+        return taken.union(self.forbidden, self.excluded)
+
+
+#: The factors of an edge that pass axes at some level, and which way.
+Ways = tuple[tuple[int, Direction], ...]
+
+
+@dataclass(eq=False, slots=True)
+class Edge:
+    """One op between slots; ``tensors`` are operands then results, with their mappings.
+
+    ``ways``: what passes at each level. ``visited``: the last round that has seen its slots as they are now, -1 after a
+    change. ``contested``: that round left something to one that resolves conflicts.
+    """
+
+    rule: OpShardingRule
+    tensors: tuple[tuple[TensorMapping, Slot], ...]
+    name: str
+    ways: tuple[Ways, ...]
+    position: int = 0
+    visited: int = -1
+    contested: bool = False
+
+    @staticmethod
+    def connect(
+        rule: OpShardingRule,
+        operands: Sequence[Slot],
+        results: Sequence[Slot],
+        name: str,
+        priority: OpPriority,
+        allowed: Direction = Direction.BOTH,
+    ) -> Edge:
+        """``allowed``: the way that a propagation barrier leaves open."""
+        tensors = (
+            *zip(rule.operands, operands, strict=True),
+            *zip(rule.results, results, strict=True),
+        )
+        edge = Edge(rule, tensors, name, _ways(rule, priority, allowed))
+        for slot in dict.fromkeys(slot for _, slot in tensors):
+            slot.edges.append(edge)
+        return edge
+
+    def may_send(self, tensor: int, way: Direction) -> bool:
+        return way is Direction.BOTH or (way is Direction.FORWARD) == self._is_operand(tensor)
+
+    def may_receive(self, tensor: int, way: Direction) -> bool:
+        return way is Direction.BOTH or (way is Direction.BACKWARD) == self._is_operand(tensor)
+
+    def _is_operand(self, tensor: int) -> bool:
+        return tensor < len(self.rule.operands)
+
+    def is_due(self, current: Round) -> bool:
+        """A visit in this round may pass on more than the last one did."""
+        if not self.ways[current.level]:
+            return False
+        if self.visited < 0 or (current.resolves_conflicts and self.contested):
+            return True
+        before = self.visited // 2
+        return before < current.level and self.ways[before] != self.ways[current.level]
+
+
+def _ways(rule: OpShardingRule, priority: OpPriority, allowed: Direction) -> tuple[Ways, ...]:
+    """Per level; nothing of what propagation may not create."""
+    found: list[list[tuple[int, Direction]]] = [[] for _ in range(LEVELS)]
+    for index, factor in enumerate(rule.factors):
+        if factor.blocked or factor.pinned is not None:
+            continue
+        for level, way in enumerate(directions(priority, factor.kind)):
+            both = way if allowed is Direction.BOTH else way.meet(allowed)
+            if both is not Direction.NONE:
+                found[level].append((index, both))
+    return tuple(map(tuple, found))
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The longest axes that any tensor of an edge has for a factor, and that tensor."""
+
+    factor: int
+    axes: Axes
+    source: Slot
+    way: Direction = Direction.BOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One fixpoint of the tower."""
+
+    user_priority: int
+    level: int
+    resolves_conflicts: bool
+
+    @property
+    def number(self) -> int:
+        """Place among the rounds of its user priority."""
+        return 2 * self.level + self.resolves_conflicts
+
+
+def propagate(axes: DeviceAxes, edges: Sequence[Edge], slots: Iterable[Slot] = ()) -> None:
+    """Run the tower; slots hold the result. ``slots``: those that may have no edge."""
+    for position, edge in enumerate(edges):
+        edge.position = position
+    waiting = [slot for slot in _all_slots(edges, slots) if slot.withheld]
+    for priority in sorted({0} | {w.priority for slot in waiting for w in slot.withheld}):
+        for slot in waiting:
+            slot.release(priority)
+        for level in range(LEVELS):
+            for resolves in (False, True):
+                _fixpoint(axes, edges, Round(priority, level, resolves))
+
+
+def _all_slots(edges: Sequence[Edge], slots: Iterable[Slot]) -> list[Slot]:
+    found = dict.fromkeys(slots)
+    found.update(dict.fromkeys(slot for edge in edges for _, slot in edge.tensors))
+    return list(found)
+
+
+def _fixpoint(axes: DeviceAxes, edges: Sequence[Edge], current: Round) -> None:
+    work = [edge for edge in edges if edge.is_due(current)]
+    forwards = True
+    while work:
+        queue: dict[int, Edge] = {}
+        for edge in work if forwards else reversed(work):
+            for slot in visit(axes, edge, current):
+                queue.update((e.position, e) for e in slot.edges)
+        work = [queue[i] for i in sorted(queue) if queue[i].is_due(current)]
+        forwards = not forwards
+
+
+def visit(axes: DeviceAxes, edge: Edge, current: Round) -> list[Slot]:
+    """Pass axes along one edge; returns the slots that grew."""
+    rule = edge.rule
+    edge.visited, edge.contested = current.number, False
+    asked = [project(axes, rule, mapping, slot.state_dims) for mapping, slot in edge.tensors]
+    found = offers(edge, asked, current.level)
+    if found and not current.resolves_conflicts:
+        agreed = _uncontested(asked, found)
+        edge.contested = len(agreed) < len(found)
+        found = agreed
+    grown: dict[Slot, None] = {}
+    for offer in found:
+        for tensor, ((mapping, slot), have) in enumerate(zip(edge.tensors, asked, strict=True)):
+            own = have[offer.factor]
+            if len(own) >= len(offer.axes) or offer.axes[: len(own)] != own:
+                continue
+            dim = rule.factor_dim(mapping, offer.factor)
+            if dim is None or not slot.open[dim] or not edge.may_receive(tensor, offer.way):
+                continue
+            if _extend(axes, rule, mapping[dim], offer.factor, have, slot, dim, offer.axes):
+                slot.because = slot.because or edge.name
+                cause = AxisCause(edge.name, offer.source, current.user_priority)
+                slot.causes.update({a: cause for a in slot.dims[dim] if a not in slot.causes})
+                grown[slot] = None
+    for slot in grown:
+        for neighbour in slot.edges:
+            neighbour.visited = -1
+    return list(grown)
+
+
+def offers(edge: Edge, asked: Sequence[Assignment], level: int = LAST_LEVEL) -> list[Offer]:
+    """Per factor the longest axes of any tensor that may send at ``level``.
+
+    Those of large tensors come first, so that they win a contested axis.
+    """
+    found: list[tuple[int, Offer]] = []
+    for factor, way in edge.ways[level]:
+        best: Axes = ()
+        weight = 0
+        source: Slot | None = None
+        for tensor, (have, (_, slot)) in enumerate(zip(asked, edge.tensors, strict=True)):
+            held = have[factor]
+            if not held or not edge.may_send(tensor, way):
+                continue
+            if len(held) > len(best) or (held == best and slot.weight > weight):
+                best, weight, source = held, slot.weight, slot
+        if source is not None:
+            found.append((-weight, Offer(factor, best, source, way)))
+    return [offer for _, offer in sorted(found, key=lambda o: (o[0], o[1].factor))]
+
+
+def _uncontested(asked: Sequence[Assignment], found: Sequence[Offer]) -> list[Offer]:
+    """Offers whose axes no tensor of the edge has for another factor, nor in another order for this one."""
+    wanted: dict[int, set[int]] = {}
+    for have in asked:
+        for factor, held in enumerate(have):
+            for axis in held:
+                wanted.setdefault(axis, set()).add(factor)
+    return [
+        offer
+        for offer in found
+        if all(len(wanted[axis]) == 1 for axis in offer.axes)
+        and all(offer.axes[: len(have[offer.factor])] == have[offer.factor] for have in asked)
+    ]
+
+
+def _extend(
+    axes: DeviceAxes,
+    rule: OpShardingRule,
+    parts: tuple[int, ...],
+    factor: int,
+    have: Assignment,
+    slot: Slot,
+    dim: int,
+    offer: Axes,
+) -> bool:
+    """Append the axes that ``offer`` has beyond the slot's own to its dimension, where they fit."""
+    if not _is_minor_end(axes, rule, parts, factor, have):
+        return False
+    size = rule.factors[factor].size
+    used = slot.unavailable()
+    grew = False
+    split = axes.count(have[factor])
+    for axis in offer[len(have[factor]) :]:
+        split *= axes.sizes[axis]
+        if axis in used or size < split or (len(parts) > 1 and size % split):
+            break
+        slot.dims[dim] = (*slot.dims[dim], axis)
+        used.add(axis)
+        grew = True
+    return grew
+
+
+def _is_minor_end(
+    axes: DeviceAxes, rule: OpShardingRule, parts: tuple[int, ...], factor: int, have: Assignment
+) -> bool:
+    """More axes for ``factor`` keep the dimension one contiguous tiling: all before it complete,
+    none after it split.
+    """
+    position = parts.index(factor)
+    before = all(axes.count(have[p]) == rule.factors[p].size for p in parts[:position])
+    after = all(math.prod(axes.sizes[a] for a in have[p]) == 1 for p in parts[position + 1 :])
+    return before and after

@@ -1,0 +1,61 @@
+"""When an op passes sharding axes on, and which way: the op priorities of propagation.
+
+Levels run one after the other, each to its fixpoint, so that a sharding follows a value as far as the value itself goes
+before it crosses an op that mixes dimensions:
+
+    level   what joins
+    0       ops that keep every dimension, both ways; slices of a value, forwards
+    1       the pass-through factors of all other ops; broadcasts backwards only
+    2       everything: reduction factors, those that need replication, broadcasts forwards
+
+The levels are Shardy's (its documentation, "Operation based priorities").
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from partitioner.propagation.op_sharding_rule import FactorKind
+
+
+class Direction(Enum):
+    """FORWARD: from operands to results; BACKWARD: from results to operands; BOTH: between any two tensors of an op."""
+
+    NONE = 0
+    FORWARD = 1
+    BACKWARD = 2
+    BOTH = 3
+
+    def meet(self, other: Direction) -> Direction:
+        """What both allow."""
+        return Direction(self.value & other.value)
+
+
+class OpPriority(Enum):
+    """How early an op takes part."""
+
+    KEEPS_VALUE = "keeps value"
+    SLICES = "slices"
+    ORDINARY = "ordinary"
+    BROADCASTS = "broadcasts"
+
+
+LEVELS = 3
+LAST_LEVEL = LEVELS - 1
+
+#: Direction of an op's pass-through factors at each level.
+_SCHEDULE = {
+    OpPriority.KEEPS_VALUE: (Direction.BOTH, Direction.BOTH, Direction.BOTH),
+    OpPriority.SLICES: (Direction.FORWARD, Direction.BOTH, Direction.BOTH),
+    OpPriority.ORDINARY: (Direction.NONE, Direction.BOTH, Direction.BOTH),
+    OpPriority.BROADCASTS: (Direction.NONE, Direction.BACKWARD, Direction.BOTH),
+}
+
+
+#: That of its reductions, and of what it needs whole (its neighbours may have it split), which wait for the last level.
+_OTHERS = (Direction.NONE, Direction.NONE, Direction.BOTH)
+
+
+def directions(priority: OpPriority, kind: FactorKind) -> tuple[Direction, ...]:
+    """Which way axes of a factor pass at each level."""
+    return _SCHEDULE[priority] if kind is FactorKind.PASS_THROUGH else _OTHERS

@@ -1,0 +1,321 @@
+"""The host's side of infeeds and outfeeds of a program on several devices.
+
+A value that enters or leaves is whole on the host and divided among the devices as the instruction's sharding says.
+Each device takes the items in their order, at its own pace; what the devices give is joined when a run is over:
+
+    infeed     item 0, item 1, ...     each device takes its tile of item 0, then of item 1
+    outfeed    value 0, value 1, ...   each joined of the tiles that the devices have given
+
+Functions in place of items feed, and are given, each device's own tiles.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from runtime.arrays.sharded_arrays import Boundary
+from runtime.arrays.tiles import copy_shard, gather, global_shape
+from spmd.errors import RunError
+from spmd.hlo import HloInstruction
+from spmd.hlo.host_functions import Callback
+from spmd.host_feed import Item, array_leaves, fed_shape, global_shape_text, item_of, next_item
+from spmd.host_feed import require_fit as require_tiles
+from spmd.literal import NDArray
+from spmd.shape import ArrayShape, Shape, as_array
+from spmd.sharding import HloSharding, ShardingKind
+from spmd.text.shape_text import parse_shape
+
+Infeed: TypeAlias = "Iterable[Item] | Callable[[int], Item] | ItemSource | TileSource"
+Outfeed: TypeAlias = "list[Item] | Callable[[int, Item], None]"
+
+
+@dataclass(frozen=True)
+class FeedSite:
+    """An infeed or outfeed of one device's program.
+
+    ``shape``: of the value on one device. ``boundaries``: how its array leaves are divided. ``partition``: the only one
+    that takes part; None where all do.
+    """
+
+    name: str
+    shape: Shape
+    boundaries: tuple[Boundary, ...]
+    partition: int | None
+    num_partitions: int
+
+    @property
+    def tiles(self) -> tuple[ArrayShape, ...]:
+        return array_leaves(self.shape)
+
+
+def feed_site(instruction: HloInstruction, num_partitions: int) -> FeedSite:
+    """Return what the host knows of an infeed or outfeed of a program for ``num_partitions``."""
+    shape = fed_shape(instruction)
+    tiles = array_leaves(shape)
+    stated = instruction.sharding
+    shardings: Sequence[HloSharding | None] = (None,) * len(tiles)
+    if stated is not None:
+        shardings = (stated.elements if stated.is_tuple else (stated,) * len(tiles))[: len(tiles)]
+    said = global_shape_text(instruction)
+    if said is not None:
+        wholes = array_leaves(parse_shape(said))
+    else:
+        wholes = tuple(map(global_shape, tiles, shardings))
+    only = {
+        one.device if one is not None and one.kind is ShardingKind.MAXIMAL else None
+        for one in shardings
+    }
+    return FeedSite(
+        instruction.name,
+        shape,
+        tuple(Boundary(w.without_layout(), s) for w, s in zip(wholes, shardings, strict=True)),
+        only.pop() if len(only) == 1 else None,
+        num_partitions,
+    )
+
+
+@runtime_checkable
+class ItemSource(Protocol):
+    """Arrays that are fed, in their order."""
+
+    def next(self, site: FeedSite) -> list[NDArray]:
+        """Return the array leaves of the next item, which ``site`` takes. SpmdError where there is none."""
+        ...
+
+
+@runtime_checkable
+class TileSource(Protocol):
+    """Arrays that are fed to each device by itself."""
+
+    def next_tile(self, site: FeedSite, device: int) -> list[NDArray]:
+        """Return the array leaves of the next tile of ``device``. SpmdError where there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function from a device's number to its next tile."""
+
+    feed: Callable[[int], Item]
+
+    def next_tile(self, site: FeedSite, device: int) -> list[NDArray]:
+        return next_item(iter([self.feed(device)]), site.name)
+
+
+@dataclass(frozen=True)
+class _Items:
+    """Items of an iterator."""
+
+    items: Iterator[Item] | None
+
+    def next(self, site: FeedSite) -> list[NDArray]:
+        return next_item(self.items, site.name)
+
+
+@dataclass(frozen=True)
+class Given:
+    """Arrays of the tile that a device has given at an outfeed."""
+
+    site: FeedSite
+    arrays: tuple[NDArray, ...]
+
+
+class HostFeeds:
+    """Infeeds and outfeeds of one run. It is thread-safe: devices of several threads use it at a time."""
+
+    def __init__(self, infeed: Infeed | None, outfeed: Outfeed | None, own: range) -> None:
+        """``own``: the devices that this process runs."""
+        self.outfeed = outfeed
+        #: By device, in the order in which it gave them.
+        self.given: dict[int, list[Given]] = {device: [] for device in own}
+        self._source = _source_of(infeed)
+        self._lock = threading.Lock()
+        #: Items that some devices have taken and others not yet, and the number of the first of them.
+        self._waiting: list[list[NDArray]] = []
+        self._first = 0
+        self._taken: dict[int, int] = dict.fromkeys(own, 0)
+        self._partition: int | None = None
+
+    @property
+    def num_taken(self) -> int:
+        """Items that have been asked for."""
+        return self._first + len(self._waiting)
+
+    def take(self, site: FeedSite, device: int) -> list[NDArray]:
+        """Return the tile of ``device`` of its next item. RunError where there is none, or it does not fit."""
+        if isinstance(self._source, TileSource):
+            arrays = self._source.next_tile(site, device)
+            require_tiles(arrays, site.shape, site.name)
+            return arrays
+        with self._lock:
+            whole = self._next(self._source, site, device)
+        partition = device % site.num_partitions
+        if len(whole) != len(site.tiles):
+            raise RunError(
+                f"{site.name} takes {len(site.tiles)} arrays at a time, is fed {len(whole)}"
+            )
+        places = zip(whole, site.tiles, site.boundaries, strict=True)
+        return [_tile(array, tile, place, partition, site) for array, tile, place in places]
+
+    def put(self, site: FeedSite, device: int, arrays: Sequence[NDArray]) -> None:
+        """Take what ``device`` gives; the arrays are the device's memory."""
+        copies = tuple(np.array(array, order="C") for array in arrays)
+        if callable(self.outfeed):
+            self.outfeed(device, item_of(site.shape, iter(copies)))
+        elif self.outfeed is not None:
+            self.given[device].append(Given(site, copies))
+
+    def _next(self, source: ItemSource, site: FeedSite, device: int) -> list[NDArray]:
+        """Return the next item for ``device``, which the source is asked for once."""
+        if self.num_taken and self._partition != site.partition:
+            raise RunError(
+                f"{site.name}: some infeeds feed one device and others all or another: whole items cannot tell "
+                "which is whose; feed each device by itself, with a function or a file for each (%r)"
+            )
+        self._partition = site.partition
+        number = self._taken.setdefault(device, 0)
+        if number == self.num_taken:
+            self._waiting.append(source.next(site))
+        self._taken[device] += 1
+        item = self._waiting[number - self._first]
+        waits = [n for d, n in self._taken.items() if _takes_part(site, d)]
+        done = min(waits) - self._first
+        del self._waiting[:done]
+        self._first += done
+        return item
+
+
+def _source_of(infeed: Infeed | None) -> ItemSource | TileSource:
+    if isinstance(infeed, (ItemSource, TileSource)):
+        return infeed
+    if callable(infeed):
+        return _Function(infeed)
+    return _Items(None if infeed is None else iter(infeed))
+
+
+def _takes_part(site: FeedSite, device: int) -> bool:
+    return site.partition is None or device % site.num_partitions == site.partition
+
+
+def _tile(
+    array: NDArray, tile: ArrayShape, place: Boundary, partition: int, site: FeedSite
+) -> NDArray:
+    """Return the tile of ``partition`` of ``array``, whose own sizes say how much of the last tile is padding."""
+    shape = replace(tile, dims=array.shape) if array.ndim == tile.rank else tile
+    sharding = place.sharding
+    wanted = as_array(sharding.shard_shape(shape)).dims if sharding is not None else shape.dims
+    fits = array.ndim == tile.rank and wanted == tile.dims
+    if not fits or array.dtype != tile.element_type.numpy:
+        raise RunError(f"{site.name} takes {place.shape}, is fed {array.dtype}{list(array.shape)}")
+    part = np.empty(tile.dims, array.dtype)
+    copy_shard(array, sharding, shape, partition, part)
+    return part
+
+
+def joined(given: Sequence[Sequence[Given]], num_partitions: int) -> list[Item]:
+    """Return the values that the devices have given, whole; with replicas, those of replica 0.
+
+    ``given``: by device. Each device's order is kept. RunError where the devices of a value have not all given it.
+    """
+    queues = [list(own) for own in given[:num_partitions]]
+    values: list[Item] = []
+    while any(queues):
+        own, site = _next_given(queues)
+        tiles = [queues[partition].pop(0).arrays for partition in own]
+        arrays = [
+            gather(
+                [tile[k] for tile in tiles], None if len(own) == 1 else place.sharding, place.shape
+            )
+            for k, place in enumerate(site.boundaries)
+        ]
+        values.append(item_of(site.shape, iter(arrays)))
+    return values
+
+
+def _next_given(queues: Sequence[Sequence[Given]]) -> tuple[list[int], FeedSite]:
+    """Return the partitions whose next values are tiles of one, and its outfeed: one device's own come first."""
+    for partition, queue in enumerate(queues):
+        if queue and queue[0].site.partition == partition:
+            return [partition], queue[0].site
+    everyone = list(range(len(queues)))
+    names = {queue[0].site.name if queue else "nothing" for queue in queues}
+    if len(names) > 1:
+        raise RunError(
+            f"devices have given different values at one time ({', '.join(sorted(names))}): these cannot be joined; "
+            "take each device's by itself, with a function or a file for each (%r)"
+        )
+    return everyone, queues[0][0].site
+
+
+def given_bytes(given: Sequence[Given]) -> bytes:
+    """Return what one device has given, for another process of the same program: names, then the arrays' bytes."""
+    names = json.dumps([one.site.name for one in given]).encode()
+    arrays = (array.tobytes() for one in given for array in one.arrays)
+    return b"".join((len(names).to_bytes(8, "little"), names, *arrays))
+
+
+def read_given(data: bytes, sites: Sequence[FeedSite]) -> list[Given]:
+    """Return what ``given_bytes`` has written of a program with these outfeeds."""
+    named = {site.name: site for site in sites}
+    end = 8 + int.from_bytes(data[:8], "little")
+    given = []
+    for name in json.loads(data[8:end]):
+        arrays = []
+        for tile in named[name].tiles:
+            dtype = tile.element_type.numpy
+            array = np.frombuffer(data, dtype, tile.num_elements, end).reshape(tile.dims)
+            arrays.append(array)
+            end += array.nbytes
+        given.append(Given(named[name], tuple(arrays)))
+    return given
+
+
+@dataclass(frozen=True)
+class ReferenceFeed:
+    """The host's side of one device's program for ``num_partitions`` in the evaluator (a spmd.host_feed.HostFeed)."""
+
+    feeds: HostFeeds
+    num_partitions: int
+
+    def take(self, infeed: HloInstruction, device: int) -> list[NDArray]:
+        return self.feeds.take(feed_site(infeed, self.num_partitions), device)
+
+    def put(self, outfeed: HloInstruction, device: int, arrays: Sequence[NDArray]) -> None:
+        self.feeds.put(feed_site(outfeed, self.num_partitions), device, arrays)
+
+    @property
+    def given(self) -> list[Item]:
+        """Return the global arrays of the outfeeds of all devices."""
+        everyone = [self.feeds.given[device] for device in sorted(self.feeds.given)]
+        return joined(everyone, self.num_partitions)
+
+
+@dataclass
+class HostChannel:
+    """The host's side of a loaded program: feeds of the present run, and the Python functions that it calls."""
+
+    present: HostFeeds = field(default_factory=lambda: HostFeeds(None, None, range(0)))
+    #: Python functions that the program calls, by number. They are set before the program is loaded.
+    callbacks: Sequence[Callback] = ()
+
+    def take(self, site: FeedSite, device: int) -> list[NDArray]:
+        return self.present.take(site, device)
+
+    def put(self, site: FeedSite, device: int, arrays: Sequence[NDArray]) -> None:
+        self.present.put(site, device, arrays)
+
+    @contextmanager
+    def open_for(self, feeds: HostFeeds) -> Iterator[None]:
+        """Have the runs within use ``feeds``."""
+        before, self.present = self.present, feeds
+        try:
+            yield
+        finally:
+            self.present = before

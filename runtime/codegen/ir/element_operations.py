@@ -1,0 +1,119 @@
+"""Element operations as LLVM IR: a function ``@operation`` of elements as they lie in memory, by opcode and types.
+
+Floats narrower than f32 are computed in f32 and rounded once. Arithmetic, comparisons and conversions have the
+reference evaluator's bits, functions such as exp stay within two units in the last place (docs/native_math.md).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from runtime.codegen.elements import (  # noqa: F401 - they fill the registries
+    arithmetic,
+    bitwise,
+    comparison,
+    complex_functions,
+    conversion,
+    error_function,
+    exponential,
+    hyperbolic,
+    integer_arithmetic,
+    inverse_trigonometric,
+    logarithm,
+    power,
+    trigonometric,
+)
+from runtime.codegen.elements.builder import F32, F64, Instructions, Lines
+from runtime.codegen.elements.complex_arithmetic import complex_lines
+from runtime.codegen.elements.complex_conversion import complex_conversion
+from runtime.codegen.elements.origins import origin_of
+from runtime.codegen.elements.registry import (
+    BODIES,
+    ElementSignature,
+    float_function,
+    float_lines,
+)
+from runtime.codegen.elements.storage import element_form, narrowing, stored_type, wide_type
+from runtime.codegen.llvm.jit import host_adds_pairs, host_fuses, host_permutes, host_scales
+from spmd.hlo import Opcode
+
+__all__ = ["ElementSignature", "has_operation", "operation_ir", "stored_type", "wide_type"]
+
+
+def has_operation(signature: ElementSignature) -> bool:
+    return _lines(signature, Instructions()) is not None
+
+
+def host_instructions() -> Instructions:
+    return Instructions(host_fuses(), host_permutes(), host_scales(), host_adds_pairs())
+
+
+def operation_ir(
+    signature: ElementSignature,
+    name: str = "operation",
+    *,
+    instructions: Instructions | None = None,
+) -> list[str]:
+    """Function ``name``, after the functions, intrinsics and constants that it uses, whose names tell what they are.
+
+    instructions: those to count on, by default the host's.
+    """
+    instructions = instructions or host_instructions()
+    lines = _lines(signature, instructions)
+    assert lines is not None, "has_operation says so"
+    kinds = signature.operands
+    functions = []
+    for kind in dict.fromkeys(kinds):
+        element = element_form(kind)
+        functions.append(_function(f"widen_{kind}", element.stored, element.wide, element.widen))
+    parameters = ", ".join(f"{stored_type(kind)} %x{i}" for i, kind in enumerate(kinds))
+    widened = [
+        f"  %{letter} = call {wide_type(kind)} @widen_{kind}({stored_type(kind)} %x{i})"
+        for i, (kind, letter) in enumerate(zip(kinds, "abc", strict=False))
+    ]
+    stored, wide = stored_type(signature.result), wide_type(signature.result)
+    origin = origin_of(signature)
+    narrow = f"narrow_{origin.name.lower()}_{signature.result}"
+    narrowed = narrowing(signature.result, origin, instructions)
+    functions += [*narrowed.globals, _function(narrow, wide, stored, narrowed.body)]
+    body = [
+        f"define internal {stored} @{name}({parameters}) alwaysinline {{",
+        *widened,
+        f"  {lines.body}",
+        f"  %stored = call {stored} @{narrow}({wide} %r)",
+        f"  ret {stored} %stored\n}}\n",
+    ]
+    return [*lines.globals, *_declarations(lines.body), *functions, "\n".join(body)]
+
+
+def _function(name: str, source: str, target: str, body: str) -> str:
+    return (
+        f"define internal {target} @{name}({source} %x) alwaysinline {{\n"
+        f"  {body}\n  ret {target} {'%y' if body else '%x'}\n}}"
+    )
+
+
+def _declarations(body: str) -> list[str]:
+    """Of the intrinsics that ``body`` calls, each by a line ``%name = call type @llvm.name(type %a, ..)``."""
+    found = []
+    for line in body.splitlines():
+        if "@llvm." in line:
+            result, call = line.split(" call ")[1].split(" ", 1)
+            name, arguments = call.rstrip(") ").split("(")
+            types = ", ".join(argument.split()[0] for argument in arguments.split(", "))
+            found.append(f"declare {result} {name}({types})")
+    return list(dict.fromkeys(found))
+
+
+def _lines(signature: ElementSignature, instructions: Instructions) -> Lines | None:
+    complex_ones = any(kind.is_complex for kind in (*signature.operands, signature.result))
+    if complex_ones and signature.opcode is Opcode.CONVERT:
+        return complex_conversion(signature, partial(_lines, instructions=instructions))
+    if complex_ones and signature.opcode is not Opcode.SELECT:
+        return complex_lines(signature, instructions)
+    wide = {F32.name: F32, F64.name: F64}.get(wide_type(signature.result))
+    if wide is not None and (function := float_function(signature, wide)) is not None:
+        return float_lines(function, len(signature.operands), wide, instructions)
+    make = BODIES.get(signature.opcode)
+    body = None if make is None else make(signature)
+    return None if body is None else Lines(body)

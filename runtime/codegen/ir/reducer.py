@@ -1,0 +1,44 @@
+"""What combines two elements of a type: a known reduction, or any scalar program of two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from runtime.codegen.ir.combine import combining_ir, element_of
+from runtime.codegen.ir.element_operations import stored_type
+from runtime.program.scalar_program import ScalarProgram, program_ir, struct_type
+from spmd.device import ReductionKind
+from spmd.shape import PrimitiveType
+
+Reducer: TypeAlias = ReductionKind | ScalarProgram
+
+
+@dataclass(frozen=True, slots=True)
+class Combining:
+    """LLVM's types of elements in memory and of totals; @widen and @narrow between them, and @combine of totals."""
+
+    stored: str
+    wide: str
+    functions: tuple[str, ...]
+
+
+def combining(kind: PrimitiveType, reducer: Reducer) -> Combining:
+    """Of known reductions: those of floats narrower than f32 are made in f32, and there are none of complex numbers.
+
+    A program's totals are elements.
+    """
+    if not isinstance(reducer, ScalarProgram):
+        element = element_of(kind.numpy)
+        return Combining(element.stored, element.wide, tuple(combining_ir(kind.numpy, reducer)))
+    t, struct = stored_type(kind), struct_type(reducer)
+    same = (
+        f"define internal {t} @{name}({t} %x) alwaysinline {{\n  ret {t} %x\n}}"
+        for name in ("widen", "narrow")
+    )
+    combine = (
+        f"define internal {t} @combine({t} %a, {t} %b) alwaysinline {{\n"
+        f"  %both = call {struct} @reducer({t} %a, {t} %b)\n"
+        f"  %r = extractvalue {struct} %both, 0\n  ret {t} %r\n}}"
+    )
+    return Combining(t, t, (*dict.fromkeys(program_ir(reducer, "reducer")), *same, combine))

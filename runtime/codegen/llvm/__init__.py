@@ -1,0 +1,1 @@
+"""The only folder that imports llvmlite: compilation of IR text on this host, its pass pipelines and caches."""

@@ -1,0 +1,256 @@
+"""Vectorizer for loops over elements, on the text of their LLVM IR: LLVM's own takes most of a compilation.
+
+``NestWriter.element_loop`` writes loops whose rounds are independent and whose body is one block; what it calls is
+straight-line code, too. Each line of such a body has one for vectors. What is left over at the end of a loop is done by
+the same lines under a mask, where LLVM makes loops over shorter vectors and single elements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runtime.codegen.vectorizer.functions import (
+    TYPE,
+    Functions,
+    Needs,
+    NoVectorsError,
+    size_of,
+    spread,
+)
+from runtime.codegen.vectorizer.lines import VectorLines
+
+#: Bytes of a register.
+_REGISTER = 64
+#: Bytes of the largest element that masked instructions know.
+_LARGEST = 8
+#: The most registers that one value takes.
+_SIDE_BY_SIDE = 4
+#: Lines of a body for which a value takes as many registers, so that the loop's own lines weigh less.
+_FOUR, _TWO = 5, 10
+#: Lines of a body that is written twice, for whole vectors without a mask: masked stores take longer.
+_TWICE = 32
+#: Lines, times registers for a value, that are written without a loop where its length is known.
+_STRAIGHT = 64
+_PHI = re.compile(r"  (%\w+) = phi i64 \[ 0, %(\w+) \], \[ %next_k\d+, %(\w+) \]")
+_LESS = re.compile(r"  %\w+ = icmp ult i64 %\w+, (\S+)")
+_BACK = re.compile(r"  br i1 %\w+, label %\w+, label %(\w+), !llvm.loop !(\d+)")
+_REST = re.compile(r"  (%\w+) = urem i64 \S+, (\d+)$")
+_ALLOCA = re.compile(r"  (%\w+) = alloca \[(\d+) x \w+\]")
+_TOGETHER = re.compile(r'!(\d+) = .*!"llvm.loop.interleave.count", i32 (\d+)')
+
+
+def vectorized(ir: str) -> str | None:
+    """Return the module with loops over vectors, or None if no loop over elements can be written so."""
+    if "\nelement" not in ir:
+        return None
+    try:
+        return _Module(ir).text()
+    except NoVectorsError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """``index``: the round's number; ``before``: the block before; ``most``: of ``count``, where that is known."""
+
+    index: str
+    before: str
+    head: str
+    end: str
+    body: list[str]
+    count: str
+    most: int | None
+    together: int
+
+    @property
+    def is_constant(self) -> bool:
+        return self.count.isdigit()
+
+
+class _Module:
+    """A module's lines, read and written anew."""
+
+    def __init__(self, ir: str) -> None:
+        self.lines = ir.split("\n")
+        self.functions = Functions(self.lines)
+        self.rests = {m[1]: int(m[2]) for line in self.lines if (m := _REST.match(line))}
+        self.room = {m[1]: int(m[2]) for line in self.lines if (m := _ALLOCA.match(line))}
+        self.together = {m[1]: int(m[2]) for line in self.lines if (m := _TOGETHER.match(line))}
+
+    def text(self) -> str:
+        written: list[str] = []
+        at = 0
+        while at < len(self.lines):
+            line = self.lines[at]
+            if line.startswith("element") and line.endswith(":"):
+                at, loop = self.parsed(at)
+                written += self.written(loop)
+            elif line.startswith("define internal") and "alwaysinline" in line:
+                at = self.lines.index("}", at)  # written below where it is called
+            else:
+                written.append(line)
+            at += 1
+        return "\n".join([*self.functions.called_by(written), *written])
+
+    def parsed(self, at: int) -> tuple[int, _Loop]:
+        """Return the number of the last line of the loop whose label is line ``at``, and the loop."""
+        phi = _PHI.match(self.lines[at + 1])
+        if phi is None:
+            raise NoVectorsError(self.lines[at + 1])
+        end = at + 2
+        while not self.lines[end].startswith("  %next_k"):
+            end += 1
+        less, back = _LESS.match(self.lines[end + 1]), _BACK.match(self.lines[end + 2])
+        if less is None or back is None:
+            raise NoVectorsError(self.lines[end + 1])
+        count = less[1]
+        most = int(count) if count.isdigit() else self.rests.get(count)
+        body, together = self.lines[at + 2 : end], self.together.get(back[2], 1)
+        return end + 2, _Loop(phi[1], phi[2], phi[3], back[1], body, count, most, together)
+
+    # ---- loops
+    def written(self, loop: _Loop) -> list[str]:
+        """The lines from the label of its head to the branch to its end."""
+        needs = self.functions.about(loop.body)
+        size = self.size(loop.body, needs)
+        if size > _LARGEST:
+            raise NoVectorsError(loop.head)
+        lanes = _REGISTER // size
+        head = f"{loop.head}:"
+        most = loop.most or 0
+        if most and is_short(needs, most, lanes):
+            return [
+                head,
+                f"  {loop.index} = bitcast i64 0 to i64",
+                *self.straight(loop, most, size),
+                f"  br label %{loop.end}",
+            ]
+        if loop.is_constant and int(loop.count) % lanes == 0:
+            return self.whole(loop, loop.count, lanes, loop.end)
+        wide = lanes * max(_side_by_side(needs.weight), loop.together)
+        wide = wide if needs.takes(wide) else lanes
+        if needs.weight <= _TWICE:
+            return self.whole_and_rest(loop, wide, size)
+        return self.masked(loop, wide, size)
+
+    def size(self, body: list[str], needs: Needs) -> int:
+        """Return the bytes of the largest element type of ``body``, induction variables left out."""
+        found = [t for line in body if " i64 %k" not in line for t in TYPE.findall(line)]
+        return max([needs.size, *map(size_of, found)])
+
+    def straight(self, loop: _Loop, lanes: int, size: int) -> Iterator[str]:
+        mask: str | None = None
+        lines: list[str] = []
+        if not loop.is_constant:
+            mask, lines = _mask(loop.count, lanes, size, loop.index)
+        yield from lines
+        yield from self.widened(loop, lanes, mask, known=True)
+
+    def widened(
+        self, loop: _Loop, lanes: int, mask: str | None, *, known: bool = False
+    ) -> list[str]:
+        room = {a for a, n in self.room.items() if n >= lanes} if known else set()
+        scope = VectorLines(self.functions, lanes, mask, frozenset(room), f"{loop.index}.")
+        return scope.body(loop.index, loop.body)
+
+    def whole(self, loop: _Loop, count: str, lanes: int, end: str) -> list[str]:
+        """The loop in rounds of ``lanes`` elements; ``count`` is a multiple of that."""
+        k = loop.index
+        return [
+            f"{loop.head}:",
+            f"  {k} = phi i64 [ 0, %{loop.before} ], [ {k}.next, %{loop.head} ]",
+            *self.widened(loop, lanes, None),
+            f"  {k}.next = add nuw nsw i64 {k}, {lanes}",
+            f"  {k}.more = icmp ult i64 {k}.next, {count}",
+            f"  br i1 {k}.more, label %{loop.head}, label %{end}",
+        ]
+
+    def masked(self, loop: _Loop, lanes: int, size: int) -> list[str]:
+        """The loop in rounds of ``lanes`` elements: all have a mask, which is computed for the last one alone."""
+        k, head, v, every = loop.index, loop.head, f"<{lanes} x i1>", "splat (i1 true)"
+        mask, lines = _mask(f"{k}.left", lanes, size, k)
+        return [
+            f"{head}:",
+            f"  {k}.enough = icmp uge i64 {loop.count}, {lanes}",
+            f"  br i1 {k}.enough, label %{head}.round, label %{head}.last",
+            f"{head}.last:",
+            f"  {k}.at = phi i64 [ 0, %{head} ], [ {k}.next, %{head}.over ]",
+            f"  {k}.left = sub i64 {loop.count}, {k}.at",
+            *lines,
+            f"  br label %{head}.round",
+            f"{head}.round:",
+            f"  {k} = phi i64 [ 0, %{head} ], [ {k}.at, %{head}.last ], [ {k}.next, %{head}.round ]",
+            f"  {k}.those = phi {v} [ {every}, %{head} ], [ {mask}, %{head}.last ], [ {every}, %{head}.round ]",
+            *self.widened(loop, lanes, f"{k}.those"),
+            f"  {k}.next = add nuw nsw i64 {k}, {lanes}",
+            f"  {k}.after = add nuw nsw i64 {k}, {2 * lanes}",
+            f"  {k}.whole = icmp ule i64 {k}.after, {loop.count}",
+            f"  br i1 {k}.whole, label %{head}.round, label %{head}.over",
+            f"{head}.over:",
+            f"  {k}.more = icmp ult i64 {k}.next, {loop.count}",
+            f"  br i1 {k}.more, label %{head}.last, label %{loop.end}",
+        ]
+
+    def whole_and_rest(self, loop: _Loop, lanes: int, size: int) -> list[str]:
+        """The loop in whole rounds; a last one under a mask does what is left."""
+        k, head = loop.index, loop.head
+        mask, lines = _mask(f"{k}.left", lanes, size, k)
+        rest = [
+            f"  {k} = phi i64 [ 0, %{head} ], [ {k}.whole, %{head}.whole ]",
+            f"  {k}.left = sub i64 {loop.count}, {k}",
+            *lines,
+            *self.widened(loop, lanes, mask),
+        ]
+        named = sorted({m[1] for line in rest if (m := re.match(r"  (%[\w.]+) = ", line))})
+        again = {name: f"{name}.rest" for name in named}
+        inner = _Loop(
+            loop.index, head, f"{head}.whole", "", loop.body, loop.count, None, loop.together
+        )
+        return [
+            f"{head}:",
+            f"  {k}.whole = and i64 {loop.count}, {-lanes}",
+            f"  {k}.some = icmp ne i64 {k}.whole, 0",
+            f"  br i1 {k}.some, label %{head}.whole, label %{head}.rest",
+            *self.whole(inner, f"{k}.whole", lanes, f"{head}.done"),
+            f"{head}.done:",
+            f"  {k}.over = icmp ne i64 {k}.whole, {loop.count}",
+            f"  br i1 {k}.over, label %{head}.rest, label %{loop.end}",
+            f"{head}.rest:",
+            *(
+                re.sub(r"%[\w.]+", lambda m: again.get(m[0], m[0]), line)
+                for line in [rest[0].replace(f"%{head}.whole ]", f"%{head}.done ]"), *rest[1:]]
+            ),
+            f"  br label %{loop.end}",
+        ]
+
+
+def _side_by_side(weight: int) -> int:
+    """Return the number of registers for one value in a loop over whole registers."""
+    return _SIDE_BY_SIDE if weight <= _FOUR else 2 if weight <= _TWO else 1
+
+
+def is_short(needs: Needs, count: int, lanes: int) -> bool:
+    """Return whether a loop of at most ``count`` iterations is written as one iteration for all of them."""
+    if count & (count - 1) or not needs.takes(count):
+        return False
+    registers = max(count // lanes, 1)
+    few = registers == 1 or registers * needs.weight <= _STRAIGHT
+    return few and registers <= _SIDE_BY_SIDE
+
+
+def _mask(count: str, lanes: int, size: int, name: str) -> tuple[str, list[str]]:
+    """Name ones for the first ``count`` elements of a vector, not all, and write the lines that make them."""
+    t = f"i{8 * size}"
+    numbers = ", ".join(f"{t} {i}" for i in range(lanes))
+    lines, few = [], count
+    if size < _LARGEST:
+        few = f"{name}.few"
+        lines = [f"  {few} = trunc i64 {count} to {t}"]
+    v = f"<{lanes} x {t}>"
+    return f"{name}.mask", [
+        *lines,
+        *(f"  {line}" for line in spread(t, lanes, few, f"{name}.all")),
+        f"  {name}.mask = icmp ult {v} <{numbers}>, {name}.all",
+    ]

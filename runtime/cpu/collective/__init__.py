@@ -1,0 +1,1 @@
+"""Collectives as native code: through shared memory, and through messages between nodes."""

@@ -1,0 +1,273 @@
+"""Runs the steps of collectives (collectives/communicator/node/shared_steps.py) as native code."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property, partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from collectives.communicator.node.barrier import GateWords
+from collectives.communicator.node.shared_steps import (
+    Await,
+    AwaitMessages,
+    CopyRows,
+    FillZero,
+    Messages,
+    MoveRows,
+    ReduceRows,
+    RotateBytes,
+    Signal,
+    StartMessages,
+    Step,
+    StepProgram,
+    SwapRows,
+)
+from runtime.codegen.ir.combine import can_reduce, element_of
+from runtime.codegen.llvm.jit import NativeLibrary, host_jit
+from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.cpu.collective.in_place_ir import IN_PLACE_FUNCTIONS, in_place_ir
+from runtime.cpu.collective.messages_ir import AWAIT_MESSAGES, START_MESSAGES, messages_ir
+from runtime.cpu.collective.reduce_rows_ir import Prefixes, Streams, reduce_rows_ir, streams_of_code
+from runtime.cpu.collective.shared_memory_ir import (
+    ENTRY_POINTS,
+    HEADER_WORDS,
+    INDEX_TYPES,
+    RECORD_WORDS,
+    STEP_FUNCTIONS,
+    move_rows_ir,
+    shared_memory_ir,
+)
+from runtime.cpu.step.barrier_engine import NativeGate
+from runtime.cpu.step.barrier_ir import gate_library
+from spmd.device import ReductionKind
+from spmd.errors import UnsupportedError
+
+Dtype: TypeAlias = np.dtype[Any]
+Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+_ReductionKey: TypeAlias = tuple[Dtype, ReductionKind, Streams | None, Prefixes]
+
+
+class NativeStepEngine:
+    """A StepEngine. Everything is compiled when a program first needs it, by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reductions: dict[_ReductionKey, NativeLibrary] = {}
+        self._moves: dict[str, NativeLibrary] = {}
+
+    @cached_property
+    def _code(self) -> NativeLibrary:
+        names = (*ENTRY_POINTS, *STEP_FUNCTIONS)
+        return host_jit().compile(shared_memory_ir(), names, passes=Passes.CALL)
+
+    @cached_property
+    def _in_place(self) -> NativeLibrary:
+        return host_jit().compile(in_place_ir(), IN_PLACE_FUNCTIONS, passes=Passes.TIDY)
+
+    @cached_property
+    def _messages(self) -> NativeLibrary:
+        names = (START_MESSAGES, AWAIT_MESSAGES)
+        return host_jit().compile(messages_ir(), names, passes=Passes.CALL)
+
+    @cached_property
+    def _start(self) -> Any:
+        return self._code.function("spmd_start", ctypes.c_int64, ctypes.c_void_p)
+
+    @cached_property
+    def _advance(self) -> Any:
+        word, pointer = ctypes.c_int64, ctypes.c_void_p
+        return self._code.function("spmd_advance", word, pointer, word)
+
+    def begin(self) -> None:
+        """Have the code compiled that every program with collectives needs."""
+        with self._lock:
+            _ = self._code
+
+    def can_reduce(self, dtype: Dtype, reduction: ReductionKind) -> bool:
+        return can_reduce(dtype, reduction)
+
+    def load(self, programs: Sequence[StepProgram]) -> list[NativeSteps]:
+        with self._lock:
+            for program in programs:
+                for step in program.steps:
+                    self._code_of(step)
+        return [NativeSteps(self, program) for program in programs]
+
+    def gate(self, words: GateWords) -> NativeGate:
+        with self._lock:
+            return NativeGate(words, gate_library())
+
+    def start_of(self, header: Words) -> Callable[[], int]:
+        start: Callable[[], int] = partial(self._start, ctypes.c_void_p(header.ctypes.data))
+        return start
+
+    def advancing(self, header: Words, spins: int) -> Callable[[], int]:
+        address, patience = ctypes.c_void_p(header.ctypes.data), ctypes.c_int64(spins)
+        advance: Callable[[], int] = partial(self._advance, address, patience)
+        return advance
+
+    def function_of(self, step: Step) -> int:
+        """The address of the native function that runs ``step``, for whose code it waits."""
+        with self._lock:
+            code = self._code_of(step)
+        return code.address(_FUNCTIONS[type(step)])
+
+    def _code_of(self, step: Step) -> NativeLibrary:
+        """Which is being compiled from here on."""
+        if isinstance(step, ReduceRows):
+            return self._reduction(step)
+        if isinstance(step, MoveRows):
+            return self._move(step.index_dtype.name)
+        if isinstance(step, (StartMessages, AwaitMessages)):
+            return self._messages
+        if isinstance(step, (SwapRows, RotateBytes)):
+            return self._in_place
+        return self._code
+
+    def _move(self, dtype: str) -> NativeLibrary:
+        if dtype not in INDEX_TYPES:
+            raise UnsupportedError(f"a ragged all-to-all with offsets of type {dtype}")
+        if dtype not in self._moves:
+            ir = move_rows_ir(_MOVE, dtype)
+            self._moves[dtype] = host_jit().compile(ir, (_MOVE,), passes=Passes.TIDY)
+        return self._moves[dtype]
+
+    def _reduction(self, step: ReduceRows) -> NativeLibrary:
+        streams = streams_of_code(len(step.sources), len(step.targets))
+        key = step.dtype, step.reduction, streams, Prefixes(step.from_prefix, step.to_prefix)
+        if key not in self._reductions:
+            ir = reduce_rows_ir(_REDUCE, *key)
+            self._reductions[key] = host_jit().compile(ir, (_REDUCE,))
+        return self._reductions[key]
+
+
+_MOVE, _REDUCE = "spmd_move_rows", "spmd_reduce_rows"
+_FUNCTIONS: dict[type[Step], str] = {
+    Signal: "spmd_signal",
+    Await: "spmd_await",
+    StartMessages: START_MESSAGES,
+    AwaitMessages: AWAIT_MESSAGES,
+    CopyRows: "spmd_copy_rows",
+    SwapRows: "spmd_swap_rows",
+    RotateBytes: "spmd_rotate_bytes",
+    FillZero: "spmd_fill_zero",
+    MoveRows: _MOVE,
+    ReduceRows: _REDUCE,
+}
+
+
+@cache
+def native_step_engine() -> NativeStepEngine:
+    """One engine for the process, made at first use."""
+    return NativeStepEngine()
+
+
+class NativeSteps:
+    """A StepProgram as a header and two tables of records (see shared_memory_ir).
+
+    The records have no functions until somebody asks for what runs them: their code is compiled meanwhile.
+    """
+
+    def __init__(self, engine: NativeStepEngine, program: StepProgram) -> None:
+        assert len(program.steps) == len(program.alternate)
+        self._program = program
+        self._lists: list[Words] = []
+        self._tables = [self._table(steps) for steps in (program.steps, program.alternate)]
+        count = len(program.steps)
+        addresses = [table.ctypes.data for table in self._tables]
+        header = [count, count, -program.signals, program.signals, *addresses]
+        self._header = np.array([*header, *[0] * (HEADER_WORDS - len(header))], np.int64)
+        self._engine = engine
+
+    @cached_property
+    def start(self) -> Callable[[], int]:
+        """Straight into native code, as what ``advancing`` gives: nothing of Python lies between."""
+        self._link()
+        return self._engine.start_of(self._header)
+
+    @cached_property
+    def address(self) -> int:
+        """Of the header."""
+        self._link()
+        return int(self._header.ctypes.data)
+
+    def _link(self) -> None:
+        """Wait for the steps' code."""
+        both = (self._program.steps, self._program.alternate)
+        for table, steps in zip(self._tables, both, strict=True):
+            for record, step in zip(table, steps, strict=False):
+                record[0] = self._engine.function_of(step)
+
+    @property
+    def run(self) -> int:
+        return int(self._header[2])
+
+    def advancing(self, spins: int) -> Callable[[], int]:
+        return self._engine.advancing(self._header, spins)
+
+    def missing(self) -> list[int]:
+        position, count, before = (int(word) for word in self._header[:3])
+        # Turns are equal but for the addresses of slots.
+        step = self._program.steps[position] if position < count else None
+        if isinstance(step, AwaitMessages):
+            return step.messages.late()
+        if not isinstance(step, Await):
+            return []
+        return [
+            rank
+            for rank, counter in zip(step.ranks, step.counters, strict=True)
+            if ctypes.c_int64.from_address(counter).value < before + step.number
+        ]
+
+    def failure(self) -> str:
+        step = self._program.steps[int(self._header[0])]
+        assert isinstance(step, (StartMessages, AwaitMessages)), "nothing else fails so"
+        return step.messages.failure()
+
+    def _table(self, steps: Sequence[Step]) -> Words:
+        table = np.zeros((max(len(steps), 1), RECORD_WORDS), np.int64)
+        for record, step in zip(table, steps, strict=False):
+            words = self._arguments(step)
+            record[1 : 1 + len(words)] = words
+        return table
+
+    def _arguments(self, step: Step) -> list[int]:
+        if isinstance(step, Signal):
+            return [step.counter, step.number]
+        if isinstance(step, Await):
+            return [self._list(step.counters), len(step.counters), step.number]
+        if isinstance(step, StartMessages):
+            function, sent = step.messages.start_all, [step.messages.sent, *step.messages.crossing]
+            return [function, *_requests(step.messages), *sent]
+        if isinstance(step, AwaitMessages):
+            return [step.messages.test_all, *_requests(step.messages), step.messages.statuses]
+        if isinstance(step, CopyRows):
+            shape = [step.rows, step.row_bytes, step.source_stride, step.target_stride]
+            return [step.source, step.target, *shape]
+        if isinstance(step, SwapRows):
+            return [step.one, step.other, step.rows, step.row_bytes, step.stride]
+        if isinstance(step, RotateBytes):
+            places = [self._list(step.places), len(step.places)]
+            return [*places, step.num_bytes, int(step.is_cycle)]
+        if isinstance(step, FillZero):
+            return [step.target, step.num_bytes]
+        if isinstance(step, ReduceRows):
+            elements = step.row_elements * element_of(step.dtype).parts
+            sources = [self._list(step.sources), len(step.sources)]
+            targets = [self._list(step.targets), len(step.targets)]
+            return [*sources, *targets, step.rows, elements, step.source_stride, step.target_stride]
+        sizes = [step.entries, step.row_bytes, step.source_rows, step.target_rows]
+        return [step.source, step.target, *step.tables, *sizes]
+
+    def _list(self, addresses: Sequence[int]) -> int:
+        """Addresses as a list in memory: where it lies."""
+        self._lists.append(np.array(addresses, np.int64))
+        return int(self._lists[-1].ctypes.data)
+
+
+def _requests(messages: Messages) -> list[int]:
+    return [messages.count, messages.requests, messages.error]

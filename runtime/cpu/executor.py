@@ -1,0 +1,190 @@
+"""One device's run of a program: its memory, its thunks bound to it, inputs in, outputs out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from collectives.communicator.interface import BoundCollective, Communicator
+from collectives.communicator.liveness.status_board import NO_THUNK, PROGRAM, STEP, THUNK
+from collectives.communicator.native_collective import NativeCollective
+from runtime.arrays.device_memory import DeviceMemory
+from runtime.arrays.host_feed import HostChannel
+from runtime.arrays.resident import DeviceArray
+from runtime.arrays.slots import Slots, require_fit, require_world
+from runtime.buffers.types import AllocationKind, ArrayView
+from runtime.cpu.prediction.step import StepPredictor
+from runtime.cpu.sharing.pieces import Cutting, pieces_worth
+from runtime.cpu.step.device_table import Table
+from runtime.cpu.step.polling_points import ProgressPoints
+from runtime.cpu.step.segment_ir import SegmentRow
+from runtime.cpu.step.thread_team import Crew
+from runtime.cpu.step.worker import Lane
+from runtime.device_program import DeviceProgram
+from runtime.program.kernel import KernelLibrary
+from runtime.program.thunks.thunk import Thunk, walk
+from runtime.timeline.recorder import Recorder
+from spmd.literal import NDArray
+from spmd.machine.named import machine_named
+
+
+class LoadedDevice:
+    """A program on one device, ready to run any number of times. Not thread-safe: one thread runs it."""
+
+    def __init__(
+        self,
+        program: DeviceProgram,
+        communicator: Communicator,
+        kernels: KernelLibrary,
+        *,
+        record: bool = False,
+        reference_every: int = 0,
+        explain: Callable[[int], str] = "thunk {}".format,
+    ) -> None:
+        """RunError when the world has another size than the program. Every rank loads at the same time.
+
+        record: take down when thunks begin and end, in ``recorder``.
+        reference_every: n makes every n-th step a *blocking* one, in which each collective is waited for at its start,
+        so that nothing overlaps: what the others are compared with. 1: all of them; 0: none.
+        explain: what thunk number n of ``walk``'s order is, for ranks that wait for one that is there.
+        """
+        require_world(program, communicator.size)
+        self.program = program
+        self.communicator = communicator
+        self.kernels = kernels
+        self.recorder = Recorder(program.thunks) if record else None
+        self._reference_every = reference_every
+        #: Whether this step waits for each collective at its start; None where no step does.
+        self.blocking = np.zeros((), np.bool_) if reference_every else None
+        self.explain = explain
+        self.position = communicator.position
+        self._names = [thunk.name for thunk in walk(program.thunks)]
+        self._numbers = {id(thunk): number for number, thunk in enumerate(walk(program.thunks))}
+        self._number = communicator.enroll(self)
+        self._steps = 0
+        self.progress = ProgressPoints(overlaps=reference_every != 1)
+        self._seconds: dict[int, float] = {}  # by thunk
+        self.bound_collectives: dict[str, BoundCollective] = {}
+        self.memory = DeviceMemory(program.assignment.allocations, communicator)
+        self._fill_constants()
+        self._slots = Slots(program, self.memory)
+        #: The outputs' places, each of which has the last step's array.
+        self.results = self._slots.results
+        self._segment = program.thunks.prepare(self)
+        communicator.connect()
+
+    @property
+    def num_partitions(self) -> int:
+        return self.program.num_partitions
+
+    @property
+    def host(self) -> HostChannel:
+        return self.program.host
+
+    def number_of(self, thunk: Thunk) -> int:
+        return self._numbers[id(thunk)]
+
+    def name_of(self, thunk: int) -> str:
+        return self._names[thunk]
+
+    def array(self, place: ArrayView) -> NDArray:
+        return self.memory.array(place)
+
+    def seconds_of(self, thunk: Thunk) -> float:
+        number = self.number_of(thunk)
+        if number not in self._seconds:
+            self._seconds[number] = sum(one.seconds for one in self._predictor.of(thunk))
+        return self._seconds[number]
+
+    def cutting_of(self, thunk: Thunk) -> Cutting:
+        cores = self.communicator.cores
+        if cores == 1 and not self.progress.are_needed:
+            return Cutting()
+        seconds = self.seconds_of(thunk)
+        shared = pieces_worth(seconds, cores) if cores > 1 else 1
+        return Cutting(cores, shared, self.progress.pieces(seconds))
+
+    @cached_property
+    def _predictor(self) -> StepPredictor:
+        return StepPredictor(machine_named(), self.program.num_devices, {})
+
+    def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
+        """An array for parameter leaf ``number``, written by ``fill``: in its place where that is free."""
+        return self._slots.put(number, fill)
+
+    def step(self, arrays: Sequence[DeviceArray]) -> None:
+        """One step on this device's tiles. Donated ones are consumed, the others stay as they are.
+
+        RunError for arrays that do not fit, DonatedError for one that is gone; then nothing has been touched.
+        """
+        self.begin(arrays)
+        self._run_thunks()
+        self.end()
+
+    def begin(self, arrays: Sequence[DeviceArray]) -> None:
+        """What comes before a step's thunks; for who runs the ``table`` by himself."""
+        if not self._slots.hold(arrays):
+            require_fit(self.program, arrays, self.communicator.rank)
+            self._slots.bring(arrays)
+        self._slots.take(arrays)
+        self._steps += 1
+        is_blocking = self.blocking is not None and self._steps % self._reference_every == 0
+        if self.blocking is not None:
+            self.blocking[...] = is_blocking
+        if self.recorder is not None:
+            self.recorder.begin_step(self._steps, is_blocking)
+        self.position[PROGRAM], self.position[STEP] = self._number, self._steps
+
+    def end(self) -> None:
+        """What comes after them."""
+        self.position[THUNK] = NO_THUNK
+        self._slots.hand_out()
+
+    @property
+    def outputs(self) -> tuple[DeviceArray, ...]:
+        """Outputs of the last successful step. They stay valid until the next step starts."""
+        return tuple([place.array for place in self.results])
+
+    @property
+    def is_native(self) -> bool:
+        """Whether a step is native code from its first thunk to its last."""
+        return self._segment.is_native
+
+    @cached_property
+    def table(self) -> Table:
+        """What native code runs. To be asked for when all devices are connected."""
+        log = 0 if self.recorder is None else self.recorder.address
+        return Table(self._segment, self.position, self.communicator.rank, log)
+
+    @cached_property
+    def _run_thunks(self) -> Callable[[], None]:
+        lane = Lane([self.table], _wait_alone, self.communicator.spins)
+        crew = Crew([lane], _fail_alone, self.communicator.cores)
+        return crew.run if crew.has_helpers else lane.run
+
+    def link(self) -> None:
+        """Wait for the machine code of a step, which the first one does otherwise. When all devices are connected."""
+        _ = self._run_thunks
+
+    def run(self, arrays: Sequence[NDArray]) -> list[NDArray]:
+        """One step on NumPy arrays, giving NumPy arrays, all of them the caller's own."""
+        self.step([DeviceArray(a) for a in arrays])
+        return [np.asarray(array) for array in self.outputs]
+
+    def _fill_constants(self) -> None:
+        for allocation in self.program.assignment.of_kind(AllocationKind.CONSTANT):
+            data = np.ascontiguousarray(self.program.constants[allocation.index])
+            self.memory.bytes_of(allocation)[:] = data.reshape(-1).view(np.uint8)
+
+
+def _fail_alone(_lane: Lane, _error: BaseException) -> None:
+    """There is no other device to be told: helpers wait for nobody."""
+
+
+def _wait_alone(_rank: int, row: SegmentRow) -> bool:
+    """A device that has its thread for itself."""
+    assert isinstance(row.target, NativeCollective)
+    row.target.wait_long()
+    return True

@@ -1,0 +1,36 @@
+"""Arrays in another type, as a part of kernels that compute in it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from runtime.codegen.ir.element_operations import ElementSignature, has_operation
+from runtime.cpu.kernels.copy.copy import copying
+from runtime.cpu.kernels.loop.native_elementwise import (
+    NativeElementwiseKernel,
+    bind_native_elementwise,
+)
+from runtime.program.kernel import Action, KernelArrays
+from spmd.hlo import Opcode
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+
+#: Words of a native conversion's record that hold the addresses of the first elements.
+SOURCE_WORD, TARGET_WORD = 0, 1
+
+
+def converting(source: NDArray, target: NDArray) -> Action:
+    """target = source in the target's type, repeated where it has fewer dimensions or elements.
+
+    One native call where native code has the conversion.
+    """
+    if source.dtype == target.dtype:
+        return copying(source, target)
+    types = [PrimitiveType.from_numpy(array.dtype) for array in (source, target)]
+    signature = ElementSignature(Opcode.CONVERT, (types[0],), types[1])
+    if not has_operation(signature):
+        return partial(np.copyto, target, source, casting="unsafe")
+    arrays = KernelArrays((np.broadcast_to(source, target.shape),), (target,))
+    return bind_native_elementwise(NativeElementwiseKernel(signature), arrays)

@@ -1,0 +1,97 @@
+"""Convolutions whose groups lie side by side, such as depthwise ones and their gradients: a vector holds groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.cpu.kernels.convert import converting
+from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables
+from runtime.cpu.kernels.convolution.ir.grouped_ir import FUNCTION, GroupWords, group_code
+from runtime.cpu.kernels.native_call import in_order, native_call
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from spmd.literal import NDArray
+from spmd.ops.window import Window, WindowDimension
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class GroupConvolutionKernel(Kernel):
+    """Operands x[g, n, spatial.., c] and w[g, window.., c, f], result[g, n, out.., f]; g lies without gaps in all.
+
+    result[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
+
+    Two spatial dimensions at most. Arrays of another type than ``element_type``, in which products are summed, are
+    converted as a whole, in scratch.
+    """
+
+    element_type: PrimitiveType
+    window: Window
+
+
+@CPU_KERNELS.binds(GroupConvolutionKernel)
+def bind_group_convolution(kernel: GroupConvolutionKernel, arrays: KernelArrays) -> Action:
+    spare = list(arrays.scratch)
+    given = (*arrays.operands, *arrays.results)
+    x, w, out = [
+        array if array.dtype == kernel.element_type.numpy else spare.pop(0) for array in given
+    ]
+    words = _words(kernel.window, x, w, out)
+    record = np.zeros(len(words.packed_at(0)), np.int64)
+    record[:] = words.packed_at(record.ctypes.data)
+    convolve = native_call(group_code(kernel.element_type), FUNCTION, record, (x, w, out))
+    before = [
+        converting(array, own)
+        for own, array in zip((x, w), arrays.operands, strict=True)
+        if own is not array
+    ]
+    after = [converting(out, arrays.results[0])] if out is not arrays.results[0] else []
+    return in_order(*before, convolve, *after)
+
+
+def _words(window: Window, x: NDArray, w: NDArray, out: NDArray) -> GroupWords:
+    missing = tuple(range(2, 4 - window.rank))
+    x, out = np.expand_dims(x, missing), np.expand_dims(out, missing)
+    w = np.expand_dims(w, tuple(d - 1 for d in missing))
+    dims = (*[WindowDimension()] * len(missing), *window.dims)
+    tables, start = coordinate_tables(Window(dims), x, out.shape[2:-1], w.shape[1:-2])
+    first, dilation = zip(*map(_first_and_dilation, dims), strict=True)
+    return GroupWords(
+        x=x.ctypes.data + start,
+        w=w.ctypes.data,
+        out=out.ctypes.data,
+        groups=len(x),
+        batch=out.shape[1],
+        features=out.shape[-1],
+        channels=x.shape[-1],
+        height=out.shape[2],
+        width=out.shape[3],
+        window_height=w.shape[1],
+        window_width=w.shape[2],
+        x_batch=x.strides[1],
+        x_channel=x.strides[-1],
+        w_row=w.strides[1],
+        w_column=w.strides[2],
+        w_channel=w.strides[3],
+        w_feature=w.strides[-1],
+        out_batch=out.strides[1],
+        out_row=out.strides[2],
+        out_column=out.strides[3],
+        out_feature=out.strides[-1],
+        first_row=first[0],
+        row_stride=dims[0].stride,
+        row_dilation=dilation[0],
+        first_column=first[1],
+        column_stride=dims[1].stride,
+        column_dilation=dilation[1],
+        rows=tables[0],
+        columns=tables[1],
+    )
+
+
+def _first_and_dilation(dim: WindowDimension) -> tuple[int, int]:
+    """Where the window's first element meets x, and the way to its next one."""
+    if not dim.reversal:
+        return 0, dim.window_dilation
+    return (dim.size - 1) * dim.window_dilation, -dim.window_dilation

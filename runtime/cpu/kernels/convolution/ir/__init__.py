@@ -1,0 +1,1 @@
+"""LLVM IR of convolutions: packing, inner loops and storing, for each form."""

@@ -1,0 +1,224 @@
+"""Native code of a convolution whose window is large and whose output is small: the gradient of a kernel.
+
+    out[c, o, f] = sum over n, j of x[c, j * dilation + o * stride - padding, n] * w[j, n, f]
+
+Depth is made of positions j of w and of images n, two of them a pair: a line of w at a time, of several pairs side by
+side so that it fills tiles. w is split and packed into tiles, features by depth. x is split into planes with zeros
+around it, in which an output o meets all positions of a line at the same distance, so that the right operand of every
+product of tiles is read from the planes as it is. Lines of padding are no products. Sums are [feature, channel]; they
+are turned before they are written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cache
+
+from runtime.codegen.ir.record import RecordLayout, Words, with_lists
+from runtime.codegen.ir.record_words import WORDS, again
+from runtime.codegen.llvm.jit import NativeLibrary, host_jit
+from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_ir
+from runtime.cpu.kernels.convolution.ir.tile_gradient_pack_ir import PANEL_WORDS, packing_ir
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import TILES, or_otherwise_ir
+from runtime.cpu.kernels.convolution.ir.tile_store_ir import begin_ir
+from runtime.cpu.kernels.gemm.tile_types import TILE_BYTES
+from spmd.literal import NDArray
+
+FUNCTION = "spmd_convolve_gradient"
+
+
+@dataclass(frozen=True, slots=True)
+class GradientWords:
+    """The record of one convolution: words of 64 bits, then the lists that the last fields are the addresses of.
+
+    Bytes unless said. Of w, a line of a group of ``together`` pairs of images is ``line_steps`` steps; positions:
+    places in it of a line's words, -1 for none. Of x, line l of a group in the planes is line l * line_unit + (first
+    line of the panel) of the images, of which there are ``lines``; it is runs of ``run_elements`` elements, or, where
+    these are 0, of an instance's channels. instances: (x, w, out, channels, features). panels: (images of x, of w,
+    number of images, of groups, of lines of w, first line of x), then for each output along the rows where its steps
+    begin in the tables and how many they are. phases, of the planes' columns: (first column in a line of x, in the
+    planes, runs). taps: (output along the rows, place in the planes, columns of its product or 0 for an instance's
+    channels, first of ``places``). left_steps, right_steps: places of each step's tiles. places: of each of a tap's
+    columns in out, -1 for none; lane_places: of 32 features there; dense: whether these follow each other.
+    """
+
+    x: int
+    w: int
+    out: int
+    left: int
+    plane: int
+    otherwise: int
+    otherwise_record: int
+    x_image_bytes: int
+    w_image_bytes: int
+    together: int
+    w_line_bytes: int
+    line_steps: int
+    panel_lines: int
+    panel_bytes: int
+    plane_bytes: int
+    part_bytes: int
+    row_bytes: int
+    plane_lines: int
+    plane_line_bytes: int
+    lines: int
+    line_bytes: int
+    line_unit: int
+    run_elements: int
+    run_bytes: int
+    run_plane_bytes: int
+    plane_pair_bytes: int
+    out_feature_bytes: int
+    dense: bool
+    instances: tuple[tuple[int, ...], ...]
+    panels: tuple[tuple[int, ...], ...]
+    phases: tuple[tuple[int, int, int], ...]
+    taps: tuple[tuple[int, int, int, int], ...]
+    positions: Words
+    left_steps: Words
+    right_steps: Words
+    places: Words
+    lane_places: Words
+
+    def packed_at(self, address: int) -> NDArray:
+        """The words as they lie in memory at ``address``."""
+        names = [field.name for field in fields(self) if field.name not in _LISTS]
+        rows = (self.instances, self.panels, self.phases, self.taps)
+        counts = [*map(len, rows), len(self.panels[0])]
+        lists = [
+            *([word for row in each for word in row] for each in rows),
+            *(self.positions, self.left_steps, self.right_steps, self.places, self.lane_places),
+        ]
+        return with_lists([*(getattr(self, name) for name in names), *counts], lists, address)
+
+
+#: Words of an instance and of a tap.
+INSTANCE_WORDS, TAP_WORDS = 5, 4
+_LISTS = (
+    *("instances", "panels", "phases", "taps"),
+    *("positions", "left_steps", "right_steps", "places", "lane_places"),
+)
+_RECORD = RecordLayout(
+    (
+        *(field.name for field in fields(GradientWords) if field.name not in _LISTS),
+        *("instance_count", "panel_count", "phase_count", "tap_count", "panel_words"),
+        *_LISTS,
+    ),
+    frozenset({"x", "w", "out", "left", "plane", "otherwise", "otherwise_record", *_LISTS}),
+)
+_words = _RECORD.read
+
+
+@cache
+def gradient_code() -> NativeLibrary:
+    """``FUNCTION`` for f32: takes the address of packed words."""
+    return host_jit().compile(
+        WORDS
+        + TILES
+        + product_ir(turned=True)
+        + packing_ir(_words)
+        + _IR
+        + or_otherwise_ir(FUNCTION, _words),
+        (FUNCTION,),
+        passes=Passes.TIDY,
+    )
+
+
+_IR = f"""
+; all products of one panel
+define internal void @multiply_panel(ptr %record, ptr %out, i64 %channels, i64 %features, ptr %panel, i1 %adds,
+    ptr %total, ptr %pending) noinline {{
+entry:
+{_words("left", "plane", "panel_bytes", "part_bytes", "row_bytes", "out_feature_bytes")}
+{_words("tap_count", "taps", "left_steps", "right_steps", "places")}
+  %outputs = getelementptr i64, ptr %panel, i64 {PANEL_WORDS}
+  br label %tap
+tap:
+  %t = phi i64 [ 0, %entry ], [ %next_t, %tap_done ]
+  %t_way = mul i64 %t, {TAP_WORDS}
+  %tap_words = getelementptr i64, ptr %taps, i64 %t_way
+  %output = call i64 @word(ptr %tap_words, i64 0)
+  %plane_offset = call i64 @word(ptr %tap_words, i64 1)
+  %width = call i64 @word(ptr %tap_words, i64 2)
+  %first_place = call i64 @word(ptr %tap_words, i64 3)
+  %output_way = shl i64 %output, 1
+  %output_words = getelementptr i64, ptr %outputs, i64 %output_way
+  %first_step = call i64 @word(ptr %output_words, i64 0)
+  %steps = call i64 @word(ptr %output_words, i64 1)
+  %left_t = getelementptr i64, ptr %left_steps, i64 %first_step
+  %right_t = getelementptr i64, ptr %right_steps, i64 %first_step
+  %plane_t = getelementptr i8, ptr %plane, i64 %plane_offset
+  %places_t = getelementptr i64, ptr %places, i64 %first_place
+  %by_channels = icmp eq i64 %width, 0
+  %columns = select i1 %by_channels, i64 %channels, i64 %width
+  br label %column
+column:
+  %c = phi i64 [ 0, %tap ], [ %next_c, %column_done ]
+  %c_left = sub i64 %columns, %c
+  %b = getelementptr i32, ptr %plane_t, i64 %c
+  %places_c = getelementptr i64, ptr %places_t, i64 %c
+  br label %feature
+feature:
+  %f = phi i64 [ 0, %column ], [ %next_f, %feature ]
+  %f_left = sub i64 %features, %f
+  %half = lshr i64 %f, 5
+  %half_way = mul i64 %half, %panel_bytes
+  %a = getelementptr i8, ptr %left, i64 %half_way
+  %f_way = mul i64 %f, %out_feature_bytes
+  %to = getelementptr i8, ptr %out, i64 %f_way
+  call void @product(ptr %a, i64 64, i64 {TILE_BYTES}, i64 {2 * TILE_BYTES}, ptr %left_t,
+    ptr %b, i64 %row_bytes, i64 64, i64 %part_bytes, ptr %right_t, i64 %steps, ptr %total, ptr %pending,
+    ptr %to, ptr %places_c, i64 %f_left, i64 %c_left, i1 %adds)
+{again("f", "features", "feature", "column_done", 32)}
+column_done:
+{again("c", "columns", "column", "tap_done", 32)}
+tap_done:
+{again("t", "tap_count", "tap", "end")}
+end:
+  ret void
+}}
+
+define internal i1 @convolve(ptr %record) noinline {{
+entry:
+  %most = alloca <16 x i32>, align 64
+  %rows = alloca [{2 * TILE_BYTES} x i8], align 64
+{_words("x", "w", "out", "plane", "plane_bytes", "instance_count", "instances", "panel_count", "panels", "panel_words")}
+{_words("lane_places", "dense")}
+{begin_ir("%lane_places", "%dense")}
+  store <16 x i32> zeroinitializer, ptr %most
+  call void @llvm.memset.p0.i64(ptr %plane, i8 0, i64 %plane_bytes, i1 false)
+  call void @llvm.x86.ldtilecfg(ptr @tile_config)
+  br label %instance
+instance:
+  %g = phi i64 [ 0, %entry ], [ %next_g, %instance_done ]
+  %g_way = mul i64 %g, {INSTANCE_WORDS}
+  %instance_words = getelementptr i64, ptr %instances, i64 %g_way
+  %x_offset = call i64 @word(ptr %instance_words, i64 0)
+  %w_offset = call i64 @word(ptr %instance_words, i64 1)
+  %out_offset = call i64 @word(ptr %instance_words, i64 2)
+  %channels = call i64 @word(ptr %instance_words, i64 3)
+  %features = call i64 @word(ptr %instance_words, i64 4)
+  %x_g = getelementptr i8, ptr %x, i64 %x_offset
+  %w_g = getelementptr i8, ptr %w, i64 %w_offset
+  %out_g = getelementptr i8, ptr %out, i64 %out_offset
+  br label %panel
+panel:
+  %p = phi i64 [ 0, %instance ], [ %next_p, %panel ]
+  %panel_way = mul i64 %p, %panel_words
+  %panel_at = getelementptr i64, ptr %panels, i64 %panel_way
+  call void @pack_left(ptr %record, ptr %w_g, i64 %features, ptr %panel_at, ptr %rows, ptr %most)
+  call void @load_plane(ptr %record, ptr %x_g, i64 %channels, ptr %panel_at, ptr %most)
+  %adds = icmp ne i64 %p, 0
+  call void @multiply_panel(ptr %record, ptr %out_g, i64 %channels, i64 %features, ptr %panel_at, i1 %adds, ptr %total,
+    ptr %pending)
+{again("p", "panel_count", "panel", "instance_done")}
+instance_done:
+{again("g", "instance_count", "instance", "end")}
+end:
+  call void @finish(ptr %total, ptr %pending)
+  call void @llvm.x86.tilerelease()
+  %is_right = call i1 @within(ptr %most)
+  ret i1 %is_right
+}}
+"""

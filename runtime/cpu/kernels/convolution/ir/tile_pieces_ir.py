@@ -1,0 +1,155 @@
+"""Products of f32 matrices on the tile unit as pieces of IR for convolutions, which feed it from where numbers lie.
+
+Numbers are split as those of matrix products are (see tile_types, tile_block_ir), but by pairs of neighbours along
+the depth, and what is too large for that shows in ``@most`` bits, which hold the largest magnitude so far: from 2^32 on
+a sum of scaled products might not be finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from runtime.cpu.kernels.gemm.tile_block_ir import SCALE
+from runtime.cpu.kernels.gemm.tile_pack_ir import TURN
+from runtime.cpu.kernels.gemm.tile_types import (
+    DECLARATIONS,
+    TileForm,
+    lanes_below,
+    repeated,
+    spread,
+)
+from spmd.shape import PrimitiveType
+
+FORM = TileForm(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
+PARTS = FORM.parts
+#: Bits of 2^32: the least magnitude that is too large.
+TOO_LARGE = 0x4F800000
+#: What ``@split`` gives.
+SPLIT = "{<16 x i32>, <16 x i32>, <16 x i32>}"
+
+_HELPERS = f"""
+declare void @llvm.x86.{FORM.instruction}(i8, i8, i8)
+declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x float>)
+declare <16 x float> @llvm.masked.gather.v16f32.v16p0(<16 x ptr>, i32, <16 x i1>, <16 x float>)
+declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, i32, <16 x i1>)
+declare void @llvm.masked.scatter.v16f32.v16p0(<16 x float>, <16 x ptr>, i32, <16 x i1>)
+declare void @llvm.masked.store.v16i32.p0(<16 x i32>, ptr, i32, <16 x i1>)
+declare void @llvm.masked.store.v32i16.p0(<32 x i16>, ptr, i32, <32 x i1>)
+declare <16 x i32> @llvm.umax.v16i32(<16 x i32>, <16 x i32>)
+declare i32 @llvm.vector.reduce.umax.v16i32(<16 x i32>)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+
+; lanes 0 .. %count - 1, none where that is negative
+define internal <16 x i1> @lanes(i64 %count) alwaysinline {{
+  %most = call i64 @llvm.umin.i64(i64 %count, i64 16)
+  %negative = icmp slt i64 %count, 0
+  %given = select i1 %negative, i64 0, i64 %most
+{lanes_below("mask", "%given")}
+  ret <16 x i1> %mask
+}}
+
+define internal <16 x float> @loaded(ptr %from, <16 x i1> %mask) alwaysinline {{
+  %value = call <16 x float> @llvm.masked.load.v16f32.p0(
+    ptr %from, i32 4, <16 x i1> %mask, <16 x float> zeroinitializer)
+  ret <16 x float> %value
+}}
+
+; 16 places %stride bytes apart
+define internal <16 x ptr> @apart(ptr %first, i64 %stride) alwaysinline {{
+{spread("all", "%stride", "i64")}
+  %ways = mul <16 x i64> %all, <{", ".join(f"i64 {i}" for i in range(16))}>
+  %places = getelementptr i8, ptr %first, <16 x i64> %ways
+  ret <16 x ptr> %places
+}}
+
+define internal <16 x float> @gathered(ptr %from, i64 %stride, <16 x i1> %mask) alwaysinline {{
+  %places = call <16 x ptr> @apart(ptr %from, i64 %stride)
+  %value = call <16 x float> @llvm.masked.gather.v16f32.v16p0(
+    <16 x ptr> %places, i32 4, <16 x i1> %mask, <16 x float> zeroinitializer)
+  ret <16 x float> %value
+}}
+"""
+
+#: ``@most``: 16 magnitudes' bits, the largest that was split in each lane; whether they are within bounds.
+_MOST = f"""
+define internal <16 x i32> @larger(<16 x i32> %before, <16 x float> %x0, <16 x float> %x1) alwaysinline {{
+  %bits0 = bitcast <16 x float> %x0 to <16 x i32>
+  %bits1 = bitcast <16 x float> %x1 to <16 x i32>
+  %size0 = and <16 x i32> %bits0, {repeated(0x7FFFFFFF, "i32")}
+  %size1 = and <16 x i32> %bits1, {repeated(0x7FFFFFFF, "i32")}
+  %sizes = call <16 x i32> @llvm.umax.v16i32(<16 x i32> %size0, <16 x i32> %size1)
+  %after = call <16 x i32> @llvm.umax.v16i32(<16 x i32> %before, <16 x i32> %sizes)
+  ret <16 x i32> %after
+}}
+
+define internal void @widen(ptr %most, <16 x float> %x0, <16 x float> %x1) alwaysinline {{
+  %before = load <16 x i32>, ptr %most
+  %after = call <16 x i32> @larger(<16 x i32> %before, <16 x float> %x0, <16 x float> %x1)
+  store <16 x i32> %after, ptr %most
+  ret void
+}}
+
+define internal i1 @within(ptr %most) alwaysinline {{
+  %lanes = load <16 x i32>, ptr %most
+  %largest = call i32 @llvm.vector.reduce.umax.v16i32(<16 x i32> %lanes)
+  %is_within = icmp ult i32 %largest, {TOO_LARGE}
+  ret i1 %is_within
+}}
+"""
+
+
+def or_otherwise_ir(function: str, words: Callable[..., str]) -> str:
+    """``function``: ``@convolve``; where numbers are too large for that, what the record says to call otherwise.
+
+    ``words``: lines that read the record's words of these names.
+    """
+    return f"""
+define void @{function}(ptr %record) {{
+entry:
+  %is_right = call i1 @convolve(ptr %record)
+  br i1 %is_right, label %end, label %too_large
+too_large:
+{words("otherwise", "otherwise_record")}
+  call void %otherwise(ptr %otherwise_record)
+  br label %end
+end:
+  ret void
+}}
+"""
+
+
+def _split() -> str:
+    """``@split``: two vectors of f32 to three of pairs of bf16, the first one's in the low halves."""
+    lines = [
+        f"define internal {SPLIT}",
+        "    @split(<16 x float> %x0, <16 x float> %x1) alwaysinline {",
+    ]
+    for i in range(2):
+        lines.append(f"  %rest0{i} = fmul <16 x float> %x{i}, {repeated(SCALE, 'float')}")
+    for part in range(PARTS):
+        for i in range(2):
+            lines.append(f"  %b{part}{i} = bitcast <16 x float> %rest{part}{i} to <16 x i32>")
+            rounding = 0x8000 if part < PARTS - 1 else 0  # the last part is exact
+            lines += [
+                f"  %r{part}{i} = add <16 x i32> %b{part}{i}, {repeated(rounding, 'i32')}",
+                f"  %high{part}{i} = and <16 x i32> %r{part}{i}, {repeated(-65536, 'i32')}",
+                f"  %value{part}{i} = bitcast <16 x i32> %high{part}{i} to <16 x float>",
+                f"  %rest{part + 1}{i} = fsub <16 x float> %rest{part}{i}, %value{part}{i}",
+            ]
+        lines += [
+            f"  %low{part} = lshr <16 x i32> %r{part}0, {repeated(16, 'i32')}",
+            f"  %pair{part} = or <16 x i32> %low{part}, %high{part}1",
+        ]
+    lines += [
+        f"  %s0 = insertvalue {SPLIT} poison, <16 x i32> %pair0, 0",
+        f"  %s1 = insertvalue {SPLIT} %s0, <16 x i32> %pair1, 1",
+        f"  %s2 = insertvalue {SPLIT} %s1, <16 x i32> %pair2, 2",
+        f"  ret {SPLIT} %s2",
+        "}\n",
+    ]
+    return "\n".join(lines)
+
+
+#: For ``@product`` (tile_block_ir) and what lays out its operands.
+TILES = "".join((DECLARATIONS, _HELPERS, _MOST, _split(), TURN))

@@ -1,0 +1,218 @@
+"""Native code of small matrix products in vector registers: a few rows of broadcast numbers by two vectors' columns.
+
+How many rows and lanes follows from the processor's registers. A height is how many rows are multiplied at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+
+from runtime.codegen.llvm.jit import host_has
+
+#: Bytes of a number.
+ITEM = 4
+#: Depth of a product at most, and numbers from a row of the left side to the next one: an odd number of lines, so that
+#: rows lie in different sets of the cache.
+DEPTH, PITCH = 576, 592
+#: Bytes of a line of cache.
+LINE = 64
+#: Vectors side by side.
+ACROSS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class VectorForm:
+    """Lanes of a vector; rows of the taller and of the lower product."""
+
+    lanes: int
+    heights: tuple[int, int]
+
+    @property
+    def columns(self) -> int:
+        return ACROSS * self.lanes
+
+    @property
+    def kind(self) -> str:
+        return f"<{self.lanes} x float>"
+
+    def next_heights(self) -> list[int]:
+        """How many rows to multiply next, by the rows left: fewest in all, then fewest products."""
+        best: list[tuple[int, int, int]] = [(0, 0, 0)]
+        for left in range(1, 5 * self.heights[0]):
+            choices = []
+            for height in self.heights:
+                rows, products, _ = best[max(left - height, 0)]
+                choices.append((rows + height, products + 1, height))
+            best.append(min(choices))
+        return [height for *_, height in best]
+
+
+@cache
+def vector_form() -> VectorForm | None:
+    """Of the host; None where its vectors are short or it does not fuse products and sums."""
+    if host_has("avx512f", "avx512vl"):
+        return VectorForm(16, (14, 8))
+    if host_has("avx2", "fma"):
+        return VectorForm(8, (6, 4))
+    return None
+
+
+class LeftForm(Enum):
+    """How the left side lies: by rows, ``PITCH`` numbers apart; or by depth, a vector's lanes apart."""
+
+    ROWS = "rows"
+    DEPTH = "depth"
+
+
+def declarations(form: VectorForm) -> str:
+    n, kind, mask = form.lanes, form.kind, f"<{form.lanes} x i1>"
+    return f"""
+declare {kind} @llvm.fma.v{n}f32({kind}, {kind}, {kind})
+declare {kind} @llvm.masked.load.v{n}f32.p0(ptr, i32, {mask}, {kind})
+declare void @llvm.masked.store.v{n}f32.p0({kind}, ptr, i32, {mask})
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+
+define internal {mask} @lanes(i64 %count) alwaysinline {{
+  %least = call i64 @llvm.smax.i64(i64 %count, i64 0)
+  %most = call i64 @llvm.smin.i64(i64 %least, i64 {n})
+  %narrow = trunc i64 %most to i32
+  %one = insertelement <{n} x i32> poison, i32 %narrow, i32 0
+  %all = shufflevector <{n} x i32> %one, <{n} x i32> poison, <{n} x i32> zeroinitializer
+  %mask = icmp sgt <{n} x i32> %all, <{", ".join(f"i32 {i}" for i in range(n))}>
+  ret {mask} %mask
+}}
+"""
+
+
+def multiply_ir(form: VectorForm, left: LeftForm) -> str:
+    """``@multiply``: a, b, depth, addresses of rows of the result, bytes to their first column, columns, height, add.
+
+    b: [depth, columns], without gaps.
+    """
+    tall, low = form.heights
+    arguments = "ptr %a, ptr %b, i64 %depth, ptr %rows, i64 %at, i64 %columns"
+    given = arguments + ", i1 %add"
+    products = "\n".join(_product(form, left, height, given) for height in form.heights)
+    return f"""{products}
+define internal void @multiply({arguments}, i64 %height, i1 %add) alwaysinline {{
+  %is_tall = icmp ugt i64 %height, {low}
+  br i1 %is_tall, label %tall, label %low
+tall:
+  call void @multiply{tall}({given})
+  ret void
+low:
+  call void @multiply{low}({given})
+  ret void
+}}
+"""
+
+
+def _product(form: VectorForm, left: LeftForm, height: int, arguments: str) -> str:
+    kind, n = form.kind, form.lanes
+    row_step, depth_step = (PITCH, 1) if left is LeftForm.ROWS else (1, n)
+    each = [(i, v) for i in range(height) for v in range(ACROSS)]
+    lines = [
+        f"define internal void @multiply{height}({arguments}) noinline {{",
+        "entry:",
+        *_fetched(height),
+        "  br label %loop",
+        "loop:",
+        "  %k = phi i64 [ 0, %entry ], [ %next, %loop ]",
+        "  %a_k = phi ptr [ %a, %entry ], [ %a_next, %loop ]",
+        "  %b_k = phi ptr [ %b, %entry ], [ %b_next, %loop ]",
+    ]
+    lines += [
+        f"  %s{i}_{v} = phi {kind} [ zeroinitializer, %entry ], [ %t{i}_{v}, %loop ]"
+        for i, v in each
+    ]
+    for v in range(ACROSS):
+        lines += [
+            f"  %pb{v} = getelementptr float, ptr %b_k, i64 {v * n}",
+            f"  %b{v} = load {kind}, ptr %pb{v}, align {ITEM * n}",
+        ]
+    for i in range(height):
+        lines += [
+            f"  %pa{i} = getelementptr float, ptr %a_k, i64 {i * row_step}",
+            f"  %a{i} = load float, ptr %pa{i}",
+            f"  %o{i} = insertelement {kind} poison, float %a{i}, i32 0",
+            f"  %w{i} = shufflevector {kind} %o{i}, {kind} poison, <{n} x i32> zeroinitializer",
+        ]
+        lines += [
+            f"  %t{i}_{v} = call {kind} @llvm.fma.v{n}f32({kind} %w{i}, {kind} %b{v}, {kind} %s{i}_{v})"
+            for v in range(ACROSS)
+        ]
+    lines += [
+        f"  %a_next = getelementptr float, ptr %a_k, i64 {depth_step}",
+        f"  %b_next = getelementptr float, ptr %b_k, i64 {ACROSS * n}",
+        "  %next = add nuw nsw i64 %k, 1",
+        "  %more = icmp ult i64 %next, %depth",
+        "  br i1 %more, label %loop, label %end",
+        *_written(form, height),
+    ]
+    return "\n".join([*lines, "}", ""])
+
+
+def _fetched(height: int) -> list[str]:
+    """Addresses of the result's rows, whose lines are fetched while products are made."""
+    lines = []
+    for i in range(height):
+        lines += [
+            f"  %rp{i} = getelementptr ptr, ptr %rows, i64 {i}",
+            f"  %start{i} = load ptr, ptr %rp{i}",
+            f"  %row{i} = getelementptr i8, ptr %start{i}, i64 %at",
+            f"  call void @llvm.prefetch.p0(ptr %row{i}, i32 1, i32 3, i32 1)",
+            f"  %second{i} = getelementptr i8, ptr %row{i}, i64 {LINE}",
+            f"  call void @llvm.prefetch.p0(ptr %second{i}, i32 1, i32 3, i32 1)",
+        ]
+    return lines
+
+
+def _written(form: VectorForm, height: int) -> list[str]:
+    """Sums, added to what is there or not; whole vectors apart, since masked stores take some processors many times as
+    long.
+    """
+    kind, n = form.kind, form.lanes
+    masks = []
+    for v in range(ACROSS):
+        masks += [
+            f"  %left{v} = sub i64 %columns, {v * n}",
+            f"  %mask{v} = call <{n} x i1> @lanes(i64 %left{v})",
+            f"  %old{v} = select i1 %add, <{n} x i1> %mask{v}, <{n} x i1> zeroinitializer",
+        ]
+    load = f"call {kind} @llvm.masked.load.v{n}f32.p0"
+    store = f"call void @llvm.masked.store.v{n}f32.p0"
+    adding, writing, part = [], [], []
+    for i in range(height):
+        for v in range(ACROSS):
+            one, aligned = f"{i}_{v}", f"align {ITEM}"
+            place = f"getelementptr float, ptr %row{i}, i64 {v * n}"
+            adding += [
+                f"  %pa{one} = {place}",
+                f"  %la{one} = load {kind}, ptr %pa{one}, {aligned}",
+                f"  %ra{one} = fadd {kind} %t{one}, %la{one}",
+                f"  store {kind} %ra{one}, ptr %pa{one}, {aligned}",
+            ]
+            writing += [
+                f"  %pw{one} = {place}",
+                f"  store {kind} %t{one}, ptr %pw{one}, {aligned}",
+            ]
+            part += [
+                f"  %pm{one} = {place}",
+                f"  %lm{one} = {load}(ptr %pm{one}, i32 {ITEM}, <{n} x i1> %old{v}, {kind} zeroinitializer)",
+                f"  %rm{one} = fadd {kind} %t{one}, %lm{one}",
+                f"  {store}({kind} %rm{one}, ptr %pm{one}, i32 {ITEM}, <{n} x i1> %mask{v})",
+            ]
+    return [
+        "end:",
+        f"  %is_whole = icmp uge i64 %columns, {form.columns}",
+        "  br i1 %is_whole, label %whole, label %part",
+        "whole:",
+        "  br i1 %add, label %adding, label %writing",
+        *("adding:", *adding, "  ret void"),
+        *("writing:", *writing, "  ret void"),
+        *("part:", *masks, *part, "  ret void"),
+    ]

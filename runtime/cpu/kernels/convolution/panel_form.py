@@ -1,0 +1,281 @@
+"""Convolution as matrix products of panels of the patch matrix, in native code that calls BLAS."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from runtime.cpu.kernels.convert import converting
+from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables
+from runtime.cpu.kernels.convolution.ir.panel_ir import (
+    COLUMN_MAJOR,
+    FUNCTION,
+    NO_TRANSPOSE,
+    ROW_MAJOR,
+    SPATIAL,
+    TRANSPOSE,
+    ConvolutionWords,
+    convolution_code,
+)
+from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import FUNCTION as CONVOLVE_GRADIENT
+from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import GradientWords, gradient_code
+from runtime.cpu.kernels.convolution.ir.tile_image_ir import FUNCTION as CONVOLVE_IMAGE
+from runtime.cpu.kernels.convolution.ir.tile_image_ir import ImageWords, image_code
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_form
+from runtime.cpu.kernels.convolution.tile_gradient_form import GradientTiles, gradient_words
+from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geometry
+from runtime.cpu.kernels.convolution.tile_image_form import ImageTiles, image_words
+from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
+from runtime.cpu.kernels.convolution.vector_form import VectorPlan, vector_action
+from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
+from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call
+from runtime.cpu.libraries.blas import gemm_function
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from spmd.literal import NDArray
+from spmd.ops.window import Window
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class PanelConvolutionKernel(Kernel):
+    """Operands x[g, n, spatial.., c] and w[g, window.., c, f], result[g, n, out.., f]; g counts groups.
+
+    result[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
+
+    As a matrix product: ``rows`` names the result's dimensions that are one matrix dimension, slowest first, and
+    ``depth`` those of w; the result's other dimensions are products of their own. A panel of the patch matrix is
+    [row, depth] if ``depth_inside``, else [depth, row]; along the last of the dimensions inside it is copied from x in
+    runs without gaps. scratch[0] holds a panel: ``runs_per_block`` runs of ``outer_per_block`` rows (or depths). Arrays
+    of another type than ``element_type``, in which products are summed, are converted as a whole: scratch has one more
+    for each of x, w and the result. tiles: how the tile unit does it, where the processor has one, instead.
+    """
+
+    element_type: PrimitiveType
+    window: Window
+    rows: tuple[int, ...]
+    depth: tuple[int, ...]
+    depth_inside: bool
+    run_length: int
+    runs_per_block: int
+    outer_per_block: int
+    tiles: ImageTiles | GradientTiles | None = None
+    vectors: VectorPlan | None = None
+
+    @property
+    def panel_elements(self) -> int:
+        """Of scratch[0]."""
+        panel = self.run_length * self.runs_per_block * self.outer_per_block
+        ways = (self.tiles, self.vectors)
+        return max(panel, *(way.elements for way in ways if way is not None), 0)
+
+    @property
+    def plan(self) -> ImageTiles | GradientTiles | VectorPlan | None:
+        """As it is done on this processor; None: by panels."""
+        if self.tiles is not None and has_tile_unit():
+            return self.tiles
+        fits = self.vectors is not None and self.vectors.form == vector_form()
+        return self.vectors if fits else None
+
+
+@CPU_KERNELS.binds(PanelConvolutionKernel)
+def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays) -> Action:
+    panel, *spare = arrays.scratch
+    given = (*arrays.operands, *arrays.results)
+    x, w, out = [
+        array if array.dtype == kernel.element_type.numpy else spare.pop(0) for array in given
+    ]
+    plan = kernel.plan
+    if isinstance(plan, VectorPlan):
+        convolve = vector_action(plan, kernel.window, (x, w, out), panel)
+    else:
+        convolve = _by_panels(kernel, x, w, out, panel)
+        if plan is not None:
+            convolve = _by_tiles(kernel, plan, (x, w, out), panel, convolve)
+    before = [
+        converting(array, own)
+        for own, array in zip((x, w), arrays.operands, strict=True)
+        if own is not array
+    ]
+    after = [converting(out, arrays.results[0])] if out is not arrays.results[0] else []
+    return in_order(*before, convolve, *after)
+
+
+def _by_panels(
+    kernel: PanelConvolutionKernel, x: NDArray, w: NDArray, out: NDArray, panel: NDArray
+) -> NativeAction:
+    gemm = gemm_function(kernel.element_type)
+    assert gemm is not None, "the lowering asked for it"
+    words = _words(kernel, x, w, out, panel)
+    record = np.zeros(len(words.packed(0)), np.int64)
+    record[:] = words.packed(record.ctypes.data)
+    code = convolution_code(kernel.element_type, gemm)
+    return native_call(code, FUNCTION, record, (x, w, out, panel))
+
+
+def _by_tiles(
+    kernel: PanelConvolutionKernel,
+    tiles: ImageTiles | GradientTiles,
+    arrays: tuple[NDArray, NDArray, NDArray],
+    scratch: NDArray,
+    by_panels: NativeAction,
+) -> NativeAction:
+    """On the tile unit; by panels where numbers are too large for it."""
+    x, w, out = arrays
+    (call,) = by_panels.calls
+    missing = tuple(range(2, 4 - kernel.window.rank))
+    planar = (
+        np.expand_dims(x, missing),
+        np.expand_dims(w, tuple(d - 1 for d in missing)),
+        np.expand_dims(out, missing),
+    )
+    otherwise = call.function, call.record
+    words: ImageWords | GradientWords
+    if isinstance(tiles, ImageTiles):
+        shape = geometry(kernel.window, x.shape, out.shape)
+        assert shape is not None, "the lowering asked for it"
+        words = image_words(tiles, shape, planar, scratch, otherwise)
+        code, function = image_code(), CONVOLVE_IMAGE
+    else:
+        sparse = gradient_geometry(kernel.window, x.shape, out.shape)
+        assert sparse is not None, "the lowering asked for it"
+        sparse = replace(sparse, together=tiles.together)
+        words = gradient_words(tiles, sparse, planar, scratch, otherwise)
+        code, function = gradient_code(), CONVOLVE_GRADIENT
+    record = np.zeros(len(words.packed_at(0)), np.int64)
+    record[:] = words.packed_at(record.ctypes.data)
+    action = native_call(code, function, record, (*arrays, scratch))
+    return NativeAction([replace(one, alive=(*one.alive, by_panels)) for one in action.calls])
+
+
+#: Bytes in the input, then steps of three padded coordinates.
+_Place = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """How places move along the dimensions of the result and of w, as numbered in the canonical form."""
+
+    window: Window
+    x: NDArray
+
+    def of_result(self, dimension: int) -> _Place:
+        if dimension < 2:
+            return (self.x.strides[dimension], 0, 0, 0)
+        return self._coordinate(dimension - 2, self.window.dims[dimension - 2].stride)
+
+    def of_w(self, dimension: int) -> _Place:
+        if dimension > self.window.rank:
+            return (self.x.strides[-1], 0, 0, 0)
+        dim = self.window.dims[dimension - 1]
+        step = -dim.window_dilation if dim.reversal else dim.window_dilation
+        return self._coordinate(dimension - 1, step)
+
+    def start(self) -> _Place:
+        """Where the first element of w meets x at the first position."""
+        start = (0, 0, 0, 0)
+        for i, dim in enumerate(self.window.dims):
+            if dim.reversal:
+                start = _moved(start, self._coordinate(i, dim.window_dilation), dim.size - 1)
+        return start
+
+    def _coordinate(self, spatial: int, step: int) -> _Place:
+        coordinates = [0] * SPATIAL
+        coordinates[SPATIAL - self.window.rank + spatial] = step
+        return (0, *coordinates)  # type: ignore[return-value]
+
+
+def _words(
+    kernel: PanelConvolutionKernel, x: NDArray, w: NDArray, out: NDArray, panel: NDArray
+) -> ConvolutionWords:
+    steps = _Steps(kernel.window, x)
+    rows = [(out.shape[d], steps.of_result(d)) for d in kernel.rows]
+    depth = [(w.shape[d], steps.of_w(d)) for d in kernel.depth]
+    inner, outer = (depth, rows) if kernel.depth_inside else (rows, depth)
+    tables, start = coordinate_tables(kernel.window, x, out.shape[2:-1], w.shape[1:-2])
+    w_matrix, out_matrix = _Matrix(w, kernel.depth), _Matrix(out, kernel.rows)
+    by_row = out_matrix.by_row
+    return ConvolutionWords(
+        x=x.ctypes.data + start,
+        w=w.ctypes.data,
+        out=out.ctypes.data,
+        panel=panel.ctypes.data,
+        inner_is_depth=kernel.depth_inside,
+        columns=out.shape[-1],
+        order=ROW_MAJOR if by_row else COLUMN_MAJOR,
+        transpose_panel=NO_TRANSPOSE if kernel.depth_inside is by_row else TRANSPOSE,
+        transpose_w=NO_TRANSPOSE if w_matrix.by_row is by_row else TRANSPOSE,
+        leading_w=w_matrix.leading_dimension,
+        leading_out=out_matrix.leading_dimension,
+        depth_stride_w=w_matrix.row_stride,
+        row_stride_out=out_matrix.row_stride,
+        outer=((1, 0, 0, 0, 0),) * (SPATIAL + 1 - len(outer))
+        + tuple((size, *step) for size, step in outer),
+        outer_per_block=kernel.outer_per_block,
+        runs=tuple(_places(inner[:-1])),
+        run_length=kernel.run_length,
+        runs_per_block=kernel.runs_per_block,
+        instances=tuple(_instances(kernel, steps, w, out)),
+        tables=((0,),) * (SPATIAL - len(tables)) + tables,
+    )
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """The dimensions ``rows`` of ``array`` as one, and its last dimension, for BLAS."""
+
+    array: NDArray
+    rows: tuple[int, ...]
+
+    @property
+    def by_row(self) -> bool:
+        """Row major; column major otherwise."""
+        return self.array.shape[-1] == 1 or self.array.strides[-1] == self.array.itemsize
+
+    @property
+    def row_stride(self) -> int:
+        """Bytes."""
+        strides = [self.array.strides[d] for d in self.rows if self.array.shape[d] > 1]
+        return int(strides[-1]) if strides else 0
+
+    @property
+    def leading_dimension(self) -> int:
+        """Elements; where there is one row (or column) to step over, as many as it has."""
+        height = math.prod(self.array.shape[d] for d in self.rows)
+        across = self.row_stride if self.by_row else self.array.strides[-1]
+        return int(
+            max(across // self.array.itemsize, self.array.shape[-1] if self.by_row else height)
+        )
+
+
+def _places(dimensions: Sequence[tuple[int, _Place]], start: _Place = (0, 0, 0, 0)) -> list[_Place]:
+    """The place of every index of ``dimensions`` (size, step), the last one fastest."""
+    places = [start]
+    for size, step in dimensions:
+        places = [_moved(place, step, i) for place in places for i in range(size)]
+    return places
+
+
+def _moved(place: _Place, step: _Place, count: int) -> _Place:
+    a, b, c, d = (p + s * count for p, s in zip(place, step, strict=True))
+    return (a, b, c, d)
+
+
+def _instances(
+    kernel: PanelConvolutionKernel, steps: _Steps, w: NDArray, out: NDArray
+) -> list[tuple[int, int, int, int, int, int]]:
+    """Place in x, bytes in w, bytes in the result."""
+    others = [d for d in range(out.ndim - 1) if d not in kernel.rows]
+    places = _places([(out.shape[d], steps.of_result(d)) for d in others], steps.start())
+    indices = itertools.product(*(range(out.shape[d]) for d in others))
+    return [
+        (
+            *place,
+            sum(i * w.strides[0] for i, d in zip(index, others, strict=True) if d == 0),
+            sum(i * out.strides[d] for i, d in zip(index, others, strict=True)),
+        )
+        for place, index in zip(places, indices, strict=True)
+    ]

@@ -1,0 +1,111 @@
+"""Convolutions with few output features: channels of the input side by side are multiplied at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.codegen.ir.record import Words, with_lists
+from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables
+from runtime.cpu.kernels.convolution.ir.panel_ir import SPATIAL
+from runtime.cpu.kernels.convolution.ir.thin_ir import FUNCTION, thin_code
+from runtime.cpu.kernels.native_call import NativeAction, native_call
+from spmd.literal import NDArray
+from spmd.ops.window import Window, WindowDimension
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class ThinPart:
+    """out[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
+
+    Channels lie side by side in w, and features of them behind each other.
+    """
+
+    window: Window
+    w: NDArray
+    out: NDArray
+
+
+def convolving_thinly(x: NDArray, parts: Sequence[ThinPart]) -> NativeAction:
+    """All of ``parts``, convolutions of ``x`` with as many features, in one call. Channels lie side by side in x."""
+    missing = SPATIAL - parts[0].window.rank
+    x = np.expand_dims(x, tuple(range(2, 2 + missing)))
+    parts = [_expanded(part, missing) for part in parts]
+    zeros = np.zeros(x.shape[-1], x.dtype)
+    records = [_of_phase(x, part, zeros) for part in parts]
+    out = parts[0].out
+    first = x.ctypes.data + sum(
+        min(0, (size - 1) * stride)
+        for size, stride in zip(x.shape[2:-1], x.strides[2:-1], strict=True)
+    )
+    instances = [
+        word
+        for g, n in itertools.product(range(len(out)), range(out.shape[1]))
+        for word in (
+            first + g * x.strides[0] + n * x.strides[1],
+            g,
+            g * out.strides[0] + n * out.strides[1],
+        )
+    ]
+    lines = max(part.out.shape[2] * part.out.shape[3] for part in parts)
+    record = _record(
+        (len(instances) // 3, lines, len(records)),
+        [instances, [record.ctypes.data for record in records]],
+    )
+    code = thin_code(PrimitiveType.from_numpy(x.dtype), out.shape[-1])
+    arrays = [array for part in parts for array in (part.w, part.out)]
+    return native_call(code, FUNCTION, record, (x, zeros, *records, *arrays))
+
+
+def _expanded(part: ThinPart, missing: int) -> ThinPart:
+    """With three spatial dimensions."""
+    return ThinPart(
+        Window((*[WindowDimension()] * missing, *part.window.dims)),
+        np.expand_dims(part.w, tuple(range(1, 1 + missing))),
+        np.expand_dims(part.out, tuple(range(2, 2 + missing))),
+    )
+
+
+def _of_phase(x: NDArray, part: ThinPart, zeros: NDArray) -> NDArray:
+    """The record of a convolution; which elements of the window meet which of the input, is lists."""
+    w, out = part.w, part.out
+    tables, _ = coordinate_tables(part.window, x, out.shape[2:-1], w.shape[1:-2])
+    met = [
+        _met(dim, table, outputs)
+        for dim, table, outputs in zip(part.window.dims, tables, out.shape[2:-1], strict=True)
+    ]
+    lines: list[int] = []
+    entries: list[int] = []
+    for depth, height in itertools.product(*(range(size) for size in out.shape[2:4])):
+        before = len(entries) // 2
+        for (i, far), (j, down) in itertools.product(
+            enumerate(met[0][:, depth].tolist()), enumerate(met[1][:, height].tolist())
+        ):
+            if min(far, down) >= 0:
+                entries += (far + down, i * w.strides[1] + j * w.strides[2])
+        lines += (depth * out.strides[2] + height * out.strides[3], before, len(entries) // 2)
+    head = (
+        *(w.ctypes.data, w.strides[0], w.strides[3], w.strides[-1], x.shape[-1]),
+        *(zeros.ctypes.data, out.ctypes.data, out.strides[4], out.strides[-1]),
+        *(len(lines) // 3, out.shape[4], w.shape[3]),
+    )
+    return _record(head, [lines, entries, met[2].ravel()])
+
+
+def _met(dim: WindowDimension, table: Sequence[int], outputs: int) -> NDArray:
+    """[element of the kernel, position]: bytes in x, or -1."""
+    coordinates = np.arange(outputs) * dim.stride
+    met: NDArray = np.asarray(table)[
+        np.arange(dim.size)[:, None] * dim.window_dilation + coordinates
+    ]
+    return met[::-1] if dim.reversal else met
+
+
+def _record(head: Sequence[int], lists: Sequence[Words]) -> NDArray:
+    record: NDArray = np.zeros(len(with_lists(head, lists, 0)), np.int64)
+    record[:] = with_lists(head, lists, record.ctypes.data)
+    return record

@@ -1,0 +1,304 @@
+"""Gradients of kernels on the tile unit: how much of both operands is split at a time, and the words that say it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import GradientWords
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, PARTS
+from runtime.cpu.kernels.convolution.tile_costs import ADD, SPLIT, TURN_AND_SPLIT
+from runtime.cpu.kernels.convolution.tile_gradient_geometry import GradientGeometry
+from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
+from spmd.literal import NDArray
+
+
+@dataclass(frozen=True)
+class GradientTiles:
+    """How much is split and packed at a time.
+
+    together: pairs of images side by side. images: of one panel, whole groups of so many pairs; where that is one
+    group, ``lines`` of w at a time. channels, features: of both operands, multiples of 32. elements: of scratch, of 4
+    bytes.
+    """
+
+    together: int
+    images: int
+    lines: int
+    channels: int
+    features: int
+    elements: int
+
+    def split(
+        self, shape: GradientGeometry, channels: int, images: int, features: int
+    ) -> tuple[float, float]:
+        """Elements of w and of x that are split, as often as that is."""
+        again = shape.plane_lines(self.lines) / shape.plane_lines(shape.rows.window)
+        panels = -(-shape.rows.window // self.lines)
+        positions = shape.rows.window * shape.columns.window
+        places = len(shape.rows.shown(shape.rows.window)) * len(
+            shape.columns.shown(shape.columns.window)
+        )
+        return (
+            float(positions * images * features * -(-channels // self.channels)),
+            panels * again * places * images * channels * -(-features // self.features),
+        )
+
+
+@cache
+def gradient_tiles(
+    plain: GradientGeometry,
+    channels: int,
+    images: int,
+    features: int,
+    budget: int,
+    most_multiplied: float,
+) -> tuple[float, GradientTiles] | None:
+    """Cost (see tile_costs) of a group, and what is least for ``budget`` bytes of scratch.
+
+    None where nothing fits, or the unit would multiply more than ``most_multiplied`` times what there is.
+    """
+    sizes = channels, images, features
+    outputs = plain.rows.outputs * plain.columns.outputs * channels * features
+    most = most_multiplied * plain.needed(*sizes)
+    found: list[tuple[float, GradientTiles]] = []
+    shapes = [(one.multiplied(*sizes), one) for one in plain.arrangements(images)]
+    for multiplied, shape in sorted(shapes, key=lambda each: each[0]):
+        if multiplied > most or any(multiplied > cost for cost, _ in found):
+            break
+        for c, f in itertools.product(_pieces(channels), _pieces(features)):
+            tiles = _largest(shape, min(c, channels), images, f, budget)
+            if tiles is None:
+                continue
+            left, right = tiles.split(shape, *sizes)
+            panels = -(-images // tiles.images) * -(-shape.rows.window // tiles.lines)
+            cost = multiplied + TURN_AND_SPLIT * left + SPLIT * right + ADD * panels * outputs
+            found.append((cost, tiles))
+    return min(found, key=lambda plan: (plan[0], plan[1].elements), default=None)
+
+
+def _pieces(size: int) -> list[int]:
+    """Sizes, multiples of 32, of equal parts."""
+    panels = -(-size // PANEL)
+    return sorted({-(-panels // parts) * PANEL for parts in range(1, panels + 1)})
+
+
+def _largest(
+    shape: GradientGeometry, channels: int, images: int, features: int, budget: int
+) -> GradientTiles | None:
+    """The largest panel of these parts."""
+    whole = shape.rows.window
+    groups = shape.groups(images)
+    sizes = [(-(-groups // parts), whole) for parts in range(1, groups + 1)]
+    sizes += [(1, -(-whole // parts)) for parts in range(2, whole + 1)]
+    for at_once, lines in sizes:
+        steps = at_once * lines * shape.line_steps
+        plane = PARTS * 4 * shape.plane_words(lines, at_once, channels)
+        needed = shape.left_bytes(steps, features) + plane
+        if needed <= budget:
+            pieces = -(-channels // PANEL) * PANEL
+            together = 2 * shape.together
+            return GradientTiles(
+                shape.together, at_once * together, lines, pieces, features, needed // 4
+            )
+    return None
+
+
+def gradient_words(
+    tiles: GradientTiles,
+    shape: GradientGeometry,
+    arrays: tuple[NDArray, NDArray, NDArray],
+    scratch: NDArray,
+    otherwise: tuple[int, int],
+) -> GradientWords:
+    """x, w and out with a group dimension and two spatial ones; ``otherwise``: code and record for large numbers."""
+    x, w, out = arrays
+    rows, columns = shape.rows, shape.columns
+    channels = min(tiles.channels, out.shape[1])
+    groups = shape.groups(tiles.images)
+    steps = groups * tiles.lines * shape.line_steps
+    place_bytes = 4 * channels * shape.together
+    part_bytes = 4 * shape.plane_words(tiles.lines, groups, channels)
+    left_bytes = shape.left_bytes(steps, tiles.features)
+    line_bytes = shape.pitch * place_bytes
+    group_bytes = shape.plane_lines(tiles.lines) * line_bytes
+    dense = columns.unit == shape.column_phases == shape.together == 1
+    dense = dense and x.strides[3] == 4 * channels
+    phase_bytes = part_bytes // shape.column_phases
+    tables = _StepTables.of(tiles, shape, group_bytes, line_bytes, 4 * channels)
+    taps, places = _taps(
+        shape, channels, tiles.channels < out.shape[1], line_bytes, part_bytes, out
+    )
+    return GradientWords(
+        x=x.ctypes.data,
+        w=w.ctypes.data,
+        out=out.ctypes.data,
+        left=scratch.ctypes.data,
+        plane=scratch.ctypes.data + left_bytes,
+        otherwise=otherwise[0],
+        otherwise_record=otherwise[1],
+        x_image_bytes=x.strides[-1],
+        w_image_bytes=w.strides[3],
+        together=shape.together,
+        w_line_bytes=w.strides[1],
+        line_steps=shape.line_steps,
+        panel_lines=tiles.lines,
+        panel_bytes=steps * FORM.step_bytes,
+        plane_bytes=PARTS * part_bytes,
+        part_bytes=part_bytes,
+        row_bytes=4 * channels * shape.row_places,
+        plane_lines=shape.plane_lines(tiles.lines),
+        plane_line_bytes=line_bytes,
+        lines=rows.size,
+        line_bytes=x.strides[2],
+        line_unit=rows.unit,
+        run_elements=len(columns.shown(columns.window)) * channels if dense else 0,
+        run_bytes=columns.unit * shape.column_phases * x.strides[3],
+        run_plane_bytes=place_bytes,
+        plane_pair_bytes=4 * channels,
+        out_feature_bytes=out.strides[-1],
+        dense=out.strides[-1] == 4,
+        instances=tuple(_instances(tiles, x, w, out)),
+        panels=tuple(_panels(tiles, shape, tables, x, w)),
+        phases=tuple(
+            (skipped, phase * phase_bytes + place * place_bytes, min(runs, 1) if dense else runs)
+            for phase in range(shape.column_phases)
+            for skipped, place, runs in [_columns_shown(shape, phase, x)]
+        ),
+        taps=tuple(taps),
+        positions=_positions(shape, w),
+        left_steps=tables.left,
+        right_steps=tables.right,
+        places=places,
+        lane_places=[f * out.strides[-1] for f in range(PANEL)],
+    )
+
+
+@dataclass(frozen=True)
+class _StepTables:
+    """Places of steps' tiles: of all lines of a panel, and behind these, for each output along the rows, of those lines
+    that it meets in a panel of all lines.
+    """
+
+    left: list[int]
+    right: list[int]
+    starts: list[int]
+
+    @staticmethod
+    def of(
+        tiles: GradientTiles, shape: GradientGeometry, group_bytes: int, line_bytes: int, row: int
+    ) -> _StepTables:
+        groups = shape.groups(tiles.images)
+        row *= shape.row_places
+        left: list[int] = []
+        right: list[int] = []
+        starts: list[int] = []
+
+        def add(lines: Sequence[int]) -> None:
+            starts.append(len(left))
+            for group, line, step in itertools.product(
+                range(groups), lines, range(shape.line_steps)
+            ):
+                number = (group * tiles.lines + line) * shape.line_steps + step
+                left.append(FORM.step_bytes * number)
+                down = group * group_bytes + line * shape.rows.step * line_bytes
+                right.append(down + step * LINES * row)
+
+        add(range(tiles.lines))
+        if tiles.lines == shape.rows.window:
+            for output in range(shape.rows.outputs):
+                add(shape.rows.met(output))
+        return _StepTables(left, right, starts)
+
+
+def _instances(
+    tiles: GradientTiles, x: NDArray, w: NDArray, out: NDArray
+) -> list[tuple[int, int, int, int, int]]:
+    channels, features = out.shape[1], out.shape[-1]
+    return [
+        (
+            g * x.strides[0] + c * x.strides[1],
+            g * w.strides[0] + f * w.strides[-1],
+            g * out.strides[0] + c * out.strides[1] + f * out.strides[-1],
+            min(tiles.channels, channels - c),
+            min(tiles.features, features - f),
+        )
+        for g in range(len(x))
+        for c in range(0, channels, tiles.channels)
+        for f in range(0, features, tiles.features)
+    ]
+
+
+def _panels(
+    tiles: GradientTiles, shape: GradientGeometry, tables: _StepTables, x: NDArray, w: NDArray
+) -> list[tuple[int, ...]]:
+    rows, images = shape.rows, x.shape[-1]
+    whole = tiles.lines == rows.window
+    panels = []
+    for n in range(0, images, tiles.images):
+        count = min(tiles.images, images - n)
+        groups = shape.groups(count)
+        for first in range(0, rows.window, tiles.lines):
+            lines = range(first, min(first + tiles.lines, rows.window))
+            steps: list[int] = []
+            for output in range(rows.outputs):
+                met = rows.met(output)
+                if whole:
+                    steps += [tables.starts[1 + output], groups * len(met) * shape.line_steps]
+                    continue
+                here = range(max(met.start, lines.start), min(met.stop, lines.stop))
+                begin = max(here.start - first, 0) * shape.line_steps if here else 0
+                steps += [begin, len(here) * shape.line_steps]
+            down = first * rows.step * rows.unit - rows.low
+            places = (n * x.strides[-1], n * w.strides[3] + first * w.strides[1])
+            panels.append((*places, count, groups, len(lines), down, *steps))
+    return panels
+
+
+def _columns_shown(shape: GradientGeometry, phase: int, x: NDArray) -> tuple[int, int, int]:
+    """Of a phase: bytes before its first column in a line of x; its place in a line of the planes; how many."""
+    columns, phases = shape.columns, shape.column_phases
+    shown = columns.shown(columns.window)
+    first = shown.start + (phase - shown.start) % phases
+    skipped = (first * columns.unit - columns.low) * x.strides[3]
+    return skipped, first // phases, max(-(-(shown.stop - first) // phases), 0)
+
+
+def _taps(
+    shape: GradientGeometry,
+    channels: int,
+    in_pieces: bool,
+    line_bytes: int,
+    part_bytes: int,
+    out: NDArray,
+) -> tuple[list[tuple[int, int, int, int]], list[int]]:
+    """Taps; and for each column of their products its place in the output, in whole blocks."""
+    phases = shape.column_phases
+    phase_bytes = part_bytes // phases
+    taps: list[tuple[int, int, int, int]] = []
+    places: list[int] = []
+    single = [(range(o, o + 1), 0) for o in range(shape.columns.outputs)]
+    for i in range(shape.rows.outputs):
+        for outputs, width in single if in_pieces else shape.column_runs(channels):
+            place, phase = divmod(shape.columns.coordinate(outputs.start), phases)
+            across = phase * phase_bytes + place * shape.together * 4 * channels
+            down = shape.rows.coordinate(i) * line_bytes
+            taps.append((i, down + across, width, len(places)))
+            own = [
+                i * out.strides[2] + j * out.strides[3] + c * out.strides[1]
+                for j in outputs
+                for c in range(channels)
+            ]
+            places += [*own, *[-1] * (-len(own) % PANEL)]
+    return taps, places
+
+
+def _positions(shape: GradientGeometry, w: NDArray) -> list[int]:
+    """Places in a line of w of a line's words, of their first images; -1 behind its end, in whole steps."""
+    across = np.arange(shape.columns.window)[:, None] * w.strides[2]
+    places = (across + np.arange(shape.together) * 2 * w.strides[3]).ravel().tolist()
+    return [*places, *[-1] * (-len(places) % LINES)]

@@ -1,0 +1,318 @@
+"""Convolutions on the tile unit: which lines of which images are in the planes at a time, and the words that say it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from runtime.cpu.kernels.convolution.convolution_axes import Axis, Part
+from runtime.cpu.kernels.convolution.ir.tile_image_ir import ImageWords
+from runtime.cpu.kernels.convolution.ir.tile_image_pack_ir import KernelForm
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, PARTS
+from runtime.cpu.kernels.convolution.tile_costs import ADD, SPLIT
+from runtime.cpu.kernels.convolution.tile_image_geometry import Arrangement, Geometry, Unit
+from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
+from spmd.literal import NDArray
+
+
+@dataclass(frozen=True)
+class ImageTiles:
+    """How much is split and packed at a time, of what is arranged so.
+
+    images: in one panel, groups of those side by side; where that is one group, ``lines`` of output positions (of the
+    part that has most) at a time. block_features: a multiple of 32. channels: a part of the input's; products of the
+    next ones are added. elements: of scratch, of 4 bytes.
+    """
+
+    arrangement: Arrangement
+    images: int
+    lines: int
+    block_features: int
+    channels: int
+    elements: int
+
+    def split(self, shape: Geometry, images: int, features: int) -> float:
+        """Elements of one group's input that are split, with those of neighbouring panels and for each block.
+
+        shape: as it is arranged, of any number of channels.
+        """
+        most = shape.rows.axis.most_positions
+        panels = -(-images // self.images) * -(-most // self.lines)
+        ahead = shape.rows.most_ahead / self.lines if self.lines < most else 0.0
+        times = -(-features // self.block_features) if panels > 1 else 1
+        return times * images * (1 + ahead) * shape.met_elements
+
+
+@cache
+def image_tiles(
+    plain: Geometry, images: int, features: int, budget: int, most_multiplied: float
+) -> tuple[float, ImageTiles] | None:
+    """Cost (see tile_costs) of a group, and what is least for ``budget`` bytes of scratch.
+
+    None where nothing fits, or the unit would multiply more than ``most_multiplied`` times what there is.
+    """
+    outputs = images * features * sum(h.count * w.count for h, w in plain.parts())
+    most = most_multiplied * plain.needed(features)
+    best: tuple[float, int, ImageTiles] | None = None
+    shapes = [(one.multiplied(features), one) for one in plain.arrangements(images, features)]
+    for multiplied, shape in sorted(shapes, key=lambda each: each[0]):
+        if multiplied > most or (best is not None and images * multiplied > best[0]):
+            break
+        for pieces in range(1, max(plain.channels // FORM.step_depth, 1) + 1):
+            if plain.channels % pieces:
+                continue
+            piece = shape.of_channels(plain.channels // pieces)
+            least = pieces * images * piece.multiplied(features) + ADD * (pieces - 1) * outputs
+            for tiles in _plans(piece, images, features, budget):
+                cost = least + SPLIT * tiles.split(shape, images, features)
+                if best is None or (cost, tiles.elements) < best[:2]:
+                    best = (cost, tiles.elements, tiles)
+    return None if best is None else (best[0], best[2])
+
+
+def _plans(shape: Geometry, images: int, features: int, budget: int) -> list[ImageTiles]:
+    """Beside each number of blocks: a group of images and all of them, or the most lines of one that fit.
+
+    Where lines meet no others, a line is as good as all of them, and needs less room.
+    """
+    steps = sum(shape.step_count(part) for part in shape.parts())
+    blocks = -(-features // PANEL)
+    most, groups = shape.rows.axis.most_positions, images // shape.together
+    whole = {n: shape.plane_bytes(n * shape.rows.pitch) for n in sorted({1, groups})}
+    by_itself = shape.arrangement.by_line and shape.rows.most_ahead == 0
+    plans = []
+    for packed in sorted({-(-blocks // times) for times in range(1, blocks + 1)}):
+        left = budget - packed * steps * FORM.step_bytes
+        fitting = [(n, most, planes) for n, planes in whole.items() if planes <= left]
+        if by_itself or not fitting:
+            fitting_lines = bisect_right(range(1, most), left, key=shape.plane_bytes)
+            lines = min(fitting_lines, 1) if by_itself else fitting_lines
+            fitting += [(1, lines, shape.plane_bytes(lines))] if lines else []
+        plans += [
+            ImageTiles(
+                shape.arrangement,
+                n * shape.together,
+                lines,
+                packed * PANEL,
+                shape.channels,
+                (budget - left + planes) // 4,
+            )
+            for n, lines, planes in fitting
+        ]
+    return plans
+
+
+def image_words(
+    tiles: ImageTiles,
+    plain: Geometry,
+    arrays: tuple[NDArray, NDArray, NDArray],
+    scratch: NDArray,
+    otherwise: tuple[int, int],
+) -> ImageWords:
+    """x, w and out with a group dimension and two spatial ones; ``otherwise``: code and record for large numbers."""
+    x, w, out = arrays
+    pieces = plain.channels // tiles.channels
+    arranged = plain.of_channels(tiles.channels).arranged(tiles.arrangement)
+    assert arranged is not None, "the plan is of this shape"
+    shape = arranged
+    rows, columns = shape.rows, shape.columns
+    groups = tiles.images // shape.together
+    whole = tiles.lines == rows.axis.most_positions
+    lines = groups * rows.pitch if whole else tiles.lines
+    phase_bytes = 2 * shape.plane_elements(lines)
+    part_bytes = phase_bytes * shape.phase_count
+    dense = shape.column_step == shape.together == 1 and x.strides[3] == shape.channels * 4
+    form = _kernel_form(shape, w)
+    parts, place = [], 0
+    for part in shape.parts():
+        steps = shape.step_count(part)
+        left, kernel = _steps(shape, part, phase_bytes, w, form)
+        parts.append((steps, place, _outputs(tiles, shape, part, lines, out), left, kernel))
+        place += steps * FORM.step_bytes * tiles.block_features // PANEL
+    panels, units = _panels(tiles, shape, x, out)
+    merged = len(shape.members(shape.parts()[0]))
+    return ImageWords(
+        x=x.ctypes.data,
+        w=w.ctypes.data,
+        out=out.ctypes.data,
+        planes=scratch.ctypes.data,
+        packed=scratch.ctypes.data + PARTS * part_bytes,
+        otherwise=otherwise[0],
+        otherwise_record=otherwise[1],
+        plane_bytes=PARTS * part_bytes,
+        part_bytes=part_bytes,
+        row_bytes=2 * shape.row_elements,
+        image_lines=rows.pitch if whole else tiles.lines + rows.most_ahead,
+        image_bytes=x.strides[1],
+        together=shape.together,
+        lines=rows.axis.size,
+        line_bytes=x.strides[2],
+        line_step=rows.axis.stride,
+        run_elements=(max(_shown(columns), 0) if dense else 1) * shape.channels,
+        run_bytes=shape.column_step * x.strides[3],
+        run_plane_bytes=2 * shape.place_elements,
+        plane_image_bytes=2 * shape.channels,
+        plane_line_bytes=2 * shape.line_elements,
+        plane_phase_bytes=phase_bytes,
+        features=out.shape[-1] * merged,
+        feature_bytes=w.strides[-1],
+        block_features=tiles.block_features,
+        out_feature_bytes=out.strides[-1],
+        dense=merged == 1 and out.strides[-1] == 4,
+        kernel_form=form,
+        phases=tuple(
+            (shift - rows.axis.low, *_columns_shown(shape, phase, x, dense))
+            for shift in rows.phases
+            for phase in shape.column_phases
+        ),
+        instances=tuple(
+            (
+                g * x.strides[0] + piece * shape.channels * x.strides[-1],
+                g * w.strides[0] + piece * shape.channels * w.strides[3],
+                g * out.strides[0],
+                int(piece > 0),
+            )
+            for g in range(len(x))
+            for piece in range(pieces)
+        ),
+        panels=tuple(panels),
+        units=tuple(units),
+        lane_places=tuple(_lane_places(shape, out)),
+        parts=tuple(parts),
+        right_steps=tuple(FORM.step_bytes * i for i in range(max(steps for steps, *_ in parts))),
+    )
+
+
+def _shown(columns: Axis) -> int:
+    """Columns of the input that are met."""
+    return min(columns.size, columns.reach - columns.low) - max(-columns.low, 0)
+
+
+def _columns_shown(shape: Geometry, phase: int, x: NDArray, dense: bool) -> tuple[int, int, int]:
+    """Of a phase: bytes before its first column in a line of x and in one of the planes; its columns' runs."""
+    columns, step = shape.columns, shape.column_step
+    skipped = max(-columns.low, 0)
+    first = skipped + (phase - skipped - columns.low) % step
+    shown = max(-(-(skipped + _shown(columns) - first) // step), 0)
+    place = (first + columns.low) // step
+    runs = min(shown, 1) if dense else shown
+    return first * x.strides[3], 2 * place * shape.place_elements, runs
+
+
+def _lane_places(shape: Geometry, out: NDArray) -> list[int]:
+    """Bytes from a position's output to each of its 32 columns: features, of each part that was merged."""
+    features = out.shape[-1]
+    members = shape.members(shape.parts()[0])
+    if len(members) == 1:
+        return [f * out.strides[-1] for f in range(PANEL)]
+    places = [
+        h.first * out.strides[2] + w.first * out.strides[3] + f * out.strides[-1]
+        for h, w in members
+        for f in range(features)
+    ]
+    return [*places, *[0] * (PANEL - len(places))]
+
+
+def _panels(
+    tiles: ImageTiles, shape: Geometry, x: NDArray, out: NDArray
+) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Panels and their units; panels of as many images, or lines, have the same ones."""
+    rows, images = shape.rows, x.shape[1]
+    most = rows.axis.most_positions
+    whole = tiles.lines == most
+    panels: list[tuple[int, ...]] = []
+    units: list[tuple[int, ...]] = []
+    found: dict[tuple[range, int], tuple[int, int]] = {}
+    for n in range(0, images, tiles.images):
+        groups = min(tiles.images, images - n) // shape.together
+        for first in range(0, most, tiles.lines):
+            lines = range(first, min(first + tiles.lines, most))
+            if (lines, groups) not in found:
+                own = [_unit_words(tiles, shape, unit, out) for unit in shape.units(lines, groups)]
+                found[lines, groups] = len(units), len(own)
+                units += own
+            down = shape.rows.axis.parts[0].step * first * out.strides[2]
+            places = (n * x.strides[1], n * out.strides[1] + down)
+            loaded = groups * rows.pitch + max(rows.lines - rows.pitch, 0)
+            if not whole:
+                loaded = len(lines) + rows.most_ahead
+            panels.append((*places, first, loaded, groups, *found[lines, groups]))
+    return panels, units
+
+
+def _unit_words(tiles: ImageTiles, shape: Geometry, unit: Unit, out: NDArray) -> tuple[int, ...]:
+    whole = tiles.lines == shape.rows.axis.most_positions
+    stacked = unit.group * (shape.rows.pitch if whole else 0) + unit.line
+    plane = 2 * stacked * shape.line_elements
+    down = unit.line * shape.parts()[unit.part][0].step * out.strides[2]
+    place = unit.group * shape.together * out.strides[1] + down
+    return (unit.part, plane, place, unit.positions, unit.first_step, unit.steps)
+
+
+def _kernel_form(shape: Geometry, w: NDArray) -> KernelForm:
+    if shape.arrangement.merged:
+        return KernelForm.EACH
+    along = w.strides[-1] != 4 and w.strides[3] == 4 and shape.channels % FORM.step_depth == 0
+    return KernelForm.ALONG if along else KernelForm.PAIRS
+
+
+def _steps(
+    shape: Geometry, part: tuple[Part, Part], phase_bytes: int, w: NDArray, form: KernelForm
+) -> tuple[list[int], list[int]]:
+    """Bytes in the planes of each step's first element; what is needed of w for each step (see ``KernelForm``)."""
+    places: list[int] = []
+    kernel: list[int] = []
+    for phase, start, taps in shape.runs(part):
+        elements = np.concatenate([_tap_elements(shape, part, tap, w) for tap in taps])
+        steps = -(-len(elements) // FORM.step_depth)
+        first = phase * phase_bytes + 2 * start
+        places += [first + 2 * FORM.step_depth * step for step in range(steps)]
+        if form is KernelForm.ALONG:
+            for i in range(0, len(elements), FORM.step_depth):
+                kernel += [int(elements[i, 0]), min(FORM.step_depth, len(elements) - i)]
+            continue
+        missing = steps * FORM.step_depth - len(elements)
+        width = LINES if form is KernelForm.EACH else 1
+        padding = (0, missing), (0, width - elements.shape[1])
+        kernel += np.pad(elements, padding, constant_values=-1).ravel().tolist()
+    return places, kernel
+
+
+def _tap_elements(
+    shape: Geometry, part: tuple[Part, Part], tap: tuple[int, int], w: NDArray
+) -> NDArray:
+    """Bytes in w of the elements under a tap, [channel, 1]; of merged parts [channel, feature of each], -1 for none."""
+    channels = np.arange(shape.channels)[:, None] * w.strides[3]
+    columns = []
+    for h, v in shape.members(part):
+        i, j = h.element(tap[0]), v.element(tap[1])
+        features = np.arange(w.shape[-1] if shape.arrangement.merged else 1) * w.strides[-1]
+        if i is None or j is None:
+            columns.append(np.full((shape.channels, len(features)), -1))
+        else:
+            columns.append(i * w.strides[1] + j * w.strides[2] + channels + features)
+    return np.concatenate(columns, axis=1)
+
+
+def _outputs(
+    tiles: ImageTiles, shape: Geometry, part: tuple[Part, Part], lines: int, out: NDArray
+) -> NDArray:
+    """Bytes in a unit's output of each position, -1 where there is none; whole blocks of positions."""
+    h, w = part
+    first = h.first * out.strides[2] + w.first * out.strides[3]
+    if shape.arrangement.by_line:
+        across = np.arange(w.count)[:, None] * w.step * out.strides[3]
+        places = (first + across + np.arange(shape.together) * out.strides[1]).ravel()
+    else:
+        whole = tiles.lines == shape.rows.axis.most_positions
+        pitch = shape.rows.pitch if whole else tiles.lines
+        image, line = np.divmod(np.arange(lines), pitch)
+        column = np.arange(shape.line_positions)
+        down = image * out.strides[1] + line * h.step * out.strides[2]
+        there = (line < h.count)[:, None] & (column < w.count)
+        across = column * w.step * out.strides[3]
+        places = np.where(there, first + down[:, None] + across, -1).ravel()
+    return np.pad(places, (0, -len(places) % PANEL), constant_values=-1)

@@ -1,0 +1,252 @@
+"""Convolutions on the tile unit: how lines of images lie in planes, and which positions are multiplied together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from runtime.cpu.kernels.convolution.convolution_axes import Axis, Lines, Part, axis_of, lines_of
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, PARTS
+from runtime.cpu.kernels.convolution.tile_costs import filled
+from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
+from spmd.ops.window import Window, WindowDimension
+
+#: Images side by side, at most: their lines shall be in a near cache together.
+MOST_TOGETHER = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """What becomes rows and columns of the products.
+
+    by_line: rows are positions of one line, of ``together`` images side by side (the images of a position are
+    neighbours), so that lines of padding are not multiplied; otherwise those of all lines and images of a panel, which
+    run on. merged: columns are the features of all parts, 16 at most, where holes in the input make several parts.
+    """
+
+    together: int = 1
+    by_line: bool = False
+    merged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Positions of ``part`` (a number) that are multiplied together: those of ``line`` of ``group``; of all lines and
+    groups where they run on. Its steps are ``steps`` from ``first_step`` on.
+    """
+
+    part: int
+    group: int
+    line: int
+    positions: int
+    first_step: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """x[g, n, h, w, c], w[g, window.., c, f], out[g, n, out.., f] with two spatial dimensions, in the planes.
+
+    Elements, of planes of one part of the numbers. A plane is [line][column][image of a group][channel]; with several
+    images side by side every phase of the columns has planes of its own, as those of the lines have.
+    """
+
+    rows: Lines
+    columns: Axis
+    channels: int
+    arrangement: Arrangement = Arrangement()
+
+    def arranged(self, arrangement: Arrangement) -> Geometry | None:
+        """From the plain one; None where parts do not merge."""
+        if not arrangement.merged:
+            return replace(self, arrangement=arrangement)
+        rows, columns = self.rows.axis.merged(), self.columns.merged()
+        if rows is None or columns is None:
+            return None
+        return Geometry(lines_of(rows), columns, self.channels, arrangement)
+
+    def arrangements(self, images: int, features: int) -> Iterator[Geometry]:
+        """All that there are of this plain one, the simplest first."""
+        few = len(self.parts()) > 1 and features * len(self.parts()) <= LINES
+        merging = (False, True) if few else (False,)
+        for merged in merging:
+            groups = [n for n in range(1, min(images, MOST_TOGETHER) + 1) if images % n == 0]
+            choices = [Arrangement(merged=merged)]
+            choices += [Arrangement(n, by_line=True, merged=merged) for n in groups]
+            yield from filter(None, map(self.arranged, choices))
+
+    def of_channels(self, channels: int) -> Geometry:
+        return replace(self, channels=channels)
+
+    @property
+    def together(self) -> int:
+        return self.arrangement.together
+
+    @property
+    def column_step(self) -> int:
+        """Columns from one place of a plane's line to the next."""
+        return self.columns.stride if self.together > 1 else 1
+
+    @cached_property
+    def column_phases(self) -> tuple[int, ...]:
+        offsets = {offset for part in self.columns.parts for _, offset in part.taps} or {0}
+        return tuple(sorted({offset % self.column_step for offset in offsets}))
+
+    @property
+    def phase_count(self) -> int:
+        return len(self.rows.phases) * len(self.column_phases)
+
+    @cached_property
+    def pitch(self) -> int:
+        """Places of a line, of a group of images."""
+        return self.columns.pitch() // self.column_step
+
+    @property
+    def line_positions(self) -> int:
+        """Of lines that run on."""
+        return self.pitch * self.column_step // self.columns.stride
+
+    @property
+    def place_elements(self) -> int:
+        return self.together * self.channels
+
+    @property
+    def line_elements(self) -> int:
+        return self.pitch * self.place_elements
+
+    @property
+    def row_elements(self) -> int:
+        """From one position to the next; several images' ones are neighbours."""
+        return self.columns.stride // self.column_step * self.channels
+
+    def parts(self) -> list[tuple[Part, Part]]:
+        return [(h, w) for h in self.rows.axis.parts for w in self.columns.parts]
+
+    @staticmethod
+    def members(part: tuple[Part, Part]) -> list[tuple[Part, Part]]:
+        """Parts without holes, whose features are columns one behind the other."""
+        return [(h, w) for h in part[0].members for w in part[1].members]
+
+    def runs(self, part: tuple[Part, Part]) -> list[tuple[int, int, list[tuple[int, int]]]]:
+        """Elements of the planes that neighbour each other under a window: phase, first element, taps in order.
+
+        A tap is its offsets along both axes; those of one line follow each other.
+        """
+        runs: list[tuple[int, int, list[tuple[int, int]]]] = []
+        for _, down in part[0].taps:
+            row_phase, line = self.rows.place(down)
+            own: list[tuple[int, int, list[tuple[int, int]]]] = []
+            for phase, place, across in sorted(self._place(across) for _, across in part[1].taps):
+                start = line * self.line_elements + place * self.place_elements
+                number = row_phase * len(self.column_phases) + phase
+                if own and self.channels % FORM.step_depth:
+                    last_phase, first, before = own[-1]
+                    if last_phase == number and start == first + len(before) * self.channels:
+                        before.append((down, across))
+                        continue
+                own.append((number, start, [(down, across)]))
+            runs += own
+        return runs
+
+    def _place(self, across: int) -> tuple[int, int, int]:
+        """Phase and place of the first position's element at this offset; and the offset."""
+        place, phase = divmod(across, self.column_step)
+        return self.column_phases.index(phase), place, across
+
+    def step_count(self, part: tuple[Part, Part]) -> int:
+        return sum(-(-len(taps) * self.channels // FORM.step_depth) for *_, taps in self.runs(part))
+
+    def lines_met(self, part: tuple[Part, Part], line: int) -> tuple[int, int]:
+        """Which of the taps along the rows meet lines of the input from position ``line``: from, to."""
+        axis = self.rows.axis
+        met = [
+            i
+            for i, (_, offset) in enumerate(part[0].taps)
+            if 0 <= line * axis.stride + offset - axis.low < axis.size
+        ]
+        return (met[0], met[-1] + 1) if met else (0, 0)
+
+    def units(self, lines: range, groups: int) -> list[Unit]:
+        """Of positions of these lines, of so many groups of images."""
+        units = []
+        for number, part in enumerate(self.parts()):
+            counted = max(min(lines.stop, part[0].count) - lines.start, 0)
+            if not counted or not part[1].count:
+                continue
+            steps = self.step_count(part)
+            if not self.arrangement.by_line:
+                whole = len(lines) == self.rows.axis.most_positions
+                counted = groups * self.rows.pitch if whole else counted
+                units.append(Unit(number, 0, 0, counted * self.line_positions, 0, steps))
+                continue
+            each = steps // max(len(part[0].taps), 1)
+            positions = part[1].count * self.together
+            for group, line in itertools.product(range(groups), range(counted)):
+                first, last = self.lines_met(part, lines.start + line)
+                units.append(
+                    Unit(number, group, line, positions, first * each, (last - first) * each)
+                )
+        # What neighbours in the output is written at about the same time.
+        return sorted(units, key=lambda unit: (unit.group, unit.line, unit.part))
+
+    @property
+    def met_elements(self) -> float:
+        """Of an image, of lines and columns of the phases that there are."""
+        lines = self.rows.axis.size * len(self.rows.phases) / self.rows.axis.stride
+        columns = self.columns.size * len(self.column_phases) / self.column_step
+        return lines * columns * self.channels
+
+    def needed(self, features: int) -> int:
+        """Products of elements of one image and group, those with padding too; of the plain arrangement."""
+        return sum(
+            h.count * w.count * len(h.taps) * len(w.taps) * self.channels * features
+            for h, w in self.parts()
+        )
+
+    def multiplied(self, features: int) -> float:
+        """Products that the unit makes in the time that those of an image take."""
+        columns = filled(features * len(self.members(self.parts()[0])))
+        rows = sum(
+            (filled(unit.positions) if self.arrangement.by_line else unit.positions) * unit.steps
+            for unit in self.units(range(self.rows.axis.most_positions), 1)
+        )
+        return rows * FORM.step_depth * columns / self.together
+
+    @cached_property
+    def _farthest(self) -> int:
+        """Where the window of position 0 ends."""
+        return max(
+            start + -(-len(taps) * self.channels // FORM.step_depth) * FORM.step_depth
+            for part in self.parts()
+            for _, start, taps in self.runs(part) or [(0, 0, [(0, 0)])]
+        )
+
+    def plane_elements(self, lines: int) -> int:
+        """Of one phase, with what is read behind its last line."""
+        if self.arrangement.by_line:
+            most = max(part.count for part in self.columns.parts) * self.together
+            positions = -(-most // PANEL) * PANEL
+            last = (lines - 1) * self.line_elements
+        else:
+            positions, last = -(-lines * self.line_positions // PANEL) * PANEL, 0
+        read = last + (positions - 1) * self.row_elements + self._farthest
+        whole = (lines + self.rows.most_ahead + 1) * self.line_elements
+        return -(-max(read, whole) // FORM.step_depth) * FORM.step_depth
+
+    def plane_bytes(self, lines: int) -> int:
+        """Of all phases and parts; ``lines`` of positions, of all groups."""
+        return 2 * PARTS * self.phase_count * self.plane_elements(lines)
+
+
+def geometry(window: Window, x: Sequence[int], out: Sequence[int]) -> Geometry | None:
+    """Of arrays of these sizes, [g, n, spatial.., features]; None where this is no work for it."""
+    if window.rank > 2:
+        return None
+    dims = (*[WindowDimension()] * (2 - window.rank), *window.dims)
+    sizes = [[1] * (2 - window.rank) + list(array[2:-1]) for array in (x, out)]
+    axes = [axis_of(*each) for each in zip(dims, *sizes, strict=True)]
+    if axes[0] is None or axes[1] is None:
+        return None
+    return Geometry(lines_of(axes[0]), axes[1], x[-1])

@@ -1,0 +1,289 @@
+"""Convolutions by vector registers: what is packed at a time, and the words that say it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.cpu.kernels.convolution.ir.vector_ir import FUNCTION, VectorWords, vector_code
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
+    DEPTH,
+    ITEM,
+    PITCH,
+    LeftForm,
+    VectorForm,
+    vector_form,
+)
+from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import PLACE, UNIT
+from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
+from runtime.cpu.kernels.native_call import NativeAction, native_call
+from runtime.program.strides import StridedView
+from spmd.literal import NDArray
+from spmd.ops.window import Window, WindowDimension
+from spmd.shape import PrimitiveType
+
+#: Features whose part of w is packed at a time, at most: it should stay in a core's second-level cache.
+MOST_FEATURES = 512
+#: Sums that go through a buffer at a time, because features lie apart in the result.
+BUFFERED = 1 << 16
+#: Fewer features, or rows side by side, are left to BLAS.
+LEAST_FEATURES, LEAST_RUN = 12, 8
+#: So are arrays that are smaller than what would be packed of them: BLAS's panels fit them, and time is short anyway.
+MOST_SHARE = 1.0
+#: Numbers of a line of cache, of which every part of scratch has whole ones; words take two.
+_LINE, _WORD = 16, 2
+SPATIAL = 3
+
+
+@dataclass(frozen=True)
+class VectorPlan:
+    """How much is packed at a time.
+
+    left: see ``LeftForm``. depth, features: of a block. buffered: positions whose sums are gathered first, 0 for none.
+    """
+
+    form: VectorForm
+    left: LeftForm
+    depth: int
+    features: int
+    buffered: int
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Numbers in scratch: the left side, packed w, places, runs that are met, a spare row, the buffer."""
+        tall = self.form.heights[0]
+        return tuple(
+            -(-size // _LINE) * _LINE
+            for size in (
+                max(tall * PITCH, self.depth * self.form.lanes),
+                self.depth * self.features,
+                self.depth * PLACE * _WORD,
+                self.depth * _WORD,
+                self.features,
+                (self.buffered + tall) * self.features if self.buffered else 0,
+            )
+        )
+
+    @property
+    def elements(self) -> int:
+        """Of scratch, which need not begin with a line."""
+        return sum(self.parts) + _LINE
+
+
+def vector_plan(
+    window: Window, x: StridedView, w: StridedView, out: StridedView, *, channels_inside: bool
+) -> VectorPlan | None:
+    """None where there is a better way: the tile unit, BLAS for few features, holes left out before.
+
+    channels_inside: along the input's channels numbers lie without gaps, else along its batch.
+    """
+    form = vector_form()
+    views = x, w, out
+    if (
+        form is None
+        or has_tile_unit()
+        or any(view.element_type is not PrimitiveType.F32 for view in views)
+        or any(dim.base_dilation > 1 for dim in window.dims)
+        or window.rank > SPATIAL
+        or out.dims[-1] < LEAST_FEATURES
+    ):
+        return None
+    features = min(-(-out.dims[-1] // form.columns) * form.columns, MOST_FEATURES)
+    depth = min(math.prod(w.dims[1:-1]), DEPTH)
+    dense = out.strides[-1] == ITEM
+    if not channels_inside:
+        if not dense or out.dims[1] < LEAST_RUN:
+            return None
+        plan = VectorPlan(form, LeftForm.DEPTH, depth, features, 0)
+    else:
+        buffered = 0 if dense else BUFFERED // features
+        plan = VectorPlan(form, LeftForm.ROWS, depth, features, buffered)
+    numbers = sum(math.prod(view.dims) for view in views)
+    return plan if plan.elements <= MOST_SHARE * numbers else None
+
+
+def vector_action(
+    plan: VectorPlan, window: Window, arrays: tuple[NDArray, NDArray, NDArray], scratch: NDArray
+) -> NativeAction:
+    missing = SPATIAL - window.rank
+    x, w, out = arrays
+    x, out = (np.expand_dims(each, tuple(range(2, 2 + missing))) for each in (x, out))
+    w = np.expand_dims(w, tuple(range(1, 1 + missing)))
+    dims = (*[WindowDimension()] * missing, *window.dims)
+    shape = _Shape(dims, x, w, out)
+    make = shape.by_rows if plan.left is LeftForm.ROWS else shape.by_depth
+    words = make(plan, scratch)
+    record = np.zeros(len(words.packed_at(0)), np.int64)
+    record[:] = words.packed_at(record.ctypes.data)
+    code = vector_code(plan.form, plan.left)
+    return native_call(code, FUNCTION, record, (*arrays, scratch))
+
+
+#: Bytes in x, indices of three dimensions, bytes in w or out.
+_Place = tuple[int, int, int, int, int]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """x[g, n, 3 spatial, c], w[g, 3 of the window, c, f], out[g, n, 3 spatial, f]."""
+
+    dims: tuple[WindowDimension, ...]
+    x: NDArray
+    w: NDArray
+    out: NDArray
+
+    def by_rows(self, plan: VectorPlan, scratch: NDArray) -> VectorWords:
+        x, out = self.x, self.out
+        outer = [(out.shape[1], (x.strides[1], 0, 0, 0, out.strides[1]))]
+        outer += [
+            (out.shape[2 + d], self._moved(d, dim.stride, out.strides[2 + d]))
+            for d, dim in enumerate(self.dims)
+        ]
+        if plan.buffered:
+            outer.sort(key=lambda each: (each[0] > 1, -abs(each[1][-1])))
+        units, blocks = self._units()
+        total = math.prod(out.shape[1:-1])
+        return self._words(
+            plan,
+            scratch,
+            outer,
+            0,
+            units,
+            blocks,
+            block_outer=plan.buffered or total,
+            run=0,
+            row_bytes=plan.features * ITEM,
+        )
+
+    def by_depth(self, plan: VectorPlan, scratch: NDArray) -> VectorWords:
+        x, w, out = self.x, self.w, self.out
+        outer, start = [(w.shape[-2], (x.strides[-1], 0, 0, 0, w.strides[-2]))], 0
+        for d, dim in enumerate(self.dims):
+            step = -w.strides[1 + d] if dim.reversal else w.strides[1 + d]
+            start += (dim.size - 1) * w.strides[1 + d] if dim.reversal else 0
+            outer.append((dim.size, self._moved(d, dim.window_dilation, step)))
+        outer.sort(key=lambda each: (each[0] > 1, -abs(each[1][-1])))
+        units: list[int] = []
+        for position in itertools.product(*map(range, out.shape[2:-1])):
+            place = [0] * PLACE
+            for d, (o, dim) in enumerate(zip(position, self.dims, strict=True)):
+                moved = self._moved(d, dim.stride, out.strides[2 + d])
+                place = [p + o * s for p, s in zip(place, moved, strict=True)]
+            units += [*place, *[0] * (UNIT - PLACE)]
+        total = math.prod(w.shape[1:-1])
+        return self._words(
+            plan,
+            scratch,
+            outer,
+            start,
+            units,
+            [],
+            block_outer=-(-total // -(-total // DEPTH)),
+            run=out.shape[1],
+            row_bytes=out.strides[1],
+        )
+
+    def _moved(self, spatial: int, step: int, other: int) -> _Place:
+        indices = [0] * SPATIAL
+        indices[spatial] = step
+        return (step * self.x.strides[2 + spatial], *indices, other)  # type: ignore[return-value]
+
+    def _units(self) -> tuple[list[int], list[int]]:
+        """What lies without gaps under a window, and blocks of them that are multiplied at a time."""
+        x, w, channels = self.x, self.w, self.x.shape[-1]
+        last = self.dims[-1]
+        joined = last.window_dilation * x.strides[-2] == channels * ITEM
+        taps = min(DEPTH // channels, last.size) if joined and channels <= DEPTH else 1
+        taps = -(-last.size // -(-last.size // taps))
+        length = -(-channels // -(-channels // DEPTH))
+        units: list[int] = []
+        blocks: list[list[int]] = []
+        starts = [range(d.size) for d in self.dims[:-1]]
+        for *outside, tap, channel in itertools.product(
+            *starts, range(0, last.size, taps), range(0, channels, length)
+        ):
+            place = [channel * ITEM, 0, 0, 0, channel * w.strides[-2]]
+            for d, (i, dim) in enumerate(zip((*outside, tap), self.dims, strict=True)):
+                element = dim.size - 1 - i if dim.reversal else i
+                moved = self._moved(d, dim.window_dilation, 0)
+                place = [p + i * s for p, s in zip(place, moved, strict=True)]
+                place[-1] += element * w.strides[1 + d]
+            side = min(taps, last.size - tap)
+            numbers = min(length, channels - channel)
+            tap_bytes = -w.strides[-3] if last.reversal else w.strides[-3]
+            depth = side * numbers
+            if not blocks or blocks[-1][2] + depth > DEPTH:
+                blocks.append([len(units) // (UNIT), 0, 0])
+            blocks[-1][1] += 1
+            blocks[-1][2] += depth
+            units += [*place, side, numbers, tap_bytes, depth]
+        return units, [word for block in blocks for word in block]
+
+    def _words(
+        self,
+        plan: VectorPlan,
+        scratch: NDArray,
+        outer: list[tuple[int, _Place]],
+        start_other: int,
+        units: list[int],
+        blocks: list[int],
+        *,
+        block_outer: int,
+        run: int,
+        row_bytes: int,
+    ) -> VectorWords:
+        x, w, out = self.x, self.w, self.out
+        low = [dim.padding_low for dim in self.dims]
+        before = -sum(n * s for n, s in zip(low, x.strides[2:], strict=False))
+        whole = [
+            max(size - dim.dilated_size + 1, 0)
+            for size, dim in zip(x.shape[2:-1], self.dims, strict=True)
+        ]
+        first = [before, *(-n for n in low), start_other]
+        line = _LINE * ITEM
+        begin = -(-scratch.ctypes.data // line) * line
+        ends = list(itertools.accumulate((size * ITEM for size in plan.parts), initial=begin))
+        return VectorWords(
+            x=x.ctypes.data,
+            w=w.ctypes.data,
+            out=out.ctypes.data,
+            left=ends[0],
+            packed=ends[1],
+            table=ends[2],
+            met=ends[3],
+            buffer=ends[5],
+            spare=ends[4],
+            features=out.shape[-1],
+            block_features=plan.features,
+            feature_bytes=w.strides[-1] if out.shape[-1] > 1 else ITEM,
+            channel_bytes=w.strides[-2],
+            out_feature_bytes=out.strides[-1],
+            total=math.prod(size for size, _ in outer),
+            size1=outer[1][0],
+            size2=outer[2][0],
+            size3=outer[3][0],
+            high0=x.shape[2],
+            high1=x.shape[3],
+            high2=x.shape[4],
+            whole0=whole[0],
+            whole1=whole[1],
+            whole2=whole[2],
+            block_outer=block_outer,
+            buffered=plan.buffered,
+            run=run,
+            row_bytes=row_bytes,
+            instance_count=len(x),
+            unit_count=len(units) // (UNIT),
+            block_count=len(blocks) // 3,
+            instances=tuple(
+                g * step
+                for g in range(len(x))
+                for step in (x.strides[0], w.strides[0], out.strides[0])
+            ),
+            outer=(*first, *(word for _, place in outer for word in place)),
+            units=tuple(units),
+            blocks=tuple(blocks),
+        )

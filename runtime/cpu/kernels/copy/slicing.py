@@ -1,0 +1,155 @@
+"""Dynamic slices, pad and concatenate: copies of blocks whose place may be known at run time alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.cpu.kernels.copy.copy import copying, native_copy
+from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD, TARGET_WORD
+from runtime.cpu.kernels.copy.slice_offset_ir import FUNCTION, PlaceWords, place_code
+from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+
+
+def part(array: NDArray, block: tuple[slice, ...]) -> NDArray:
+    """The block of ``array``, as an array even where it is a single element."""
+    view: NDArray = array[(*block, ...)]  # type: ignore[arg-type]
+    return view
+
+
+@dataclass(frozen=True)
+class DynamicSliceKernel(Kernel):
+    """results[0] = operands[0] from the start indices operands[1:]; starts are clamped so that the slice fits."""
+
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DynamicUpdateSliceKernel(Kernel):
+    """results[0] = operands[0] with operands[1] written at the start indices operands[2:], clamped to fit.
+
+    results[0] may be the memory of operands[0].
+    """
+
+
+@dataclass(frozen=True)
+class ConcatenateKernel(Kernel):
+    """results[0] = operands one after the other along ``dimension``."""
+
+    dimension: int
+
+
+@dataclass(frozen=True)
+class PadKernel(Kernel):
+    """results[0] = operands[1] everywhere but where ``target`` says that operands[0][source] goes."""
+
+    source: tuple[slice, ...]
+    target: tuple[slice, ...]
+
+
+@CPU_KERNELS.binds(DynamicSliceKernel)
+def bind_dynamic_slice(kernel: DynamicSliceKernel, arrays: KernelArrays) -> Action:
+    source, *starts = arrays.operands
+    (out,) = arrays.results
+    first = part(source, tuple(map(slice, kernel.sizes)))
+    copy = native_copy(first, out)
+    if copy is not None:
+        return placed(copy, SOURCE_WORD, source, kernel.sizes, starts)
+
+    def run() -> None:
+        np.copyto(out, source[clamped_block(starts, kernel.sizes, source.shape)])
+
+    return run
+
+
+@CPU_KERNELS.binds(DynamicUpdateSliceKernel)
+def bind_dynamic_update_slice(_: DynamicUpdateSliceKernel, arrays: KernelArrays) -> Action:
+    source, update, *starts = arrays.operands
+    (out,) = arrays.results
+    writing = _updating(update, out, starts)
+    if np.may_share_memory(source, out):
+        return writing
+    return in_order(copying(source, out), writing)
+
+
+def _updating(update: NDArray, out: NDArray, starts: Sequence[NDArray]) -> Action:
+    copy = native_copy(update, part(out, tuple(map(slice, update.shape))))
+    if copy is not None:
+        return placed(copy, TARGET_WORD, out, update.shape, starts)
+
+    def run() -> None:
+        out[clamped_block(starts, update.shape, out.shape)] = update
+
+    return run
+
+
+def placed(
+    copy: NativeAction,
+    word: int,
+    whole: NDArray,
+    sizes: Sequence[int],
+    starts: Sequence[NDArray],
+) -> NativeAction:
+    """``copy``, whose record's ``word`` is set to where the block of ``sizes`` of ``whole`` begins at ``starts``."""
+    moving = [
+        (start.ctypes.data, limit - size, stride)
+        for start, size, limit, stride in zip(
+            starts, sizes, whole.shape, whole.strides, strict=True
+        )
+        if limit != size
+    ]
+    if not moving or not copy.calls:
+        return copy
+    (call,) = copy.calls
+    words = PlaceWords(call.record + 8 * word, whole.ctypes.data, moving).packed()
+    code = place_code(PrimitiveType.from_numpy(starts[0].dtype), len(moving))
+    place = native_call(code, FUNCTION, np.array(words, np.int64), (whole, *starts))
+    return NativeAction((*place.calls, call))
+
+
+def clamped_block(
+    starts: Sequence[NDArray], sizes: Sequence[int], whole: Sequence[int]
+) -> tuple[slice, ...]:
+    block = []
+    for start, size, limit in zip(starts, sizes, whole, strict=True):
+        first = min(max(int(start), 0), limit - size)
+        block.append(slice(first, first + size))
+    return tuple(block)
+
+
+@CPU_KERNELS.binds(ConcatenateKernel)
+def bind_concatenate(kernel: ConcatenateKernel, arrays: KernelArrays) -> Action:
+    (out,) = arrays.results
+    copies = []
+    start = 0
+    for operand in arrays.operands:
+        end = start + operand.shape[kernel.dimension]
+        block = (slice(None),) * kernel.dimension + (slice(start, end),)
+        copies.append(copying(operand, part(out, block)))
+        start = end
+    return in_order(*copies)
+
+
+@CPU_KERNELS.binds(PadKernel)
+def bind_pad(kernel: PadKernel, arrays: KernelArrays) -> Action:
+    source, value = arrays.operands
+    (out,) = arrays.results
+    inner = copying(part(source, kernel.source), part(out, kernel.target))
+    if any(target.step != 1 for target in kernel.target):
+        return in_order(copying(value, out), inner)
+    around = [copying(value, part) for part in _around(out, kernel.target)]
+    return in_order(*around, inner)
+
+
+def _around(out: NDArray, inner: tuple[slice, ...]) -> list[NDArray]:
+    """Parts that together are ``out`` without its block ``inner``: below and above it, a dimension after the other."""
+    return [
+        part(out, (*inner[:dimension], outside))
+        for dimension, block in enumerate(inner)
+        for outside in (slice(block.start), slice(block.stop, None))
+    ]

@@ -1,0 +1,1 @@
+"""Fourier transforms: records bound to memory, calls of pocketfft, and LLVM IR for small sizes."""

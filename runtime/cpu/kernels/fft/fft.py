@@ -1,0 +1,99 @@
+"""fft along one dimension at a time: bundles of lines by native code, others by NumPy's transforms, called from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.cpu.kernels.fft.fft_batches import bundled_lines, takes_bundles
+from runtime.cpu.kernels.fft.ufunc_call_ir import (
+    FUNCTION,
+    LINES_WORD,
+    RESULTS_WORD,
+    LineLoopWords,
+    line_loop_code,
+)
+from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call
+from runtime.cpu.kernels.repeat_ir import repeated
+from runtime.cpu.libraries.pocketfft import line_loop
+from runtime.program.index_order import merged_dims
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class FftKernel(Kernel):
+    """results[0] = the transform of operands[0] over its last ``rank`` dimensions; inverse ones divide by their points.
+
+    ``type``: FFT, IFFT, RFFT or IRFFT, whose result has ``length`` elements in the last dimension. The result of an FFT
+    or IFFT may be the operand's memory. scratch: where a complex operand of several dimensions gives real numbers, as
+    much as the operand; then, where lines are transformed in bundles, a buffer for the longest bundle.
+    """
+
+    type: str
+    rank: int
+    length: int
+    complex_type: PrimitiveType
+
+
+@CPU_KERNELS.binds(FftKernel)
+def bind_fft(kernel: FftKernel, arrays: KernelArrays) -> Action:
+    (source,), (out,) = arrays.operands, arrays.results
+    last = source.ndim - 1
+    others = range(last - 1, source.ndim - kernel.rank - 1, -1)
+    if kernel.type == "RFFT":
+        along_others = [_lines(arrays, "FFT", out, out, axis) for axis in others]
+        return in_order(_lines(arrays, "RFFT", source, out, last), *along_others)
+    if kernel.type == "IRFFT":
+        actions, partly = [], source
+        for axis in others:
+            actions.append(_lines(arrays, "IFFT", partly, arrays.scratch[0], axis))
+            partly = arrays.scratch[0]
+        return in_order(*actions, _lines(arrays, "IRFFT", partly, out, last))
+    actions, partly = [], source
+    for axis in (last, *others):
+        actions.append(_lines(arrays, kernel.type, partly, out, axis))
+        partly = out
+    return in_order(*actions)
+
+
+def _lines(
+    arrays: KernelArrays, transform: str, source: NDArray, target: NDArray, axis: int
+) -> NativeAction:
+    """target = the transform of source along ``axis``; the two may be the same memory. Nothing is empty."""
+    length = source.shape[axis] if transform == "RFFT" else target.shape[axis]
+    lines = source.size // source.shape[axis]
+    if takes_bundles(transform, length, lines, source.real.dtype):
+        return bundled_lines(transform, source, target, axis, arrays.scratch[-1])
+    return _single_lines(transform, source, target, axis)
+
+
+def _single_lines(transform: str, source: NDArray, target: NDArray, axis: int) -> NativeAction:
+    """One after the other, by NumPy's transform."""
+    kind = PrimitiveType.from_numpy(source.dtype)
+    length = source.shape[axis] if transform == "RFFT" else target.shape[axis]
+    loop = line_loop(transform, length, kind)
+    assert loop is not None, "it was asked for before"
+    factor = np.array(1 / length if transform.startswith("I") else 1, source.real.dtype)
+    kept = [d for d in range(source.ndim) if d != axis]
+    sizes, strides = merged_dims(
+        [source.shape[d] for d in kept], [[x.strides[d] for d in kept] for x in (source, target)]
+    )
+    *outer, (lines, step, target_step) = [*zip(sizes, *strides, strict=True)] or [(1, 0, 0)]
+    words = LineLoopWords(
+        loop.function,
+        loop.data,
+        (source.ctypes.data, factor.ctypes.data, target.ctypes.data),
+        (lines, source.shape[axis], target.shape[axis]),
+        (step, 0, target_step, source.strides[axis], target.strides[axis]),
+    )
+    record = np.array(words.packed(), np.int64)
+    alive = (source, target, factor)
+    calls = native_call(line_loop_code(), FUNCTION, record, alive).calls
+    record_at = record.ctypes.data
+    for count, *steps in reversed(outer):
+        words_of = (record_at + 8 * LINES_WORD, record_at + 8 * RESULTS_WORD)
+        calls = repeated(count, calls, [*zip(words_of, steps, strict=True)])
+    return NativeAction(calls)

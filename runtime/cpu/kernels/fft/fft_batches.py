@@ -1,0 +1,206 @@
+"""Transforms of bundles of lines by native code: which ones, and the calls that make them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.codegen.elements.builder import FloatFormat
+from runtime.codegen.llvm.jit import NativeLibrary
+from runtime.cpu.kernels.fft import fft_ir, fft_load_store_ir, fft_real_ir
+from runtime.cpu.kernels.fft.fft_ir import FORMATS, VECTOR_BYTES, PassForm, PassWords, lanes_of
+from runtime.cpu.kernels.fft.fft_load_store_ir import Lie, LinesForm, LinesWords
+from runtime.cpu.kernels.fft.fft_plan import places_of, radices_of, roots_of_unity, twiddles_of
+from runtime.cpu.kernels.fft.fft_real_ir import RealForm, RealWords
+from runtime.cpu.kernels.native_call import NativeAction, NativeCall, native_call
+from runtime.cpu.kernels.repeat_ir import repeated
+from runtime.program.index_order import merged_dims
+from spmd.literal import NDArray
+
+SLOT_BYTES = 2 * VECTOR_BYTES
+#: Of a line that is transformed in bundles: the buffer is to stay in a core's second-level cache.
+MOST_POINTS = 1 << 13
+
+
+def points_of(transform: str, length: int) -> int | None:
+    """Of the complex transform behind one of ``length`` elements; None where there is none."""
+    if transform in ("FFT", "IFFT"):
+        return length
+    return length // 2 if length % 2 == 0 else None
+
+
+def takes_bundles(transform: str, length: int, lines: int, part: np.dtype[np.generic]) -> bool:
+    """Whether there are ``lines`` enough for a bundle: lanes that are left over take as long as others."""
+    points = points_of(transform, length)
+    return (
+        points is not None
+        and 2 <= points <= MOST_POINTS
+        and lines >= VECTOR_BYTES // part.itemsize
+        and radices_of(points) is not None
+    )
+
+
+def bundle_dims(transform: str, length: int, part: np.dtype[np.generic]) -> tuple[int, ...]:
+    """Of the buffer; the transform of real numbers has one element more than points."""
+    points = points_of(transform, length)
+    assert points is not None, "it was asked for before"
+    return (points + 1, 2, VECTOR_BYTES // part.itemsize)
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Lines of an array of complex numbers, or of real ones taken in pairs. Steps in bytes."""
+
+    array: NDArray
+    line_step: int
+    count: int
+    element_step: int
+    part: int
+
+    def lie(self, part_bytes: int) -> Lie:
+        if self.part == part_bytes:
+            if self.element_step == 2 * part_bytes:
+                return Lie.ALONG
+            if self.line_step == 2 * part_bytes:
+                return Lie.ACROSS
+        return Lie.APART
+
+
+def _side(x: NDArray, axis: int, line_step: int) -> _Side:
+    step = x.strides[axis]
+    if x.dtype.kind == "c":
+        return _Side(x, line_step, x.shape[axis], step, x.itemsize // 2)
+    return _Side(x, line_step, x.shape[axis] // 2, 2 * step, step)
+
+
+def bundled_lines(
+    transform: str, source: NDArray, target: NDArray, axis: int, buffer: NDArray
+) -> NativeAction:
+    """target = the transform of source along ``axis``; the two may be the same memory. Nothing is empty."""
+    kept = [d for d in range(source.ndim) if d != axis]
+    sizes, strides = merged_dims(
+        [source.shape[d] for d in kept], [[x.strides[d] for d in kept] for x in (source, target)]
+    )
+    dims = [*zip(sizes, *strides, strict=True)] or [(1, 0, 0)]
+    # Lines side by side make the best bundles, then those of which there are most.
+    chosen = max(range(len(dims)), key=lambda d: (dims[d][1] == source.itemsize, dims[d][0]))
+    lines, step, target_step = dims.pop(chosen)
+    length = source.shape[axis] if transform == "RFFT" else target.shape[axis]
+    bundle = _Bundle(
+        transform, length, _side(source, axis, step), _side(target, axis, target_step), buffer
+    )
+    lanes = lanes_of(bundle.form)
+    whole, rest = divmod(lines, lanes)
+    parts = [(lanes, 0)] * (whole > 0) + [(rest, whole * lanes)] * (rest > 0)
+    calls, words = [], []
+    for count, first in parts:
+        made = bundle.calls(count, first)
+        load, store = made[0].record, made[-1].record
+        if count == lanes:
+            moves = [(load, lanes * step), (store, lanes * target_step)]
+            made = list(repeated(whole, made, moves))
+        words.append((load, store))
+        calls += made
+    for count, *steps in reversed(dims):
+        moves = [move for pair in words for move in zip(pair, steps, strict=True)]
+        calls = list(repeated(count, calls, moves))
+    return NativeAction(calls)
+
+
+@dataclass(frozen=True)
+class _Bundle:
+    transform: str
+    length: int
+    source: _Side
+    target: _Side
+    buffer: NDArray
+
+    @property
+    def form(self) -> FloatFormat:
+        return FORMATS[self.buffer.itemsize]
+
+    @property
+    def points(self) -> int:
+        points = points_of(self.transform, self.length)
+        assert points is not None, "it was asked for before"
+        return points
+
+    def calls(self, lines: int, first: int) -> list[NativeCall]:
+        """Of ``lines`` lines from number ``first`` on: the first one loads them, the last one stores."""
+        scale = 1 / self.length if self.transform.startswith("I") else 1.0
+        natural = SLOT_BYTES * np.arange(self.points + 1)
+        scattered = SLOT_BYTES * np.append(places_of(self.points), self.points)
+        swaps = self.transform == "IFFT"
+        calls = [self._lines(self.source, lines, first, scattered, 1.0, swaps, stores=False)]
+        if self.transform == "IRFFT":
+            calls.append(self._real(scattered))
+        calls += self._passes()
+        if self.transform == "RFFT":
+            calls.append(self._real(natural))
+        swaps = self.transform in ("IFFT", "IRFFT")
+        return [*calls, self._lines(self.target, lines, first, natural, scale, swaps, stores=True)]
+
+    def _lines(
+        self,
+        side: _Side,
+        lines: int,
+        first: int,
+        places: NDArray,
+        scale: float,
+        swaps: bool,
+        *,
+        stores: bool,
+    ) -> NativeCall:
+        factor = np.array(scale, self.buffer.dtype)
+        lie = side.lie(self.buffer.itemsize) if lines == lanes_of(self.form) else Lie.APART
+        words = LinesWords(
+            side.array.ctypes.data + first * side.line_step,
+            self.buffer.ctypes.data,
+            places.ctypes.data,
+            factor.ctypes.data,
+            lines,
+            side.line_step,
+            side.count,
+            side.element_step,
+            side.part,
+        )
+        code = fft_load_store_ir.lines_code(LinesForm(self.form, lie, stores, swaps))
+        return _call(
+            code, fft_load_store_ir.FUNCTION, words, (side.array, self.buffer, places, factor)
+        )
+
+    def _real(self, places: NDArray) -> NativeCall:
+        numbers = np.arange(1, self.points // 2 + 1)
+        twiddles = roots_of_unity(numbers, 2 * self.points, self.buffer.dtype)
+        words = RealWords(
+            self.buffer.ctypes.data, self.points, twiddles.ctypes.data, places.ctypes.data
+        )
+        code = fft_real_ir.real_code(RealForm(self.form, self.transform == "IRFFT"))
+        return _call(code, fft_real_ir.FUNCTION, words, (self.buffer, twiddles, places))
+
+    def _passes(self) -> list[NativeCall]:
+        radices, done, calls = radices_of(self.points), 1, []
+        assert radices is not None, "it was asked for before"
+        for radix in radices:
+            twiddles = twiddles_of(done * radix, radix, self.buffer.dtype.str)
+            words = PassWords(
+                self.buffer.ctypes.data,
+                self.points // (done * radix),
+                done,
+                twiddles.ctypes.data,
+            )
+            code = fft_ir.pass_code(PassForm(self.form, radix, done == 1))
+            calls.append(_call(code, fft_ir.FUNCTION, words, (self.buffer, twiddles)))
+            done *= radix
+        return calls
+
+
+def _call(
+    code: NativeLibrary,
+    name: str,
+    words: LinesWords | RealWords | PassWords,
+    arrays: tuple[NDArray, ...],
+) -> NativeCall:
+    (call,) = native_call(code, name, np.array(words.packed(), np.int64), arrays).calls
+    return call

@@ -1,0 +1,1 @@
+"""Gathers and scatters: records bound to memory, and their LLVM IR."""

@@ -1,0 +1,193 @@
+"""gather and scatter: windows at places that an index array names, moved or combined by native code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from runtime.codegen.ir.reducer import Reducer
+from runtime.cpu.kernels.cache_lines_ir import LINE_BYTES
+from runtime.cpu.kernels.convert import converting
+from runtime.cpu.kernels.gather_scatter.gather_elements_ir import FUNCTION as TAKE
+from runtime.cpu.kernels.gather_scatter.gather_elements_ir import (
+    MOST,
+    TakeForm,
+    TakeWords,
+    take_code,
+)
+from runtime.cpu.kernels.gather_scatter.gather_scatter_ir import (
+    FUNCTION,
+    MOST_LINES,
+    CombineElements,
+    Elements,
+    GatherElements,
+    IndexedForm,
+    IndexedWords,
+    ScatterElements,
+    indexed_code,
+)
+from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.scalar_program import ScalarProgram
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+
+#: What is smaller lies in a core's second-level cache for the most part.
+LEAST_FETCHED_BYTES = 1 << 20
+#: Of a result that is stored past the caches: most of it would have left the second level before its end is written.
+LEAST_STREAMED_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedWindows:
+    """Which dimensions belong together in far (what is indexed), near (the windows) and the indices.
+
+    batch: (near's dimension, that of the indices, far's, or None where far has none), one per dimension of the index
+    vectors. window: (near's dimension, far's). starts: (far's dimension, largest start), by component of a vector.
+    ``vector``: the indices' dimension that holds the components, or None where a vector is one index.
+    """
+
+    batch: tuple[tuple[int, int, int | None], ...]
+    window: tuple[tuple[int, int], ...]
+    starts: tuple[tuple[int, int], ...]
+    vector: int | None
+
+
+@dataclass(frozen=True)
+class GatherKernel(Kernel):
+    """results[0] = the windows of operands[0] at operands[1]; starts are clamped so that each window fits."""
+
+    windows: IndexedWindows
+
+
+@dataclass(frozen=True)
+class ScatterKernel(Kernel):
+    """results[0] = operands[0], into which the windows operands[2] at operands[1] are written, or combined.
+
+    A window that does not fit is left out. Updates come in the order of the index vectors. results[0] may be the memory
+    of operands[0]. scratch[0]: a copy in ``accumulate``, where that is wider than the elements.
+    """
+
+    windows: IndexedWindows
+    reduction: Reducer | None
+    accumulate: PrimitiveType
+
+
+@CPU_KERNELS.binds(GatherKernel)
+def bind_gather(kernel: GatherKernel, arrays: KernelArrays) -> Action:
+    source, indices = arrays.operands
+    (out,) = arrays.results
+    return _bind(kernel.windows, source, indices, out, GatherElements(out.itemsize))
+
+
+@CPU_KERNELS.binds(ScatterKernel)
+def bind_scatter(kernel: ScatterKernel, arrays: KernelArrays) -> Action:
+    source, indices, updates = arrays.operands
+    (out,) = arrays.results
+    target = arrays.scratch[0] if arrays.scratch else out
+    elements: Elements = ScatterElements(out.itemsize)
+    if kernel.reduction is not None:
+        whole = isinstance(kernel.reduction, ScalarProgram)
+        dtype = out.dtype if whole else np.empty(0, out.dtype).real.dtype
+        elements = CombineElements(PrimitiveType.from_numpy(dtype), kernel.reduction)
+    combine = _bind(kernel.windows, target, indices, updates, elements)
+    if np.may_share_memory(source, target):
+        return combine
+    after = [] if target is out else [converting(target, out)]
+    return in_order(converting(source, target), combine, *after)
+
+
+#: (size, then strides in each of some arrays)
+_Dimension: TypeAlias = tuple[int, ...]
+
+
+def _bind(
+    windows: IndexedWindows, far: NDArray, indices: NDArray, near: NDArray, elements: Elements
+) -> Action:
+    if near.size == 0:
+        return NOTHING
+    batch: list[_Dimension] = [
+        (near.shape[n], indices.strides[i], 0 if f is None else far.strides[f], near.strides[n])
+        for n, i, f in windows.batch
+    ]
+    window: list[_Dimension] = [
+        (near.shape[n], far.strides[f], near.strides[n]) for n, f in windows.window
+    ]
+    in_parts = (
+        isinstance(elements, CombineElements)
+        and far.dtype.kind == "c"
+        and not isinstance(elements.reduction, ScalarProgram)
+    )
+    if in_parts:
+        window.append((2, far.itemsize // 2, near.itemsize // 2))
+    # Within a window every element has a place of its own, so any order will do: best the fastest last.
+    window.sort(key=lambda dimension: -abs(dimension[1]))
+    batch, window = _merged(batch), _merged(window)
+    step = 0 if windows.vector is None else indices.strides[windows.vector]
+    words = IndexedWords(
+        far.ctypes.data,
+        near.ctypes.data,
+        indices.ctypes.data,
+        batch,
+        window,
+        [(k * step, far.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)],
+    )
+    if isinstance(elements, GatherElements) and _takes(words, indices, near):
+        return _bind_take(words, far, indices, near)
+    items = [a.itemsize // (2 if in_parts else 1) for a in (far, near)]
+    packed = bool(window) and window[-1][1:] == tuple(items)
+    form = IndexedForm(
+        PrimitiveType.from_numpy(indices.dtype),
+        elements,
+        len(batch),
+        len(window),
+        len(windows.starts),
+        packed,
+        _lines(window[-1][0] * items[0], far.nbytes) if packed and batch else 0,
+        packed and isinstance(elements, GatherElements) and near.nbytes >= LEAST_STREAMED_BYTES,
+    )
+    record = np.array(words.packed(), np.int64)
+    return native_call(indexed_code(form), FUNCTION, record, (far, indices, near))
+
+
+def _takes(words: IndexedWords, indices: NDArray, near: NDArray) -> bool:
+    """Whether each index names one element, and no array has gaps."""
+    item = near.itemsize
+    return (
+        not words.window
+        and len(words.components) == len(words.batch) == 1
+        and words.batch[0][1:] == (indices.itemsize, 0, item)
+        and words.components[0][1] == item <= 8
+        and words.components[0][2] <= MOST
+    )
+
+
+def _bind_take(words: IndexedWords, far: NDArray, indices: NDArray, near: NDArray) -> Action:
+    streamed = near.nbytes >= LEAST_STREAMED_BYTES and words.near % LINE_BYTES == 0
+    form = TakeForm(PrimitiveType.from_numpy(indices.dtype), near.itemsize, streamed)
+    take = TakeWords(words.far, words.near, words.indices, near.size, words.components[0][2])
+    record = np.array(take.packed(), np.int64)
+    return native_call(take_code(form), TAKE, record, (far, indices, near))
+
+
+def _lines(window_bytes: int, far_bytes: int) -> int:
+    """Of a window to be fetched before its turn: none where far stays in a core's caches, or the window is short."""
+    if far_bytes < LEAST_FETCHED_BYTES or window_bytes < 4 * LINE_BYTES:
+        return 0
+    return MOST_LINES if window_bytes >= MOST_LINES * LINE_BYTES else 4
+
+
+def _merged(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
+    """The same walk with as few dimensions as strides allow."""
+    merged: list[_Dimension] = []
+    for size, *strides in dimensions:
+        if size == 1:
+            continue
+        if merged and merged[-1][1:] == tuple(size * stride for stride in strides):
+            merged[-1] = (merged[-1][0] * size, *strides)
+        else:
+            merged.append((size, *strides))
+    return merged

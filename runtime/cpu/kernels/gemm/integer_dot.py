@@ -1,0 +1,47 @@
+"""Products of integer matrices as native calls, where no float holds their sums."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from runtime.cpu.kernels.gemm.integer_dot_ir import (
+    FUNCTION,
+    Form,
+    IntegerDotWords,
+    integer_dot_code,
+)
+from runtime.cpu.kernels.gemm.relocatable_calls import Movable, has_runs, moving
+from runtime.cpu.kernels.native_call import native_call
+from spmd.literal import NDArray
+from spmd.shape import PrimitiveType
+
+#: Columns below which sums along the depth use vectors better than rows do.
+_FEW_COLUMNS = 16
+
+
+def integer_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable:
+    """out = lhs rhs modulo the range of out's type, matrices of whole-byte integers in any strides."""
+    along_depth = has_runs(lhs) and has_runs(rhs.T)
+    by_rows = has_runs(rhs) and has_runs(out)
+    by_columns = has_runs(lhs.T) and has_runs(out.T)
+    if by_rows and not (along_depth and out.shape[1] < _FEW_COLUMNS):
+        return _product(Form.ROWS, lhs, rhs, out)
+    if by_columns and not (along_depth and out.shape[0] < _FEW_COLUMNS):
+        return _product(Form.ROWS, rhs.T, lhs.T, out.T).exchanged()
+    return _product(Form.DEPTH if along_depth else Form.ANY, lhs, rhs, out)
+
+
+def _product(form: Form, lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable:
+    matrices = (lhs, rhs, out)
+    words = IntegerDotWords(
+        lhs.ctypes.data,
+        rhs.ctypes.data,
+        out.ctypes.data,
+        m=out.shape[0],
+        n=out.shape[1],
+        k=lhs.shape[1],
+        strides=tuple(matrix.strides for matrix in matrices),
+    )
+    kinds = (PrimitiveType.from_numpy(matrix.dtype) for matrix in matrices)
+    record = np.array(words.packed(), np.int64)
+    return moving(native_call(integer_dot_code(*kinds, form), FUNCTION, record, matrices))

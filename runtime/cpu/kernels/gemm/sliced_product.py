@@ -1,0 +1,111 @@
+"""Products of slices that begin at computed places: the calls of a product, which are told where to read."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from runtime.cpu.kernels.copy.copy import native_copy
+from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD
+from runtime.cpu.kernels.copy.slice_offset_ir import FUNCTION, places_code
+from runtime.cpu.kernels.gemm.dot import DotKernel, bind_dot, native_product
+from runtime.cpu.kernels.loop.loop import (
+    StartsStage,
+    Walk,
+    starting_walks,
+    starts_form,
+    starts_words,
+)
+from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
+from runtime.fusion.view_path import Shift
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from spmd.literal import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class FactorPlaces:
+    """Operands ``lhs`` and ``rhs`` of a kernel are a product's, as matrices.
+
+    shifts: of each what its place is moved by, by what the last stage of ``starts`` gives.
+    """
+
+    lhs: int
+    rhs: int
+    shifts: tuple[tuple[Shift, ...], tuple[Shift, ...]] = ((), ())
+    starts: tuple[StartsStage, ...] = ()
+
+
+@dataclass(frozen=True)
+class SlicedProductKernel(Kernel):
+    """results[0] = ``product`` of the operands that ``factors`` names; scratch is the product's."""
+
+    product: DotKernel
+    factors: FactorPlaces
+
+
+@CPU_KERNELS.binds(SlicedProductKernel)
+def bind_sliced_product(kernel: SlicedProductKernel, arrays: KernelArrays) -> Action:
+    factors = kernel.factors
+    matrices = (arrays.operands[factors.lhs], arrays.operands[factors.rhs])
+    own = replace(arrays, operands=matrices)
+    return product_at(kernel.product, own, factors, arrays.operands)
+
+
+def product_at(
+    product: DotKernel, arrays: KernelArrays, factors: FactorPlaces, operands: Sequence[NDArray]
+) -> Action:
+    """``product`` of ``arrays``, whose operands are moved as ``factors`` says of all ``operands`` of the kernel."""
+    if not any(factors.shifts) or arrays.results[0].size == 0 or product.k == 0:
+        return bind_dot(product, arrays)
+    made = native_product(product, arrays)
+    if made is None:
+        return _of_copies(product, arrays, factors, operands)
+    words = _moving((made.lhs, made.rhs), factors)
+    return NativeAction((*_placing(words, factors, operands).calls, *made.calls))
+
+
+def _of_copies(
+    product: DotKernel, arrays: KernelArrays, factors: FactorPlaces, operands: Sequence[NDArray]
+) -> Action:
+    """Where there is no native code for the product: slices are copied for it."""
+    copies = NOTHING
+    matrices, words = [], []
+    for matrix, shifts in zip(arrays.operands, factors.shifts, strict=True):
+        matrices.append(np.empty(matrix.shape, matrix.dtype) if shifts else matrix)
+        copied: tuple[int, ...] = ()
+        if shifts:
+            copy = native_copy(matrix, matrices[-1])
+            assert copy is not None, "a matrix has few dimensions, and its copy is its own"
+            copied = tuple(call.record + 8 * SOURCE_WORD for call in copy.calls)
+            copies = NativeAction((*copies.calls, *copy.calls))
+        words.append(copied)
+    placing = _placing(_moving(words, factors), factors, operands)
+    return in_order(placing, copies, bind_dot(product, replace(arrays, operands=tuple(matrices))))
+
+
+def _moving(
+    words: Sequence[Sequence[int]], factors: FactorPlaces
+) -> list[tuple[int, tuple[Shift, ...]]]:
+    """Addresses of words that say where something is read, each with what that is moved by."""
+    each = zip(words, factors.shifts, strict=True)
+    return [(word, shifts) for own, shifts in each if shifts for word in own]
+
+
+def _placing(
+    words: Sequence[tuple[int, tuple[Shift, ...]]],
+    factors: FactorPlaces,
+    operands: Sequence[NDArray],
+) -> NativeAction:
+    """A call that sets the words to where they point now, moved."""
+    walks = [
+        Walk(ctypes.c_int64.from_address(word).value, (), 1, shifts=shifts)
+        for word, shifts in words
+    ]
+    starting = starting_walks(factors.starts, operands)
+    code = places_code(starts_form(starting, walks))
+    record = [walk.start for walk in walks]
+    record += [*starts_words(starting, walks).packed(), *(word for word, _ in words)]
+    return native_call(code, FUNCTION, np.array(record, np.int64), tuple(operands))

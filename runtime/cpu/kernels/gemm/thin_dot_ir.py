@@ -1,0 +1,148 @@
+"""Native code of products of a few rows and a large matrix, which is read once as it lies, and never packed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from runtime.codegen.ir.record_words import WORDS
+from runtime.codegen.llvm.jit import NativeLibrary, host_jit
+from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.cpu.kernels.gemm.row_sums_ir import AT, RowSums, row_sums_ir
+from spmd.shape import PrimitiveType
+
+FUNCTION = "spmd_thin_dot"
+#: Columns of the result that are summed at a time: with all rows they stay in the first-level cache.
+_COLUMNS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class ThinWords:
+    """result[rows, n] = lhs[rows, k] rhs[k, n]: addresses; bytes from row to row, and from column to column in result.
+
+    lhs has rows without gaps. rhs has, and so does result, if rhs is walked by row; else its columns have none, and its
+    stride is the one from column to column.
+    """
+
+    lhs: int
+    rhs: int
+    result: int
+    n: int
+    k: int
+    lhs_stride: int
+    rhs_stride: int
+    result_row: int
+    result_column: int
+
+    def packed(self) -> list[int]:
+        return [
+            *(self.lhs, self.rhs, self.result, self.n, self.k),
+            *(self.lhs_stride, self.rhs_stride, self.result_row, self.result_column),
+        ]
+
+
+@cache
+def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary:
+    """``FUNCTION`` of f32 or f64 for as many rows of lhs: takes the address of packed words."""
+    ir = thin_dot_ir(kind, rows, by_row)
+    return host_jit().compile(WORDS + ir, (FUNCTION,), passes=Passes.UNROLL)
+
+
+def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:
+    t = {PrimitiveType.F32: "float", PrimitiveType.F64: "double"}[kind]
+    form = _by_row if by_row else _by_column
+    return _SETUP.format(name=FUNCTION) + form(t, kind.byte_size, rows)
+
+
+_SETUP = """
+define void @{name}(ptr %record) {{
+  %lhs = call ptr @pointer(ptr %record, i64 0)
+  %rhs = call ptr @pointer(ptr %record, i64 1)
+  %result = call ptr @pointer(ptr %record, i64 2)
+  %n = call i64 @word(ptr %record, i64 3)
+  %k = call i64 @word(ptr %record, i64 4)
+  %lhs_stride = call i64 @word(ptr %record, i64 5)
+  %rhs_stride = call i64 @word(ptr %record, i64 6)
+  %result_row = call i64 @word(ptr %record, i64 7)
+  %result_column = call i64 @word(ptr %record, i64 8)
+  call void @multiply(ptr %lhs, ptr %rhs, ptr %result, i64 %n, i64 %k, i64 %lhs_stride,
+    i64 %rhs_stride, i64 %result_row, i64 %result_column)
+  ret void
+}}
+"""
+
+_PARAMETERS = """ptr %lhs, ptr %rhs, ptr %result, i64 %n, i64 %k, i64 %lhs_stride,
+    i64 %rhs_stride, i64 %result_row, i64 %result_column"""
+
+
+def _by_row(t: str, size: int, rows: int) -> str:
+    """Block of columns by block: rows of rhs, times elements of lhs, are added to rows of the result."""
+    sums = RowSums(rows, t, t, t, "fmul contract", "fadd contract")
+    loop = _BY_ROW.format(parameters=_PARAMETERS, size=size, columns=_COLUMNS)
+    return row_sums_ir(sums, size) + loop
+
+
+_BY_ROW = """
+define internal void @multiply({parameters}) {{
+entry:
+  br label %block
+block:
+  %j = phi i64 [ 0, %entry ], [ %j_end, %block ]
+  %j_full = add i64 %j, {columns}
+  %j_end = call i64 @llvm.umin.i64(i64 %j_full, i64 %n)
+  %count = sub i64 %j_end, %j
+  %to = call ptr @at(ptr %result, i64 %j, i64 {size})
+  %rhs_j = call ptr @at(ptr %rhs, i64 %j, i64 {size})
+  call void @sum_rows(ptr %lhs, i64 %lhs_stride, i64 {size}, ptr %rhs_j, i64 %rhs_stride, ptr %to,
+    i64 %result_row, i64 %k, i64 %count)
+  %more_j = icmp ult i64 %j_end, %n
+  br i1 %more_j, label %block, label %end
+end:
+  ret void
+}}
+"""
+
+
+def _by_column(t: str, size: int, rows: int) -> str:
+    """Column by column of rhs: its products with all rows of lhs, summed in vectors."""
+    lines = [AT, f"define internal void @multiply({_PARAMETERS}) {{", "entry:"]
+    lines += [f"  %lhs{r} = call ptr @at(ptr %lhs, i64 {r}, i64 %lhs_stride)" for r in range(rows)]
+    lines += [
+        "  br label %column",
+        "column:",
+        "  %j = phi i64 [ 0, %entry ], [ %next_j, %column_done ]",
+        "  %from = call ptr @at(ptr %rhs, i64 %j, i64 %rhs_stride)",
+        "  %to = call ptr @at(ptr %result, i64 %j, i64 %result_column)",
+        "  br label %product",
+        "product:",
+        "  %d = phi i64 [ 0, %column ], [ %next_d, %product ]",
+        *(f"  %s{r} = phi {t} [ 0.0, %column ], [ %t{r}, %product ]" for r in range(rows)),
+        f"  %b_at = getelementptr {t}, ptr %from, i64 %d",
+        f"  %b = load {t}, ptr %b_at",
+    ]
+    for r in range(rows):
+        lines += [
+            f"  %a_at{r} = getelementptr {t}, ptr %lhs{r}, i64 %d",
+            f"  %a{r} = load {t}, ptr %a_at{r}",
+            f"  %p{r} = fmul contract reassoc {t} %a{r}, %b",
+            f"  %t{r} = fadd contract reassoc {t} %s{r}, %p{r}",
+        ]
+    lines += [
+        "  %next_d = add nuw nsw i64 %d, 1",
+        "  %more_d = icmp ult i64 %next_d, %k",
+        "  br i1 %more_d, label %product, label %column_done",
+        "column_done:",
+    ]
+    for r in range(rows):
+        lines += [
+            f"  %to{r} = call ptr @at(ptr %to, i64 {r}, i64 %result_row)",
+            f"  store {t} %t{r}, ptr %to{r}",
+        ]
+    lines += [
+        "  %next_j = add i64 %j, 1",
+        "  %more_j = icmp ult i64 %next_j, %n",
+        "  br i1 %more_j, label %column, label %end",
+        "end:",
+        "  ret void\n}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,358 @@
+"""Packing matrices into panels of tiles: elements become words of bf16 parts, or of bytes; edges become zeros.
+
+A source's elements lie without gaps either along the depth or across it. Both ways the same loop reads vectors of 16
+elements and writes rows of 16 words; what then lies the other way round than the operand's tiles are is turned. Whole
+tiles of f32 are turned before they become parts: that is two thirds of the words.
+"""
+
+from __future__ import annotations
+
+from runtime.cpu.kernels.gemm.tile_types import (
+    LINES,
+    PANEL,
+    TILE_BYTES,
+    TileForm,
+    lanes_below,
+    listed,
+    parts_of,
+    repeated,
+)
+from spmd.shape import PrimitiveType
+
+
+def pack_function(kind: PrimitiveType) -> str:
+    """Name of the function that packs ``kind``; the unit's instructions know which bytes have signs."""
+    return f"pack_{kind.value if kind.is_floating else 'bytes'}"
+
+
+def pack_ir(form: TileForm) -> str:
+    """``pack_function`` of both operands' types: at most 32 lines of some depth into a panel; ``.._lines``: any number.
+
+    A line is a row of lhs, or a column of rhs. turn: whether the panel's tiles lie the other way than the source.
+    most: address of 32 halfwords, each at least the upper half of the magnitude of the f32 packed there.
+    """
+    kinds = {pack_function(kind): kind for kind in (form.lhs, form.rhs)}
+    packs = [
+        _fill(form.group, kind, whole=False)
+        + _fill(form.group, kind, whole=True)
+        + _pack(form, kind)
+        for kind in kinds.values()
+    ]
+    turned = any(_turns_first(kind) for kind in kinds.values())
+    return _DECLARATIONS + TURN + (_TURN_INTO if turned else "") + "".join(packs)
+
+
+def _pack(form: TileForm, kind: PrimitiveType) -> str:
+    turns = "\n".join(
+        f"  %part{p} = getelementptr i8, ptr %tile, i64 {2 * p * TILE_BYTES}\n"
+        f"  call void @turn(ptr %part{p})"
+        for p in range(parts_of(kind))
+    )
+    whole = _TURNED_FIRST + _WHOLE if _turns_first(kind) else _WHOLE
+    return (_PACK + _PACK_LINES).format(
+        name=pack_function(kind),
+        panel=PANEL,
+        item=kind.byte_size,
+        lines=LINES,
+        depth=form.step_depth,
+        log_depth=form.step_depth.bit_length() - 1,
+        step_bytes=2 * parts_of(kind) * TILE_BYTES,
+        row=TILE_BYTES // LINES,
+        more=form.group - 1,
+        turns=turns,
+        whole=whole.format(name=pack_function(kind)),
+        scratch=_SCRATCH if _turns_first(kind) else "",
+    )
+
+
+def _turns_first(kind: PrimitiveType) -> bool:
+    """Its elements are words, of which there are fewer before they become parts."""
+    return kind.byte_size == TILE_BYTES // LINES // LINES and parts_of(kind) > 1
+
+
+def _fill(group: int, kind: PrimitiveType, *, whole: bool) -> str:
+    """``@fill_``: a tile of each part. Row r of vector q is at r * step + q * apart, with as many rows and lanes as are
+    left: fewer by ``rows_less`` and ``lanes_less`` from one q to the next. ``@fill_whole_``: where none is missing."""
+    lane, nl = _lane_type(kind), "\n"
+    before, each = [], []
+    vector, item = f"<{LINES} x {lane}>", kind.byte_size
+    for q in range(group):
+        each += [
+            f"  %apart{q} = mul i64 %apart, {q}",
+            f"  %from{q} = getelementptr i8, ptr %from, i64 %apart{q}",
+        ]
+        if whole:
+            each.append(f"  %x{q} = load {vector}, ptr %from{q}, align {item}")
+            continue
+        mask = f"<{LINES} x i1> %mask_here{q}"
+        source = f"ptr %from{q}, i32 {item}, {mask}, {vector} zeroinitializer"
+        before += [
+            f"  %rows_off{q} = mul i64 %rows_less, {q}",
+            f"  %rows{q} = sub i64 %rows, %rows_off{q}",
+            f"  %lanes_off{q} = mul i64 %lanes_less, {q}",
+            f"  %lanes{q} = sub i64 %lanes, %lanes_off{q}",
+            lanes_below(f"mask{q}", f"%lanes{q}"),
+            f"  %bits{q} = bitcast <{LINES} x i1> %mask{q} to i{LINES}",
+        ]
+        each += [
+            f"  %is_row{q} = icmp slt i64 %r, %rows{q}",
+            f"  %here{q} = select i1 %is_row{q}, i{LINES} %bits{q}, i{LINES} 0",
+            f"  %mask_here{q} = bitcast i{LINES} %here{q} to <{LINES} x i1>",
+            f"  %x{q} = call {vector} @llvm.masked.load.v{LINES}{lane}.p0({source})",
+        ]
+    words = _float_words(kind) if kind.is_floating else _byte_words()
+    stores = [
+        f"  %to{p} = getelementptr i8, ptr %to, i64 {2 * p * TILE_BYTES}\n"
+        f"  store <{LINES} x i32> %packed{p}, ptr %to{p}, align 64"
+        for p in range(parts_of(kind))
+    ]
+    name = f"fill_{'whole_' if whole else ''}{pack_function(kind)}"
+    masked_load = (
+        f"{vector} @llvm.masked.load.v{LINES}{lane}.p0(ptr, i32, <{LINES} x i1>, {vector})"
+    )
+    return f"""{"" if whole else f"{nl}declare {masked_load}"}
+
+define internal void @{name}(ptr %tile, ptr %source, i64 %step, i64 %apart,
+    i64 %rows, i64 %rows_less, i64 %lanes, i64 %lanes_less, float %scale, ptr %most) noinline {{
+entry:
+  %most_before = load <{2 * LINES} x i16>, ptr %most, align 64
+  %scales_one = insertelement <{LINES} x float> poison, float %scale, i32 0
+  %scales = shufflevector <{LINES} x float> %scales_one, <{LINES} x float> poison, <{LINES} x i32> zeroinitializer
+{nl.join(before)}
+  br label %loop
+loop:
+  %r = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %largest = phi <{2 * LINES} x i16> [ %most_before, %entry ], [ %larger, %loop ]
+  %way = mul i64 %r, %step
+  %from = getelementptr i8, ptr %source, i64 %way
+  %to = getelementptr [{TILE_BYTES // LINES} x i8], ptr %tile, i64 %r
+{nl.join(each)}
+{nl.join(words)}
+{nl.join(stores)}
+  %next = add nuw i64 %r, 1
+  %more = icmp ult i64 %next, {LINES}
+  br i1 %more, label %loop, label %end
+end:
+  store <{2 * LINES} x i16> %larger, ptr %most, align 64
+  ret void
+}}
+"""
+
+
+def _lane_type(kind: PrimitiveType) -> str:
+    """In which elements are read."""
+    return {PrimitiveType.F32: "i32", PrimitiveType.BF16: "i16"}.get(kind, "i8")
+
+
+def _float_words(kind: PrimitiveType) -> list[str]:
+    """Parts of both vectors, scaled: one in the lower halves of the words, one in the upper. The last part is exact.
+
+    Rounding is to the nearest, by adding half of the last place that stays to the magnitude.
+    """
+    ints, floats = f"<{LINES} x i32>", f"<{LINES} x float>"
+    upper, half, shift = (repeated(x, "i32") for x in (-65536, 0x8000, 16))
+    lines = []
+    for q in range(2):
+        bits = f"%x{q}"
+        if kind is PrimitiveType.BF16:
+            lines.append(f"  %wide{q} = zext <{LINES} x i16> %x{q} to {ints}")
+            lines.append(f"  %float{q} = shl {ints} %wide{q}, {shift}")
+            bits = f"%float{q}"
+        lines.append(f"  %read{q} = bitcast {ints} {bits} to {floats}")
+        lines.append(f"  %rest0_{q} = fmul {floats} %read{q}, %scales")
+    parts = parts_of(kind)
+    for p in range(parts):
+        last = p == parts - 1
+        for q in range(2):
+            lines.append(f"  %bits{p}_{q} = bitcast {floats} %rest{p}_{q} to {ints}")
+            added = repeated(0, "i32") if last else half
+            lines.append(f"  %near{p}_{q} = add {ints} %bits{p}_{q}, {added}")
+            lines.append(f"  %high{p}_{q} = and {ints} %near{p}_{q}, {upper}")
+            if not last:
+                lines.append(f"  %part{p}_{q} = bitcast {ints} %high{p}_{q} to {floats}")
+                lines.append(f"  %rest{p + 1}_{q} = fsub {floats} %rest{p}_{q}, %part{p}_{q}")
+        lines.append(f"  %low{p} = lshr {ints} %near{p}_0, {shift}")
+        lines.append(f"  %packed{p} = or {ints} %low{p}, %high{p}_1")
+    halves = f"<{2 * LINES} x i16>"
+    return [
+        *lines,
+        f"  %magnitudes = and {ints} %packed0, {repeated(0x7FFF7FFF, 'i32')}",
+        f"  %as_halves = bitcast {ints} %magnitudes to {halves}",
+        f"  %larger = call {halves} @llvm.umax.v{2 * LINES}i16({halves} %largest, {halves} %as_halves)",
+    ]
+
+
+def _byte_words() -> list[str]:
+    ints = f"<{LINES} x i32>"
+    lines = ["  %word0 = zext <16 x i8> %x0 to <16 x i32>"]
+    for q in range(1, 4):
+        lines += [
+            f"  %wide{q} = zext <{LINES} x i8> %x{q} to {ints}",
+            f"  %moved{q} = shl {ints} %wide{q}, {repeated(8 * q, 'i32')}",
+            f"  %word{q} = or {ints} %word{q - 1}, %moved{q}",
+        ]
+    return [
+        *lines,
+        f"  %packed0 = or {ints} %word3, zeroinitializer",
+        f"  %larger = or <{2 * LINES} x i16> %largest, zeroinitializer",
+    ]
+
+
+def _turn(arguments: str, source: str, stride: str) -> str:
+    """``(arguments)``: transpose 16 rows of words, ``stride`` bytes apart at ``source``, into %tile, exchanging blocks
+    of 8, 4, 2 and 1 words."""
+    vector = f"<{LINES} x i32>"
+    lines = [f"define internal void {arguments} noinline {{"]
+    for r in range(LINES):
+        lines.append(f"  %way{r} = mul i64 {stride}, {r}")
+        lines.append(f"  %from{r} = getelementptr i8, ptr {source}, i64 %way{r}")
+        lines.append(f"  %v0_{r} = load {vector}, ptr %from{r}, align 4")
+    for stage, block in enumerate((8, 4, 2, 1)):
+        kept = [c if not c & block else LINES + c - block for c in range(LINES)]
+        moved = [c + block if not c & block else LINES + c for c in range(LINES)]
+        for r in (row for row in range(LINES) if not row & block):
+            pair = f"{vector} %v{stage}_{r}, {vector} %v{stage}_{r + block}"
+            for row, order in ((r, kept), (r + block, moved)):
+                lines.append(
+                    f"  %v{stage + 1}_{row} = shufflevector {pair}, {vector} {listed(order)}"
+                )
+    for r in range(LINES):
+        lines.append(f"  %at{r} = getelementptr i8, ptr %tile, i64 {r * TILE_BYTES // LINES}")
+        lines.append(f"  store {vector} %v4_{r}, ptr %at{r}, align 64")
+    return "\n".join([*lines, "  ret void", "}", ""])
+
+
+#: ``@turn(tile)``, in place.
+TURN = _turn("@turn(ptr %tile)", "%tile", str(TILE_BYTES // LINES))
+#: ``@turn_into(tile, source, stride)``.
+_TURN_INTO = _turn("@turn_into(ptr %tile, ptr %source, i64 %stride)", "%source", "%stride")
+
+_DECLARATIONS = f"""
+declare <{2 * LINES} x i16> @llvm.umax.v{2 * LINES}i16(<{2 * LINES} x i16>, <{2 * LINES} x i16>)
+declare i64 @llvm.smin.i64(i64, i64)
+"""
+
+_WHOLE = """
+  call void @fill_whole_{name}(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
+    i64 %lanes_less, float %scale, ptr %most)
+  br label %filled
+"""
+
+_SCRATCH = f"""
+  %turned = alloca [{2 * TILE_BYTES} x i8], align 64
+  %turned1 = getelementptr i8, ptr %turned, i64 {TILE_BYTES}"""
+
+_TURNED_FIRST = f"""
+  br i1 %turn, label %turn_first, label %as_it_lies
+turn_first:
+  %from1 = getelementptr i8, ptr %from, i64 %apart
+  call void @turn_into(ptr %turned, ptr %from, i64 %step)
+  call void @turn_into(ptr %turned1, ptr %from1, i64 %step)
+  call void @fill_whole_{{name}}(ptr %tile, ptr %turned, i64 {TILE_BYTES // LINES}, i64 {TILE_BYTES}, i64 %rows,
+    i64 %rows_less, i64 %lanes, i64 %lanes_less, float %scale, ptr %most)
+  br label %some_done
+as_it_lies:
+"""
+
+_PACK = """
+define internal void @{name}(ptr %to, ptr %source, i64 %line, i64 %depth, i64 %lines, i64 %count, i1 %turn,
+    float %scale, ptr %most) noinline {{
+entry:{scratch}
+  %along = icmp eq i64 %depth, {item}
+  %step = select i1 %along, i64 %line, i64 %depth
+  %rows_less = select i1 %along, i64 0, i64 {lines}
+  %lanes_less = select i1 %along, i64 {lines}, i64 0
+  %rows_less_all = mul i64 %rows_less, {more}
+  %lanes_less_all = mul i64 %lanes_less, {more}
+  %apart = mul i64 %depth, {lines}
+  br label %half
+half:
+  %h = phi i64 [ 0, %entry ], [ %next_h, %half_done ]
+  %left = sub i64 %lines, %h
+  %h_way = mul i64 %h, %line
+  %source_h = getelementptr i8, ptr %source, i64 %h_way
+  %h_place = mul i64 %h, {row}
+  %to_h = getelementptr i8, ptr %to, i64 %h_place
+  br label %some
+some:
+  %d = phi i64 [ 0, %half ], [ %next_d, %some_done ]
+  %deep = sub i64 %count, %d
+  %d_way = mul i64 %d, %depth
+  %from = getelementptr i8, ptr %source_h, i64 %d_way
+  %number = lshr i64 %d, {log_depth}
+  %place = mul i64 %number, {step_bytes}
+  %tile = getelementptr i8, ptr %to_h, i64 %place
+  %rows = select i1 %along, i64 %left, i64 %deep
+  %lanes = select i1 %along, i64 %deep, i64 %left
+  %fewest_rows = sub i64 %rows, %rows_less_all
+  %fewest_lanes = sub i64 %lanes, %lanes_less_all
+  %fewest = call i64 @llvm.smin.i64(i64 %fewest_rows, i64 %fewest_lanes)
+  %whole = icmp sge i64 %fewest, {lines}
+  br i1 %whole, label %fill_all, label %fill_some
+fill_all:
+{whole}
+fill_some:
+  call void @fill_{name}(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
+    i64 %lanes_less, float %scale, ptr %most)
+  br label %filled
+filled:
+  br i1 %turn, label %turns, label %some_done
+turns:
+{turns}
+  br label %some_done
+some_done:
+  %next_d = add i64 %d, {depth}
+  %more_d = icmp slt i64 %next_d, %count
+  br i1 %more_d, label %some, label %half_done
+half_done:
+  %next_h = add i64 %h, {lines}
+  %more_h = icmp slt i64 %next_h, %lines
+  br i1 %more_h, label %half, label %end
+end:
+  ret void
+}}
+"""
+
+#: Lines along the depth are packed one after the other; rows across it step by step through all panels.
+_PACK_LINES = """
+define internal void @{name}_lines(ptr %to, ptr %source, i64 %line, i64 %depth, i64 %lines, i64 %count, i1 %turn,
+    i64 %panel_bytes, float %scale, ptr %most) noinline {{
+entry:
+  store <32 x i16> zeroinitializer, ptr %most, align 64
+  %along = icmp eq i64 %depth, {item}
+  %one_panel = icmp ule i64 %lines, {panel}
+  %at_once = or i1 %along, %one_panel
+  %span = select i1 %at_once, i64 %count, i64 {depth}
+  br label %some_depth
+some_depth:
+  %d = phi i64 [ 0, %entry ], [ %next_d, %depth_done ]
+  %depth_left = sub i64 %count, %d
+  %deep = call i64 @llvm.umin.i64(i64 %depth_left, i64 %span)
+  %d_way = mul i64 %d, %depth
+  %from_d = getelementptr i8, ptr %source, i64 %d_way
+  %number_d = lshr i64 %d, {log_depth}
+  %place_d = mul i64 %number_d, {step_bytes}
+  %to_d = getelementptr i8, ptr %to, i64 %place_d
+  br label %panel
+panel:
+  %l = phi i64 [ 0, %some_depth ], [ %next_l, %panel ]
+  %l_way = mul i64 %l, %line
+  %from = getelementptr i8, ptr %from_d, i64 %l_way
+  %number_l = udiv i64 %l, {panel}
+  %place_l = mul i64 %number_l, %panel_bytes
+  %to_l = getelementptr i8, ptr %to_d, i64 %place_l
+  %lines_left = sub i64 %lines, %l
+  %some_lines = call i64 @llvm.umin.i64(i64 %lines_left, i64 {panel})
+  call void @{name}(ptr %to_l, ptr %from, i64 %line, i64 %depth, i64 %some_lines, i64 %deep, i1 %turn, float %scale,
+    ptr %most)
+  %next_l = add i64 %l, {panel}
+  %more_l = icmp ult i64 %next_l, %lines
+  br i1 %more_l, label %panel, label %depth_done
+depth_done:
+  %next_d = add i64 %d, %span
+  %more_d = icmp ult i64 %next_d, %count
+  br i1 %more_d, label %some_depth, label %end
+end:
+  ret void
+}}
+"""

@@ -1,0 +1,74 @@
+"""What multiplies narrow numbers here: the processor's tile unit (Intel AMX), if this process may use it, or vectors.
+
+One instruction of the unit is a product of small matrices. Others multiply vectors of pairs of bf16 and of groups of
+four bytes, and sum these in 32 bits (AVX-512 BF16 and VNNI).
+
+The unit's registers hold 8 KiB, so Linux keeps them for a process only after it has asked. The permission is the
+process's, for its threads of now and later.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from functools import cache
+
+from runtime.codegen.llvm.jit import host_has
+
+#: x86-64's arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+
+
+class Unit(Enum):
+    """What multiplies packed panels of narrow numbers."""
+
+    TILES = "tiles"
+    VECTORS = "vectors"
+
+
+class _Use:
+    """Whether such units are to be used where they are there: of the process, as BLAS's threads are."""
+
+    allowed = True
+
+
+def has_tile_unit() -> bool:
+    """Of bf16 and 8-bit products, permitted by the system, and not switched off."""
+    return _Use.allowed and _permitted()
+
+
+def narrow_unit(*, is_float: bool) -> Unit | None:
+    """What multiplies bf16 (or bytes) without converting them; None where they are for BLAS, or one by one."""
+    if has_tile_unit():
+        return Unit.TILES
+    feature = "avx512bf16" if is_float else "avx512vnni"
+    return Unit.VECTORS if _Use.allowed and host_has("avx512bw", "avx512vl", feature) else None
+
+
+@contextmanager
+def without_tile_unit() -> Iterator[None]:
+    """Kernels that are bound within the block do without it, and without what stands in for it."""
+    before, _Use.allowed = _Use.allowed, False
+    try:
+        yield
+    finally:
+        _Use.allowed = before
+
+
+@cache
+def _permitted() -> bool:
+    """Asked once. No such instructions, no such call, no room in a signal stack: all of them are a no."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return False
+    if not host_has("amx-tile", "amx-bf16", "amx-int8", "avx512bw", "avx512vnni"):
+        return False
+    try:
+        system_call = ctypes.CDLL(None).syscall
+    except (OSError, AttributeError):
+        return False
+    system_call.restype = ctypes.c_long
+    arguments = (ctypes.c_long(one) for one in (_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA))
+    return bool(system_call(*arguments) == 0)

@@ -1,0 +1,285 @@
+"""LU, QR, eigenvalue and singular value decompositions by LAPACK, called from native code matrix by matrix.
+
+LAPACK reads and writes columns: matrices are laid out so in scratch, and back. Its integers are as wide as the library
+was built; what programs see are s32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+import numpy as np
+
+from runtime.cpu.kernels.convert import converting
+from runtime.cpu.kernels.copy.copy import copying
+from runtime.cpu.kernels.linalg.fortran_call_ir import FUNCTION, fortran_code
+from runtime.cpu.kernels.native_call import NativeAction, NativeCall, in_order
+from runtime.cpu.kernels.repeat_ir import repeated
+from runtime.cpu.libraries.blas import BlasFunction
+from runtime.cpu.libraries.lapack import lapack_function
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from spmd.literal import NDArray
+from spmd.shape import ArrayShape, PrimitiveType
+
+
+class Routine(Enum):
+    """LAPACK's names for real numbers."""
+
+    GETRF = "getrf"
+    GEQRF = "geqrf"
+    ORGQR = "orgqr"
+    SYEVD = "syevd"
+    GESDD = "gesdd"
+
+    def name_for(self, kind: PrimitiveType) -> str:
+        """Without the letter of the type."""
+        others = {Routine.ORGQR: "ungqr", Routine.SYEVD: "heevd"}
+        return others.get(self, self.value) if kind.is_complex else self.value
+
+
+@dataclass(frozen=True)
+class FactorizationKernel(Kernel):
+    """results of ``routine`` of operands' last two dimensions, as JAX's custom calls have them.
+
+    getrf (lu, pivots, info), geqrf (r and vectors, tau), orgqr q, syevd (vectors, values, info), gesdd (a, values,
+    u, vh, info). Nothing is empty. flag: of syevd the triangle that is read, L or U; of gesdd A for all vectors, S for
+    those of values, N for none: u and vh are zeros.
+    """
+
+    routine: Routine
+    flag: str = ""
+
+    def scratch_shapes(
+        self, operands: tuple[ArrayShape, ...], results: tuple[ArrayShape, ...]
+    ) -> tuple[ArrayShape, ...]:
+        """Matrices by columns, then infos; room to work for one matrix: as much as the routine asks for."""
+        shape = operands[0]
+        kind, (m, n) = shape.element_type, shape.dims[-2:]
+        count, least = math.prod(shape.dims[:-2]), min(m, n)
+        function = lapack_function(self.routine.name_for(kind), kind)
+        assert function is not None, "it was asked for before"
+        index = PrimitiveType.S64 if function.index_bits == 64 else PrimitiveType.S32
+        sizes = [m * n]
+        if self.routine is Routine.GESDD:
+            vectors = {"A": [m * m, n * n], "S": [m * least, least * n], "N": [1, 1]}
+            sizes += vectors[self.flag]
+        columns = [ArrayShape(kind, (count, size)) for size in sizes]
+        if self.routine is Routine.GETRF:
+            columns.append(ArrayShape(index, (count, least)))
+        found = (*columns, ArrayShape(index, (count,)))
+        room = [ArrayShape(each, (1,)) for each in (kind, _part(kind), index)]
+        asked = _room_of(self, operands, results, (*found, *room))
+        return (
+            *found,
+            *(ArrayShape(x.element_type, (n,)) for x, n in zip(room, asked, strict=True)),
+        )
+
+
+def _part(kind: PrimitiveType) -> PrimitiveType:
+    return {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}.get(
+        kind, kind
+    )
+
+
+@lru_cache
+def _room_of(
+    kernel: FactorizationKernel,
+    operands: tuple[ArrayShape, ...],
+    results: tuple[ArrayShape, ...],
+    scratch: tuple[ArrayShape, ...],
+) -> tuple[int, int, int]:
+    """How many elements of the type, reals and integers the routine asks for; what jaxlib gives it, too.
+
+    How much room there is decides on blocks, and so on rounding and the signs of vectors.
+    """
+    every = [
+        tuple(np.empty(x.dims, x.element_type.numpy) for x in shapes)
+        for shapes in (operands, results, scratch)
+    ]
+    arrays = KernelArrays(*every)
+    *_, work, reals, integers = arrays.scratch
+    for array in (work, reals, integers):
+        array.fill(1)
+    kind = operands[0].element_type
+    function = lapack_function(kernel.routine.name_for(kind), kind)
+    assert function is not None, "it was asked for before"
+    call = _Call(function, 1, [], asks=True)
+    _BINDERS[kernel.routine](kernel, arrays, call)
+    call.action()()
+    if kernel.routine is Routine.GESDD:  # which does not say how much of these
+        m, n = operands[0].dims[-2:]
+        least, most = min(m, n), max(m, n)
+        wanted = max(5 * least * least + 5 * least, 2 * most * least + 2 * least * least + least)
+        return int(work[0].real), wanted if kind.is_complex else 1, 8 * least
+    return int(work[0].real), int(reals[0]), int(integers[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """Where the argument of the first matrix lies, and how many bytes on that of the next one does."""
+
+    array: NDArray
+    step: int = 0
+
+
+@dataclass
+class _Call:
+    """Arguments of a routine as they are put together, for ``count`` matrices. asks: how much room it wants alone."""
+
+    function: BlasFunction
+    count: int
+    arguments: list[_Argument]
+    characters: int = 0
+    asks: bool = False
+
+    def flag(self, value: str) -> None:
+        self.characters += 1
+        self.arguments.append(_Argument(np.array(ord(value), np.uint8)))
+
+    def sizes(self, *values: int) -> None:
+        dtype = np.int64 if self.function.index_bits == 64 else np.int32
+        self.arguments += [_Argument(np.array(value, dtype)) for value in values]
+
+    def each(self, array: NDArray) -> None:
+        """One part of ``array`` for each matrix."""
+        self.arguments.append(_Argument(array, array.nbytes // self.count))
+
+    def work(self, array: NDArray) -> None:
+        self.arguments.append(_Argument(array))
+
+    def room(self, array: NDArray) -> None:
+        """What is worked in, and how much there is."""
+        self.work(array)
+        self.sizes(-1 if self.asks else array.size)
+
+    def action(self) -> NativeAction:
+        addresses = [argument.array.ctypes.data for argument in self.arguments]
+        record = np.array([self.function.address, *addresses], np.int64)
+        at = record.ctypes.data
+        code = fortran_code(len(self.arguments), self.characters)
+        alive = (record, tuple(argument.array for argument in self.arguments))
+        calls = (NativeCall(code, FUNCTION, at, alive),)
+        moves = [(at + 8 * (i + 1), x.step) for i, x in enumerate(self.arguments)]
+        return NativeAction(repeated(self.count, calls, moves))
+
+
+@CPU_KERNELS.binds(FactorizationKernel)
+def bind_factorization(kernel: FactorizationKernel, arrays: KernelArrays) -> Action:
+    operand = arrays.operands[0]
+    kind = PrimitiveType.from_numpy(operand.dtype)
+    function = lapack_function(kernel.routine.name_for(kind), kind)
+    assert function is not None, "it was asked for before"
+    call = _Call(function, math.prod(operand.shape[:-2]), [])
+    columns = _by_columns(arrays.scratch[0], operand.shape)
+    after = _BINDERS[kernel.routine](kernel, arrays, call)
+    return in_order(copying(operand, columns), call.action(), *after)
+
+
+def _by_columns(scratch: NDArray, dims: Sequence[int]) -> NDArray:
+    """Matrices of ``dims`` in scratch, each column without gaps."""
+    *batch, m, n = dims
+    return scratch.reshape(-1)[: math.prod(dims)].reshape(*batch, n, m).swapaxes(-1, -2)
+
+
+def _getrf(_: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
+    columns, pivots, infos, *_room = arrays.scratch
+    lu, *others = arrays.results
+    m, n = lu.shape[-2:]
+    call.sizes(m, n)
+    call.each(columns)
+    call.sizes(m)
+    call.each(pivots)
+    call.each(infos)
+    numbers = [pivots.reshape(others[0].shape), infos.reshape(others[1].shape)]
+    converted = [converting(x, y) for x, y in zip(numbers, others, strict=True)]
+    return [copying(_by_columns(columns, lu.shape), lu), *converted]
+
+
+def _geqrf(_: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
+    qr, tau = arrays.results
+    return _reflectors(qr, tau, qr.shape[-2:], arrays, call)
+
+
+def _orgqr(_: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
+    (q,), (_qr, tau) = arrays.results, arrays.operands
+    return _reflectors(q, tau, (*q.shape[-2:], tau.shape[-1]), arrays, call)
+
+
+def _reflectors(
+    result: NDArray, tau: NDArray, sizes: Sequence[int], arrays: KernelArrays, call: _Call
+) -> list[Action]:
+    """Columns to ``result``, with the reflectors' factors ``tau``."""
+    columns, infos, work, *_room = arrays.scratch
+    call.sizes(*sizes)
+    call.each(columns)
+    call.sizes(sizes[0])
+    call.each(tau)
+    call.room(work)
+    call.each(infos)
+    return [copying(_by_columns(columns, result.shape), result)]
+
+
+def _syevd(kernel: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
+    columns, infos, work, reals, integers = arrays.scratch
+    vectors, values, info = arrays.results
+    n = vectors.shape[-1]
+    call.flag("V")
+    call.flag(kernel.flag)
+    call.sizes(n)
+    call.each(columns)
+    call.sizes(n)
+    call.each(values)
+    call.room(work)
+    if vectors.dtype.kind == "c":
+        call.room(reals)
+    call.room(integers)
+    call.each(infos)
+    back = copying(_by_columns(columns, vectors.shape), vectors)
+    return [back, converting(infos.reshape(info.shape), info)]
+
+
+def _gesdd(kernel: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
+    """The first result is the operand, as LAPACK leaves nothing there that would be wanted."""
+    columns, left, right, infos, work, reals, integers = arrays.scratch
+    a, values, u, vh, info = arrays.results
+    m, n = a.shape[-2:]
+    call.flag(kernel.flag)
+    call.sizes(m, n)
+    call.each(columns)
+    call.sizes(m)
+    call.each(values)
+    call.each(left)
+    call.sizes(m)
+    call.each(right)
+    call.sizes(vh.shape[-2])
+    call.room(work)
+    if a.dtype.kind == "c":
+        call.work(reals)
+    call.work(integers)
+    call.each(infos)
+    if kernel.flag == "N":
+        zero = np.zeros((), a.dtype)
+        vectors = [copying(np.broadcast_to(zero, x.shape), x) for x in (u, vh)]
+    else:
+        vectors = [
+            copying(_by_columns(left, u.shape), u),
+            copying(_by_columns(right, vh.shape), vh),
+        ]
+    return [
+        copying(arrays.operands[0], a),
+        *vectors,
+        converting(infos.reshape(info.shape), info),
+    ]
+
+
+_BINDERS = {
+    Routine.GETRF: _getrf,
+    Routine.GEQRF: _geqrf,
+    Routine.ORGQR: _orgqr,
+    Routine.SYEVD: _syevd,
+    Routine.GESDD: _gesdd,
+}

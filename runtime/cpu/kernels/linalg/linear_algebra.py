@@ -1,0 +1,150 @@
+"""Cholesky factorizations and triangular systems by LAPACK and BLAS, called from native code."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.cpu.kernels.copy.copy import copying
+from runtime.cpu.kernels.linalg.linear_algebra_ir import (
+    CHOLESKY,
+    LEFT,
+    LOWER,
+    NOT_UNIT,
+    RIGHT,
+    SOLVE,
+    TRANSPOSES,
+    UNIT,
+    UPPER,
+    CholeskyForm,
+    CholeskyWords,
+    SolveForm,
+    SolveWords,
+    cholesky_code,
+    solve_code,
+)
+from runtime.cpu.kernels.linalg.small_systems_ir import (
+    MOST_ROWS,
+    SmallSolveForm,
+    SmallSolveWords,
+    small_solve_code,
+)
+from runtime.cpu.kernels.linalg.small_systems_ir import SOLVE as SMALL_SOLVE
+from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
+from runtime.cpu.libraries.lapack import potrf_function, trsm_function
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from spmd.literal import NDArray
+from spmd.ops.attrs import TriangularSolveAttrs
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class CholeskyKernel(Kernel):
+    """results[0] = the factors of operands[0]'s last two dimensions, in one triangle; nan where there is none.
+
+    clears: the other triangle is 0 (or nan), else the operand's. results[1], if it is there: 1 for each matrix that has
+    no factor.
+    """
+
+    lower: bool
+    clears: bool
+
+
+@CPU_KERNELS.binds(CholeskyKernel)
+def bind_cholesky(kernel: CholeskyKernel, arrays: KernelArrays) -> Action:
+    (source,), (factors, *infos) = arrays.operands, arrays.results
+    if factors.size == 0:
+        return in_order(*(copying(np.zeros((), np.int32), info) for info in infos))
+    kind = PrimitiveType.from_numpy(factors.dtype)
+    potrf = potrf_function(kind)
+    assert potrf is not None, "it was asked for before"
+    size = factors.shape[-1]
+    small = is_small(kind, size)
+    form = CholeskyForm(kind, kernel.lower, kernel.clears, bool(infos), small)
+    words = CholeskyWords(
+        factors.ctypes.data,
+        math.prod(factors.shape[:-2]),
+        size,
+        infos[0].ctypes.data if infos else 0,
+    )
+    record = np.array(words.packed(), np.int64)
+    call = native_call(cholesky_code(form, potrf), CHOLESKY, record, (factors, *infos))
+    return in_order(_placed(source, factors), call)
+
+
+@dataclass(frozen=True)
+class TriangularSolveKernel(Kernel):
+    """results[0] = x with op(operands[0]) x = operands[1], or x op(operands[0]), over the last two dimensions.
+
+    operands[0] is row-major without gaps.
+    """
+
+    attrs: TriangularSolveAttrs
+
+
+@CPU_KERNELS.binds(TriangularSolveKernel)
+def bind_triangular_solve(kernel: TriangularSolveKernel, arrays: KernelArrays) -> Action:
+    (triangles, sides), (solutions,) = arrays.operands, arrays.results
+    if solutions.size == 0:
+        return NOTHING
+    kind, attrs = PrimitiveType.from_numpy(solutions.dtype), kernel.attrs
+    trsm = trsm_function(kind)
+    assert trsm is not None, "it was asked for before"
+    if is_small(kind, triangles.shape[-1]):
+        return in_order(_placed(sides, solutions), _small_solve(attrs, kind, triangles, solutions))
+    form = SolveForm(
+        kind,
+        LEFT if attrs.left_side else RIGHT,
+        LOWER if attrs.lower else UPPER,
+        TRANSPOSES[attrs.transpose_a],
+        UNIT if attrs.unit_diagonal else NOT_UNIT,
+    )
+    words = SolveWords(
+        triangles.ctypes.data,
+        solutions.ctypes.data,
+        math.prod(solutions.shape[:-2]),
+        triangles.shape[-1],
+        *solutions.shape[-2:],
+    )
+    record = np.array(words.packed(), np.int64)
+    call = native_call(solve_code(form, trsm), SOLVE, record, (triangles, solutions))
+    return in_order(_placed(sides, solutions), call)
+
+
+def is_small(kind: PrimitiveType, size: int) -> bool:
+    return size <= MOST_ROWS and not kind.is_complex
+
+
+def _small_solve(
+    attrs: TriangularSolveAttrs, kind: PrimitiveType, triangles: NDArray, solutions: NDArray
+) -> Action:
+    """x op(a) = b is op(a)^T x^T = b^T: what is transposed has its steps exchanged."""
+    count = math.prod(solutions.shape[:-2])
+    row, column = triangles.strides[-2:]
+    down, along = solutions.strides[-2:]
+    columns = solutions.shape[-1] if attrs.left_side else solutions.shape[-2]
+    lower = attrs.lower
+    if (attrs.transpose_a == "NO_TRANSPOSE") is not attrs.left_side:
+        row, column, lower = column, row, not lower
+    if not attrs.left_side:
+        down, along = along, down
+    form = SmallSolveForm(kind, lower, attrs.unit_diagonal, along == solutions.itemsize)
+    words = SmallSolveWords(
+        triangles.ctypes.data,
+        solutions.ctypes.data,
+        count,
+        triangles.shape[-1],
+        columns,
+        (triangles.shape[-1] ** 2 * triangles.itemsize, row, column),
+        (math.prod(solutions.shape[-2:]) * solutions.itemsize, down, along),
+    )
+    record = np.array(words.packed(), np.int64)
+    return native_call(small_solve_code(form), SMALL_SOLVE, record, (triangles, solutions))
+
+
+def _placed(source: NDArray, target: NDArray) -> Action:
+    """target = source, which may be that already."""
+    here = (source.ctypes.data, source.strides) == (target.ctypes.data, target.strides)
+    return NOTHING if here else copying(source, target)

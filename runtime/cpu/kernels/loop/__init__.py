@@ -1,0 +1,1 @@
+"""Loops over elements: records bound to memory, and their LLVM IR."""

@@ -1,0 +1,289 @@
+"""Loops: a scalar program at every index of a space, on arrays of any strides, as one native call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+
+from runtime.codegen.ir import dynamic_starts
+from runtime.codegen.ir.dynamic_starts import NestWords, StartsForm, StartsWords, without_constants
+from runtime.codegen.llvm.jit import NativeLibrary
+from runtime.cpu.kernels.copy.copy import copying
+from runtime.cpu.kernels.loop.loop_ir import FUNCTION, LoopForm, Step, loop_code
+from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
+from runtime.fusion.piecewise import Range
+from runtime.fusion.view_path import Shift
+from runtime.program.index_order import in_streaming_order, merged_apart
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.scalar_program import ScalarProgram, vectors_together
+from runtime.program.strides import StridedView
+from spmd.literal import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class OperandElements:
+    """What the loop reads of operand ``operand``: ``view`` counts from the operand's first element."""
+
+    operand: int
+    view: StridedView
+    shifts: tuple[Shift, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """``view`` counts in ones: a line of numbers."""
+
+    view: StridedView
+    shifts: tuple[Shift, ...] = ()
+
+
+LoopLeaf: TypeAlias = OperandElements | Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class StartsStage:
+    """``program`` gives starts of dynamic slices (s64) of scalars, which start where the stage before says."""
+
+    program: ScalarProgram
+    leaves: tuple[LoopLeaf, ...]
+
+
+@dataclass(frozen=True)
+class LoopKernel(Kernel):
+    """For all indices of ``dims``: result i, seen as ``results[i]`` from its first element, = result i of ``program``.
+
+    Parameter i of the program is the element of leaf i. A result may be an operand's memory where the elements that it
+    is read for are written at the same index. Leaves and results are shifted by what the last stage of ``starts``
+    gives; ``result_shifts`` is empty where no result is. Of the indices only those in all ``ranges``, whose starts the
+    last stage gives, too.
+    """
+
+    dims: tuple[int, ...]
+    program: ScalarProgram
+    leaves: tuple[LoopLeaf, ...]
+    results: tuple[StridedView, ...]
+    starts: tuple[StartsStage, ...] = ()
+    result_shifts: tuple[tuple[Shift, ...], ...] = ()
+    ranges: tuple[Range, ...] = ()
+
+
+@CPU_KERNELS.binds(LoopKernel)
+def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
+    walks = [leaf_walk(leaf, arrays.operands) for leaf in kernel.leaves]
+    shifts = kernel.result_shifts or ((),) * len(kernel.results)
+    walks += [
+        replace(walk_of(view, array), shifts=moved)
+        for view, array, moved in zip(kernel.results, arrays.results, shifts, strict=True)
+    ]
+    starts = starting_walks(kernel.starts, arrays.operands)
+    every = (*arrays.operands, *arrays.results)
+    return bind_loop(kernel.program, kernel.dims, walks, every, starts, kernel.ranges)
+
+
+@dataclass(frozen=True)
+class PiecesKernel(Kernel):
+    """Loops one after the other, each of which writes its part of the results."""
+
+    pieces: tuple[LoopKernel, ...]
+
+
+@CPU_KERNELS.binds(PiecesKernel)
+def bind_pieces(kernel: PiecesKernel, arrays: KernelArrays) -> Action:
+    return in_order(*(bind_loop_kernel(piece, arrays) for piece in kernel.pieces))
+
+
+@dataclass(frozen=True)
+class UpdateKernel(Kernel):
+    """Loops that write blocks of some results; ``updates``: pairs (result, operand) that are alike elsewhere.
+
+    Such a result may be the operand's memory.
+    """
+
+    pieces: tuple[LoopKernel, ...]
+    updates: tuple[tuple[int, int], ...]
+
+
+@CPU_KERNELS.binds(UpdateKernel)
+def bind_update(kernel: UpdateKernel, arrays: KernelArrays) -> Action:
+    copies = [
+        copying(arrays.operands[number].reshape(arrays.results[n].shape), arrays.results[n])
+        for n, number in kernel.updates
+        if not np.may_share_memory(arrays.operands[number], arrays.results[n])
+    ]
+    return in_order(*copies, *(bind_loop_kernel(piece, arrays) for piece in kernel.pieces))
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How an array is walked: the address of the first element, strides and element size in bytes.
+
+    counts: no array but numbers, the first of which is ``start``; the size of an element is then 1.
+    """
+
+    start: int
+    strides: tuple[int, ...]
+    item: int
+    counts: bool = False
+    shifts: tuple[Shift, ...] = ()
+
+
+def walk_of(view: StridedView, array: NDArray) -> Walk:
+    return Walk(array.ctypes.data + view.offset, view.strides, view.element_type.byte_size)
+
+
+def leaf_walk(leaf: LoopLeaf, operands: Sequence[NDArray]) -> Walk:
+    if isinstance(leaf, Numbers):
+        return Walk(leaf.view.offset, leaf.view.strides, 1, True, leaf.shifts)
+    walk = walk_of(leaf.view, operands[leaf.operand])
+    return replace(walk, shifts=leaf.shifts)
+
+
+#: Programs that give starts, with the walks of their parameters.
+Starting: TypeAlias = Sequence[tuple[ScalarProgram, Sequence[Walk]]]
+
+
+def starting_walks(stages: Sequence[StartsStage], operands: Sequence[NDArray]) -> Starting:
+    return [
+        (stage.program, [leaf_walk(leaf, operands) for leaf in stage.leaves]) for stage in stages
+    ]
+
+
+def starts_form(starts: Starting, walks: Sequence[Walk]) -> StartsForm:
+    if not starts:
+        return StartsForm((), ((),) * len(walks))
+    stages = []
+    for program, own in starts:
+        general, constants = without_constants(program)
+        counted = (*(w.counts for w in own), *(True for _ in constants))
+        shifts = (*_numbers(own), *(() for _ in constants))
+        stages.append(dynamic_starts.StartsStage(general, counted, shifts))
+    return StartsForm(tuple(stages), _numbers(walks))
+
+
+def _numbers(walks: Sequence[Walk]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(shift.start for shift in walk.shifts) for walk in walks)
+
+
+def starts_words(starts: Starting, walks: Sequence[Walk]) -> StartsWords:
+    stages = []
+    for program, own in starts:
+        _, constants = without_constants(program)
+        stages.append(([*(walk.start for walk in own), *constants], _ways(own)))
+    return StartsWords(stages, _ways(walks))
+
+
+def _ways(walks: Sequence[Walk]) -> list[tuple[int, int]]:
+    return [(shift.limit, shift.stride) for walk in walks for shift in walk.shifts]
+
+
+def bind_loop(
+    program: ScalarProgram,
+    dims: Sequence[int],
+    walks: Sequence[Walk],
+    arrays: tuple[NDArray, ...],
+    starts: Starting = (),
+    ranges: Sequence[Range] = (),
+) -> Action:
+    """``program`` over ``dims``; walks of its parameters, then of its results. ``arrays``: what they walk over.
+
+    ``starts``: what gives the numbers by which walks are shifted. ``ranges``: of indices, the only ones.
+    """
+    if 0 in dims:
+        return NOTHING
+    ranged = tuple((each.dimension, each.start) for each in ranges)
+    tracks = tuple(map(_track, walks))
+    plan = _plan(program, tuple(dims), tracks, starts_form(starts, walks), ranged)
+    firsts = [walk.start for walk in walks]
+    words = NestWords(firsts, plan.sizes, plan.strides, starts_words(starts, walks)).packed()
+    words += [word for each in ranges for word in (each.limit, each.first, each.end)]
+    record = np.array(words, np.int64)
+    return native_call(plan.code, FUNCTION, record, arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class _Track:
+    """A walk wherever it starts."""
+
+    strides: tuple[int, ...]
+    item: int
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A loop nest wherever its arrays lie: the same for all devices, and for all layers of a model."""
+
+    code: NativeLibrary
+    sizes: Sequence[int]
+    strides: Sequence[Sequence[int]]
+
+
+def _track(walk: Walk) -> _Track:
+    return _Track(walk.strides, walk.item, walk.counts)
+
+
+#: Plans that are remembered; a program has some hundred.
+_MOST_PLANS = 4096
+
+
+@lru_cache(_MOST_PLANS)
+def _plan(
+    program: ScalarProgram,
+    dims: tuple[int, ...],
+    tracks: tuple[_Track, ...],
+    starts: StartsForm,
+    ranged: tuple[tuple[int | None, int], ...],
+) -> _Plan:
+    """``ranged``: dimensions some of whose indices count, and the numbers of the starts that say which."""
+    count = len(program.parameters)
+    order = in_streaming_order(dims, tracks, count)
+    strides = [[track.strides[d] for d in order] for track in tracks]
+    alone = {order.index(d) for d, _ in ranged if d is not None}
+    sizes, strides, places = merged_apart([dims[d] for d in order], strides, alone)
+    if not sizes:
+        sizes, strides = [1], [[0]] * len(tracks)
+    crossed = crossed_walks(sizes, strides, tracks)
+    steps = [
+        Step.PACKED if across else _step(own[-1], track, sizes)
+        for own, track, across in zip(strides, tracks, crossed, strict=True)
+    ]
+    form = LoopForm(
+        program,
+        len(sizes),
+        tuple(steps[:count]),
+        tuple(steps[count:]),
+        tuple(track.counts for track in tracks[:count]),
+        starts,
+        tuple(crossed) if any(crossed) else (),
+        tuple((None if d is None else places[order.index(d)], start) for d, start in ranged),
+        0 if any(crossed) else vectors_together(program, sizes[-1]),
+    )
+    return _Plan(loop_code(form), sizes, strides)
+
+
+#: Along a shorter dimension tiles do not pay.
+LEAST_TILED = 8
+
+
+def crossed_walks(
+    sizes: Sequence[int], strides: Sequence[Sequence[int]], walks: Sequence[Walk | _Track]
+) -> list[bool]:
+    """Which arrays have their neighbours along the dimension before the innermost one."""
+    if len(sizes) < 2 or min(sizes[-2:]) < LEAST_TILED:
+        return [False] * len(walks)
+    return [
+        not walk.counts and own[-2] == walk.item and own[-1] not in (0, walk.item)
+        for own, walk in zip(strides, walks, strict=True)
+    ]
+
+
+def _step(stride: int, walk: _Track, sizes: Sequence[int]) -> Step:
+    if sizes == [1]:
+        return Step.PACKED
+    if stride == 2 * walk.item and not walk.counts:
+        return Step.PAIRED
+    return Step.of(stride, walk.item)

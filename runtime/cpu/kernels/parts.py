@@ -1,0 +1,84 @@
+"""Parts of kernels along a dimension: the same kernel for fewer indices, on the same arrays or on parts of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from runtime.cpu.kernels.loop.loop import LoopKernel, Numbers, OperandElements
+from runtime.cpu.kernels.rows.rows import PassLeaves, RowKernel, RowLeaf
+from runtime.fusion.piecewise import Range
+from runtime.program.strides import StridedView
+from spmd.literal import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Indices ``start`` to ``stop`` of a dimension."""
+
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def of(self, array: NDArray, dimension: int) -> NDArray:
+        """That part of an array."""
+        index = (slice(None),) * dimension + (slice(self.start, self.stop),)
+        part: NDArray = array[index]
+        return part
+
+
+def _view(view: StridedView, d: int, span: Span) -> StridedView:
+    dims = (*view.dims[:d], span.size, *view.dims[d + 1 :])
+    return replace(view, dims=dims, offset=view.offset + span.start * view.strides[d])
+
+
+def loop_part(kernel: LoopKernel, d: int, span: Span) -> LoopKernel:
+    """Along dimension ``d``."""
+    return replace(
+        kernel,
+        dims=(*kernel.dims[:d], span.size, *kernel.dims[d + 1 :]),
+        leaves=tuple(replace(leaf, view=_view(leaf.view, d, span)) for leaf in kernel.leaves),
+        results=tuple(_view(view, d, span) for view in kernel.results),
+        ranges=tuple(_moved(each, d, span) for each in kernel.ranges),
+    )
+
+
+def _moved(each: Range, d: int, span: Span) -> Range:
+    if each.dimension != d:
+        return each
+    return replace(each, first=each.first - span.start, end=each.end - span.start)
+
+
+def rows_part(kernel: RowKernel, d: int, span: Span) -> RowKernel:
+    """Along dimension ``d``, which counts rows."""
+    fusion = kernel.fusion
+    among_rows = fusion.counted.index(d)
+
+    def view(whole: StridedView) -> StridedView:
+        """Over all indices, or over the rows."""
+        every = len(whole.dims) == len(fusion.dims)
+        return _view(whole, d if every else among_rows, span)
+
+    def leaves(whole: Sequence[RowLeaf]) -> tuple[RowLeaf, ...]:
+        return tuple(
+            replace(leaf, view=view(leaf.view))
+            if isinstance(leaf, OperandElements | Numbers)
+            else leaf
+            for leaf in whole
+        )
+
+    return replace(
+        kernel,
+        fusion=replace(
+            fusion,
+            dims=(*fusion.dims[:d], span.size, *fusion.dims[d + 1 :]),
+            results=tuple(map(view, fusion.results)),
+        ),
+        leaves=tuple(
+            PassLeaves(leaves(each.elements), leaves(each.inits), leaves(each.rows))
+            for each in kernel.leaves
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Random bits (Philox, Threefry): records bound to memory, and their LLVM IR."""

@@ -1,0 +1,63 @@
+"""Random bits of counters in native code."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.cpu.kernels.native_call import native_call
+from runtime.cpu.kernels.random.random_bits_ir import (
+    FUNCTION,
+    Algorithm,
+    RandomBitsForm,
+    RandomBitsWords,
+    random_bits_code,
+)
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class RandomBitsKernel(Kernel):
+    """results[-1] = integers of ``kind``, row-major; results[0], where there are two, = the state operands[0] after."""
+
+    algorithm: Algorithm
+    kind: PrimitiveType
+
+
+@CPU_KERNELS.binds(RandomBitsKernel)
+def bind_random_bits(kernel: RandomBitsKernel, arrays: KernelArrays) -> Action:
+    (state,), bits = arrays.operands, arrays.results[-1]
+    new_state = arrays.results[0] if len(arrays.results) > 1 else None
+    numbers = bits.size * (2 if kernel.kind.bits == 64 else 1)
+    each = kernel.algorithm.block // (2 if kernel.kind.bits == 64 else 1)
+    counters = -(-numbers // kernel.algorithm.block)
+    nest, apart = [bits.size // each, bits.size % each], False
+    if kernel.algorithm is Algorithm.THREEFRY and kernel.kind.bits < 64:
+        rows, lines, inner = split_dimension(bits.shape)
+        counters = rows * -(-lines // 2) * inner
+        apart = bits.size > 0 and (inner > 1 or (rows > 1 and lines % 2 > 0))
+        if apart:
+            nest = [rows, lines // 2, lines % 2, inner]
+    form = RandomBitsForm(kernel.algorithm, kernel.kind, len(state), new_state is not None, apart)
+    words = RandomBitsWords(
+        state.ctypes.data,
+        state.strides[0],
+        0 if new_state is None else new_state.ctypes.data,
+        bits.ctypes.data,
+        counters,
+        nest,
+    )
+    record = np.array(words.packed(), np.int64)
+    every = (*arrays.operands, *arrays.results)
+    return native_call(random_bits_code(form), FUNCTION, record, every)
+
+
+def split_dimension(dims: tuple[int, ...]) -> tuple[int, int, int]:
+    """(rows outside, size, elements within) of the dimension along which Threefry's pairs lie."""
+    dims = dims or (1,)
+    even = [d for d, n in enumerate(dims) if n % 2 == 0]
+    along = even[0] if even else dims.index(max(dims))
+    return math.prod(dims[:along]), dims[along], math.prod(dims[along + 1 :])

@@ -1,0 +1,1 @@
+"""Reductions, windows and scans: records bound to memory, and their LLVM IR."""

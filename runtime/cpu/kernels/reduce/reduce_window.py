@@ -1,0 +1,175 @@
+"""reduce-window in native code: running totals, and windows of any kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from runtime.codegen.ir.reducer import Reducer
+from runtime.cpu.kernels.copy.copy import copying
+from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
+from runtime.cpu.kernels.reduce import scan_ir, window_ir
+from runtime.cpu.kernels.reduce.scan_ir import ScanForm, ScanWords, scan_code
+from runtime.cpu.kernels.reduce.window_ir import WindowAxis, WindowForm, WindowWords, window_code
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.scalar_program import ScalarProgram
+from spmd.literal import NDArray
+from spmd.ops.window import Window
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class ReduceWindowKernel(Kernel):
+    """results[0] = init op (the elements of operands[0] that each window covers); operands[1] is the scalar init.
+
+    Padding takes no part, nor do the gaps of a dilated base. Known reductions combine narrow floats in f32, a
+    program takes total and element.
+    """
+
+    window: Window
+    reduction: Reducer
+
+
+@CPU_KERNELS.binds(ReduceWindowKernel)
+def bind_reduce_window(kernel: ReduceWindowKernel, arrays: KernelArrays) -> Action:
+    source, init = arrays.operands
+    (result,) = arrays.results
+    if result.size == 0:
+        return NOTHING
+    if source.size == 0 or any(dim.size == 0 for dim in kernel.window.dims):
+        return copying(init, result)
+    if result.dtype.kind == "c" and not isinstance(kernel.reduction, ScalarProgram):
+        return in_order(
+            _binding(kernel, source.real, init.real, result.real),
+            _binding(kernel, source.imag, init.imag, result.imag),
+        )
+    return _binding(kernel, source, init, result)
+
+
+def _binding(
+    kernel: ReduceWindowKernel, source: NDArray, init: NDArray, result: NDArray
+) -> NativeAction:
+    """Of elements that are combined whole; neither the results nor what they cover is empty."""
+    axes = [
+        WindowAxis(
+            windows,
+            base,
+            dim.size,
+            dim.stride,
+            dim.window_dilation,
+            dim.padding_low,
+            dim.base_dilation,
+            *strides,
+        )
+        for windows, base, dim, *strides in zip(
+            result.shape,
+            source.shape,
+            kernel.window.dims,
+            source.strides,
+            result.strides,
+            strict=True,
+        )
+    ]
+    sliding = [axis for axis in axes if not _is_plain(axis)]
+    if len(sliding) == 1 and _is_running(sliding[0]):
+        return _scan(kernel, axes, sliding[0], (source, init, result))
+    return _windows(kernel, axes, (source, init, result))
+
+
+def _is_plain(axis: WindowAxis[int]) -> bool:
+    """Window w is element w."""
+    unmoved = axis.step == axis.base_dilation == 1 and axis.padding == 0
+    return axis.size == 1 and unmoved and axis.windows <= axis.base
+
+
+def _is_running(axis: WindowAxis[int]) -> bool:
+    """Every window covers all that stands before its place, or all behind it, and the place itself."""
+    whole = axis.size == axis.base == axis.windows
+    dense = axis.step == axis.base_dilation == axis.dilation == 1
+    return whole and dense and axis.padding in (0, axis.size - 1)
+
+
+def _scan(
+    kernel: ReduceWindowKernel,
+    axes: Sequence[WindowAxis[int]],
+    along: WindowAxis[int],
+    arrays: tuple[NDArray, NDArray, NDArray],
+) -> NativeAction:
+    source, init, result = arrays
+    item, kind = result.itemsize, PrimitiveType.from_numpy(result.dtype)
+    others = _in_target_order([axis for axis in axes if axis is not along])
+    inner = others[-1:] if abs(along.target_stride) != item else []
+    side_by_side = bool(inner) and inner[0].target_stride == item and inner[0].windows > 1
+    if isinstance(kernel.reduction, ScalarProgram):
+        others = others or [WindowAxis(1, 1, 1, 1, 1, 0, 1, item, item)]
+        inner, side_by_side = others[-1:], True
+    outer = others[:-1] if side_by_side else others
+    ways = [(axis.windows, axis.source_stride, axis.target_stride) for axis in outer]
+    starts = [source.ctypes.data, result.ctypes.data]
+    step, target_step = along.source_stride, along.target_stride
+    if along.padding == 0:  # from the end
+        starts = [starts[0] + (along.size - 1) * step, starts[1] + (along.size - 1) * target_step]
+        step, target_step = -step, -target_step
+    ways.append((along.size, step, target_step))
+    if side_by_side:
+        ways.append((inner[0].windows, inner[0].source_stride, inner[0].target_stride))
+    packed = (ways[-1][1] == item, ways[-1][2] == item)
+    backwards = isinstance(kernel.reduction, ScalarProgram) and along.padding == 0
+    form = ScanForm(kind, kernel.reduction, len(outer), side_by_side, packed, backwards)
+    words = ScanWords(starts[0], init.ctypes.data, starts[1], ways).packed()
+    return native_call(scan_code(form), scan_ir.FUNCTION, np.array(words, np.int64), arrays)
+
+
+def _windows(
+    kernel: ReduceWindowKernel,
+    axes: Sequence[WindowAxis[int]],
+    arrays: tuple[NDArray, NDArray, NDArray],
+) -> NativeAction:
+    source, init, result = arrays
+    item, kind = result.itemsize, PrimitiveType.from_numpy(result.dtype)
+    one = WindowAxis(1, 1, 1, 1, 1, 0, 1, item, item)
+    candidates = [axis for axis in axes if axis.base_dilation == 1 and axis.windows > 1] or [one]
+
+    def suits(axis: WindowAxis[int]) -> tuple[bool, bool, bool, int]:
+        """The more the better, from the left: neighbours in the result, one element each, neighbours in the source."""
+        neighbours = axis.step * axis.source_stride == item
+        return axis.target_stride == item, _is_plain(axis), neighbours, axis.windows
+
+    inner = max(candidates, key=suits)
+    outer = _in_target_order([axis for axis in axes if axis is not inner])
+    form = WindowForm(
+        kind,
+        kernel.reduction,
+        len(outer) + 1,
+        not _is_plain(inner),
+        any(axis.base_dilation > 1 for axis in axes),
+        (inner.step * inner.source_stride == item, inner.target_stride == item),
+    )
+    words = WindowWords(
+        source.ctypes.data, init.ctypes.data, result.ctypes.data, [*outer, inner]
+    ).packed()
+    return native_call(window_code(form), window_ir.FUNCTION, np.array(words, np.int64), arrays)
+
+
+def _in_target_order(axes: Sequence[WindowAxis[int]]) -> list[WindowAxis[int]]:
+    """Slowest first; of plain dimensions that are one by their strides only one is left, of those of size 1 none."""
+    merged: list[WindowAxis[int]] = []
+    for axis in sorted(axes, key=lambda axis: -abs(axis.target_stride)):
+        if _is_plain(axis) and axis.windows == 1:
+            continue
+        before = merged[-1] if merged else None
+        if (
+            before is not None
+            and _is_plain(before)
+            and _is_plain(axis)
+            and axis.windows == axis.base
+            and before.source_stride == axis.windows * axis.source_stride
+            and before.target_stride == axis.windows * axis.target_stride
+        ):
+            count = before.windows * axis.windows
+            merged[-1] = replace(axis, windows=count, base=count)
+        else:
+            merged.append(axis)
+    return merged

@@ -1,0 +1,74 @@
+"""select-and-scatter (the gradient of pooling) by native code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.cpu.kernels.convert import converting
+from runtime.cpu.kernels.loop.loop_ir import Step
+from runtime.cpu.kernels.native_call import in_order, native_call
+from runtime.cpu.kernels.reduce.select_and_scatter_ir import (
+    FUNCTION,
+    SelectAxis,
+    SelectedElements,
+    SelectForm,
+    SelectWords,
+    select_and_scatter_code,
+)
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from spmd.literal import NDArray
+from spmd.ops.window import Window, WindowDimension
+
+
+@dataclass(frozen=True)
+class SelectAndScatterKernel(Kernel):
+    """results[0] = operands[2] everywhere, to which each window's element of operands[1] is added where it selects.
+
+    A window selects among the elements of operands[0] that it covers; one over padding alone selects none. The base is
+    not dilated. scratch[0]: the results in f32, where the elements are narrower floats.
+    """
+
+    window: Window
+    elements: SelectedElements
+
+
+@CPU_KERNELS.binds(SelectAndScatterKernel)
+def bind_select_and_scatter(kernel: SelectAndScatterKernel, arrays: KernelArrays) -> Action:
+    operand, source, init = arrays.operands
+    (result,) = arrays.results
+    total = arrays.scratch[0] if arrays.scratch else result
+    lanes = _lane_dimension(kernel.window, operand)
+    of_lanes = (1, 0, 0, 0)
+    if lanes is not None:
+        of_lanes = (operand.shape[lanes], *(x.strides[lanes] for x in (operand, source, total)))
+    axes = [
+        SelectAxis(
+            *(source.shape[d], operand.shape[d]),
+            *(dim.size, dim.stride, dim.window_dilation, dim.padding_low),
+            *(x.strides[d] for x in (operand, source, total)),
+        )
+        for d, dim in enumerate(kernel.window.dims)
+        if d != lanes
+    ]
+    words = SelectWords(
+        operand.ctypes.data, source.ctypes.data, total.ctypes.data, of_lanes, axes
+    ).packed()
+    form = SelectForm(
+        kernel.elements,
+        len(axes),
+        Step.of(of_lanes[1], operand.itemsize),
+        Step.of(of_lanes[2], source.itemsize),
+        Step.of(of_lanes[3], total.itemsize),
+    )
+    code = select_and_scatter_code(form)
+    add = native_call(code, FUNCTION, np.array(words, np.int64), (operand, source, total))
+    after = [] if total is result else [converting(total, result)]
+    return in_order(converting(init, total), add, *after)
+
+
+def _lane_dimension(window: Window, operand: NDArray) -> int | None:
+    """The dimension along which windows are single elements side by side whose elements lie closest to each other."""
+    single = [d for d, dim in enumerate(window.dims) if dim == WindowDimension()]
+    return min(single, key=lambda d: abs(operand.strides[d]), default=None)

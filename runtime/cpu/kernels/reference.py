@@ -1,0 +1,35 @@
+"""Rare operations: the reference evaluator's own function, its result copied into place.
+
+The function allocates its result (and what it needs in between) outside of the program's memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from spmd.evaluator.evaluator import evaluate_instruction
+from spmd.evaluator.value import Value, flatten
+from spmd.hlo import HloInstruction
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceKernel(Kernel):
+    """``instruction`` is a copy that belongs to no computation; operands are all arrays."""
+
+    instruction: HloInstruction
+
+
+@CPU_KERNELS.binds(ReferenceKernel)
+def bind_reference(kernel: ReferenceKernel, arrays: KernelArrays) -> Action:
+    operands: tuple[Value, ...] = arrays.operands
+
+    def run() -> None:
+        value = evaluate_instruction(kernel.instruction, operands)
+        parts = [part for part in flatten(value) if isinstance(part, np.ndarray)]
+        for target, part in zip(arrays.results, parts, strict=True):
+            np.copyto(target, part)
+
+    return run

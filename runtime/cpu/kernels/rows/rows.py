@@ -1,0 +1,184 @@
+"""Row fusions: reductions along rows and what is computed with them, as one native call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from runtime.codegen.ir.dynamic_starts import NestWords
+from runtime.cpu.kernels.loop.loop import (
+    Numbers,
+    OperandElements,
+    StartsStage,
+    Walk,
+    leaf_walk,
+    starting_walks,
+    starts_form,
+    starts_words,
+    walk_of,
+)
+from runtime.cpu.kernels.loop.loop_ir import Step
+from runtime.cpu.kernels.native_call import NOTHING, native_call
+from runtime.cpu.kernels.rows.row_variant import (
+    ArrayForm,
+    Held,
+    Part,
+    PassForm,
+    Ref,
+    RowForm,
+    lanes_of,
+)
+from runtime.cpu.kernels.rows.rows_ir import FUNCTION, row_code
+from runtime.fusion.row_fusion import RowFusion, RowInput, RowPass, Source
+from runtime.program.index_order import in_streaming_order, merged_dims
+from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.scalar_program import ScalarProgram, vectors_together
+from runtime.program.strides import StridedView, dense_strides
+from spmd.shape import PrimitiveType
+
+RowLeaf: TypeAlias = OperandElements | Numbers | RowInput
+
+
+@dataclass(frozen=True, slots=True)
+class PassLeaves:
+    """Where the leaves of a pass's three graphs come from; views are over all indices, or over the rows."""
+
+    elements: tuple[RowLeaf, ...]
+    inits: tuple[RowLeaf, ...]
+    rows: tuple[RowLeaf, ...]
+
+
+@dataclass(frozen=True)
+class RowKernel(Kernel):
+    """What ``fusion`` says. scratch[n] holds what its passes keep as value n, for a row."""
+
+    fusion: RowFusion
+    leaves: tuple[PassLeaves, ...]
+    starts: tuple[StartsStage, ...]
+
+
+@CPU_KERNELS.binds(RowKernel)
+def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
+    fusion = kernel.fusion
+    if any(fusion.dims[d] == 0 for d in fusion.counted):
+        return NOTHING
+    walks = _Walks(fusion, arrays)
+    starts = starting_walks(kernel.starts, arrays.operands)
+    passes = tuple(
+        walks.pass_form(each, leaves)
+        for each, leaves in zip(fusion.passes, kernel.leaves, strict=True)
+    )
+    counted, reduced = list(fusion.counted), list(fusion.axes)
+    if fusion.along_rows:
+        order = in_streaming_order(
+            [fusion.dims[d] for d in reduced],
+            [Walk(w.start, tuple(w.strides[d] for d in reduced), w.item) for w in walks.found],
+            len(walks.found),
+        )
+        reduced = [reduced[n] for n in order]
+    counted_sizes, counted_strides = _merged(fusion, walks.found, counted)
+    reduced_sizes, reduced_strides = _merged(fusion, walks.found, reduced)
+    inner = reduced_strides if fusion.along_rows else counted_strides
+    innermost = (reduced_sizes if fusion.along_rows else counted_sizes)[-1]
+    form = RowForm(
+        lanes_of(innermost) if fusion.along_rows else 0,
+        len(counted_sizes),
+        len(reduced_sizes),
+        tuple(
+            ArrayForm(kind, Step.of(strides[-1], walk.item), walk.counts)
+            for kind, strides, walk in zip(walks.kinds, inner, walks.found, strict=True)
+        ),
+        passes,
+        tuple((reduction.kind, reduction.element_type) for reduction in fusion.reductions),
+        fusion.row_values,
+        starts_form(starts, walks.found),
+        max(vectors_together(each.elements.program, innermost) for each in passes),
+    )
+    strides = [[*a, *b] for a, b in zip(counted_strides, reduced_strides, strict=True)]
+    firsts, sizes = [w.start for w in walks.found], [*counted_sizes, *reduced_sizes]
+    words = NestWords(firsts, sizes, strides, starts_words(starts, walks.found))
+    record = np.array(words.packed(), np.int64)
+    every = (*arrays.operands, *arrays.results, *arrays.scratch)
+    return native_call(row_code(form), FUNCTION, record, every)
+
+
+def _merged(
+    fusion: RowFusion, walks: Sequence[Walk], chosen: Sequence[int]
+) -> tuple[list[int], list[list[int]]]:
+    sizes = [fusion.dims[d] for d in chosen]
+    return merged_dims(sizes, [[walk.strides[d] for d in chosen] for walk in walks])
+
+
+@dataclass
+class _Walks:
+    """The arrays that the passes read and write, each as a walk over all indices."""
+
+    fusion: RowFusion
+    arrays: KernelArrays
+    found: list[Walk] = field(default_factory=list)
+    kinds: list[PrimitiveType] = field(default_factory=list)
+
+    def pass_form(self, each: RowPass, leaves: PassLeaves) -> PassForm:
+        kept = [RowInput(Source.KEPT, n) for n in each.kept]
+        reductions = tuple(Ref(Held.REDUCTION, n) for n in each.reductions)
+        elements = (
+            *reductions,
+            *(self.input(leaf) for leaf in kept),
+            *(self.result(n) for n in each.results),
+        )
+        rows = (
+            *(Ref(Held.ROW, n) for n in each.row_values),
+            *(self.result(n) for n in each.row_results),
+        )
+        return PassForm(
+            self.part(each.elements.program, leaves.elements, elements),
+            self.part(each.inits.program, leaves.inits, reductions),
+            self.part(each.rows.program, leaves.rows, rows),
+        )
+
+    def part(
+        self, program: ScalarProgram, leaves: Sequence[RowLeaf], results: tuple[Ref, ...]
+    ) -> Part:
+        return Part(program, tuple(map(self.input, leaves)), results)
+
+    def input(self, leaf: RowLeaf) -> Ref:
+        if isinstance(leaf, Numbers | OperandElements):
+            kind = PrimitiveType.S64 if isinstance(leaf, Numbers) else leaf.view.element_type
+            walk = leaf_walk(leaf, self.arrays.operands)
+            return self.array(replace(walk, strides=self.spread(leaf.view)), kind)
+        if leaf.source is Source.KEPT:
+            return self.kept(leaf.number)
+        return Ref(Held.REDUCTION if leaf.source is Source.REDUCTION else Held.ROW, leaf.number)
+
+    def result(self, number: int) -> Ref:
+        view = self.fusion.results[number]
+        walk = walk_of(view, self.arrays.results[number])
+        return self.array(replace(walk, strides=self.spread(view)), view.element_type)
+
+    def kept(self, number: int) -> Ref:
+        """A row in scratch, which the next row takes over."""
+        fusion, kind = self.fusion, self.fusion.kept[number]
+        along = dense_strides(tuple(fusion.dims[d] for d in fusion.axes), kind.byte_size)
+        steps = dict(zip(fusion.axes, along, strict=True))
+        strides = tuple(steps.get(d, 0) for d in range(len(fusion.dims)))
+        return self.array(
+            Walk(self.arrays.scratch[number].ctypes.data, strides, kind.byte_size), kind
+        )
+
+    def spread(self, view: StridedView) -> tuple[int, ...]:
+        """Strides over all indices, of a view over these or over the rows alone."""
+        if len(view.dims) == len(self.fusion.dims):
+            return view.strides
+        steps = dict(zip(self.fusion.counted, view.strides, strict=True))
+        return tuple(steps.get(d, 0) for d in range(len(self.fusion.dims)))
+
+    def array(self, walk: Walk, kind: PrimitiveType) -> Ref:
+        for number, (other, other_kind) in enumerate(zip(self.found, self.kinds, strict=True)):
+            if (walk, kind) == (other, other_kind):
+                return Ref(Held.ARRAY, number)
+        self.found.append(walk)
+        self.kinds.append(kind)
+        return Ref(Held.ARRAY, len(self.found) - 1)

@@ -1,0 +1,1 @@
+"""Sorts and top-k: records bound to memory, and their LLVM IR."""

@@ -1,0 +1,132 @@
+"""Comparators that compare one value of each element: the value as an unsigned number in the same order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.codegen.ir.element_operations import stored_type
+from runtime.program.scalar_program import (
+    ScalarConstant,
+    ScalarOp,
+    ScalarProgram,
+    ScalarStep,
+    program_ir,
+)
+from spmd.hlo import Opcode
+from spmd.ops.attrs import CompareAttrs
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """Elements stand in the order of ``program``'s value of operand ``operand``: floats in their total order."""
+
+    operand: int
+    program: ScalarProgram
+    descending: bool
+
+    @property
+    def kind(self) -> PrimitiveType:
+        """Of the value."""
+        return self.program.kind_of(self.program.results[0])
+
+    @property
+    def bits(self) -> int:
+        return 8 * self.kind.byte_size
+
+
+def sort_key(comparator: ScalarProgram) -> SortKey | None:
+    """The key by which ``comparator`` (first and second element of each operand in turn) orders; None without one.
+
+    lt(select(x == 0, 0, x), select(y == 0, 0, y)), total order   =>   the key select(x == 0, 0, x), ascending
+    """
+    root = _op(comparator, comparator.results[0])
+    if root is None or root.signature.opcode is not Opcode.COMPARE:
+        return None
+    attrs = root.signature.attrs
+    assert isinstance(attrs, CompareAttrs)
+    kind = root.signature.operands[0]
+    if attrs.direction not in ("LT", "GT") or not _is_ordered(kind, attrs):
+        return None
+    left, right = (_part(comparator, register) for register in root.operands)
+    if left is None or right is None or left[1] != right[1]:
+        return None
+    first, second = left[0], right[0]
+    if first // 2 != second // 2 or first == second:
+        return None
+    return SortKey(first // 2, left[1], (attrs.direction == "GT") != (first > second))
+
+
+def _is_ordered(kind: PrimitiveType, attrs: CompareAttrs) -> bool:
+    """Whether the order is that of the bits, but for the sign: the plain order of floats leaves nan out."""
+    if kind.is_floating:
+        return attrs.type == "TOTALORDER" and kind.byte_size > 1
+    return kind is PrimitiveType.PRED or (kind.is_integer and kind.bits >= 8)
+
+
+def _op(program: ScalarProgram, register: int) -> ScalarOp | None:
+    if register < len(program.parameters):
+        return None
+    step = program.steps[register - len(program.parameters)]
+    return step if isinstance(step, ScalarOp) else None
+
+
+def _part(program: ScalarProgram, register: int) -> tuple[int, ScalarProgram] | None:
+    """The one parameter that ``register`` depends on, and the program that makes it; None where there is not one."""
+    count = len(program.parameters)
+    needed: dict[int, None] = {}
+    parameters: dict[int, None] = {}
+
+    def visit(r: int) -> None:
+        if r < count:
+            parameters[r] = None
+            return
+        if r in needed:
+            return
+        step = program.steps[r - count]
+        if isinstance(step, ScalarOp):
+            for operand in step.operands:
+                visit(operand)
+        needed[r] = None
+
+    visit(register)
+    if len(parameters) != 1:
+        return None
+    (parameter,) = parameters
+    numbers = {parameter: 0} | {r: n for n, r in enumerate(needed, 1)}
+    steps: list[ScalarStep] = []
+    for r in needed:
+        step = program.steps[r - count]
+        if isinstance(step, ScalarConstant):
+            steps.append(step)
+        else:
+            steps.append(ScalarOp(step.signature, tuple(numbers[x] for x in step.operands)))
+    part = ScalarProgram((program.parameters[parameter],), tuple(steps), (numbers[register],))
+    return parameter, part
+
+
+def key_ir(key: SortKey) -> list[str]:
+    """``i{bits} @key(element)``: numbers, unsigned, in the elements' order."""
+    kind, width = key.kind, key.bits
+    number = f"i{width}"
+    top = -(1 << (width - 1))
+    element, value = stored_type(key.program.parameters[0]), stored_type(kind)
+    if kind.is_floating:
+        ordered = [
+            f"%filled = ashr {number} %bits, {width - 1}",
+            f"%flips = or {number} %filled, {top}",
+            f"%ordered = xor {number} %bits, %flips",
+        ]
+    else:
+        flips = top if kind.is_signed_integer else 0
+        ordered = [f"%ordered = xor {number} %bits, {flips}"]
+    return [
+        *dict.fromkeys(program_ir(key.program, "value")),
+        f"define internal {number} @key({element} %x) alwaysinline {{",
+        f"  %values = call {{ {value} }} @value({element} %x)",
+        f"  %v = extractvalue {{ {value} }} %values, 0",
+        f"  %bits = bitcast {value} %v to {number}",
+        *(f"  {line}" for line in ordered),
+        f"  %r = xor {number} %ordered, {-1 if key.descending else 0}",
+        f"  ret {number} %r\n}}",
+    ]

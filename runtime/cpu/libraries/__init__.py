@@ -1,0 +1,1 @@
+"""Addresses of library functions that native code calls: BLAS, LAPACK, pocketfft."""

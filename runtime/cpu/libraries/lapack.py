@@ -1,0 +1,45 @@
+"""LAPACK's functions, and BLAS's of triangular matrices, as native code calls them, from the library behind NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+from runtime.cpu.libraries.blas import BlasFunction, library_function
+from spmd.shape import PrimitiveType
+
+LETTERS = {
+    PrimitiveType.F32: "s",
+    PrimitiveType.F64: "d",
+    PrimitiveType.C64: "c",
+    PrimitiveType.C128: "z",
+}
+
+
+def lapack_function(name: str, kind: PrimitiveType) -> BlasFunction | None:
+    """Fortran's routine ``name``, without the letter of its type; None where there is none that can be found."""
+    return _found(kind, f"scipy_{{}}{name}_64_", f"scipy_{{}}{name}_")
+
+
+def potrf_function(kind: PrimitiveType) -> BlasFunction | None:
+    """The Cholesky factorization."""
+    return lapack_function("potrf", kind)
+
+
+def trsm_function(kind: PrimitiveType) -> BlasFunction | None:
+    """CBLAS's solution of triangular systems."""
+    return _found(kind, "scipy_cblas_{}trsm64_", "scipy_cblas_{}trsm")
+
+
+@cache
+def _found(kind: PrimitiveType, wide: str, narrow: str) -> BlasFunction | None:
+    letter = LETTERS.get(kind)
+    if letter is None:
+        return None
+    for name, bits in ((wide, 64), (narrow, 32)):
+        function = library_function((name.format(letter),))
+        if function is not None:
+            address = ctypes.cast(function, ctypes.c_void_p).value
+            assert address is not None
+            return BlasFunction(address, bits)
+    return None

@@ -1,0 +1,150 @@
+"""All devices of a program in this process: at most a thread for each core, each with some of the devices."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from collectives.communicator.kinds import Group
+from collectives.communicator.loopback.communicator import LoopbackWorld
+from runtime.arrays.resident import DeviceArray
+from runtime.cpu.collective.collective_engine import native_step_engine
+from runtime.cpu.executor import LoadedDevice
+from runtime.cpu.libraries.blas import BlasThreads, reserve_work_buffers
+from runtime.cpu.step.device_table import Table
+from runtime.cpu.step.growing_team import GrowingCrew
+from runtime.cpu.step.segment import PythonWait
+from runtime.cpu.step.segment_ir import SegmentRow
+from runtime.cpu.step.table_record import State
+from runtime.cpu.step.thread_team import Crew
+from runtime.cpu.step.worker import Lane
+from runtime.device_program import DeviceProgram
+from runtime.program.kernel import KernelLibrary
+
+_LOOKS = 10_000
+"""Rounds in vain through a lane's devices, some 350 us, before it gives up its core: there is one for each lane.
+
+More than twice what a return to Python takes. A lane that is less patient returns while it waits for one that has
+returned, which then waits for this one: short waits would all become such returns.
+"""
+
+_MOST_MEMORY = 1 << 20
+"""Bytes of all devices together: with more they have their threads from the start."""
+
+
+class LoopbackDevices:
+    """Loaded once, run any number of times. After a failed run the devices are of no more use."""
+
+    def __init__(
+        self,
+        program: DeviceProgram,
+        kernels: KernelLibrary,
+        timeout_seconds: float = 300.0,
+        *,
+        record: bool = False,
+        reference_every: int = 0,
+    ) -> None:
+        """``record``, ``reference_every``: as of each ``LoadedDevice``."""
+        self.world = LoopbackWorld(program.num_devices, timeout_seconds, native_step_engine())
+        self.devices = [
+            LoadedDevice(
+                program,
+                self.world.communicator(rank),
+                kernels,
+                record=record,
+                reference_every=reference_every,
+            )
+            for rank in range(program.num_devices)
+        ]
+        self._tables = [device.table for device in self.devices]
+        threads = min(len(self.devices), len(os.sched_getaffinity(0)))
+        self._crew = GrowingCrew(self._crew_of, threads, small=self._is_small)
+        self._one_blas_thread = BlasThreads(1)
+        reserve_work_buffers(threads * self.world.cores)
+
+    def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
+        """A step of every device on the inputs of every device. The first device's error is raised unchanged."""
+        self.world.rejoin()
+        for device, arrays in zip(self.devices, per_device, strict=True):
+            device.begin(arrays)
+        with self._one_blas_thread:
+            self._crew.run()
+        for device in self.devices:
+            device.end()
+
+    def _crew_of(self, threads: int) -> Crew:
+        lanes = lanes_of(self.world, self._tables, threads)
+        return Crew(lanes, partial(abort_lane, self.world), self.world.cores)
+
+    @property
+    def _is_small(self) -> bool:
+        """Return whether a step may be short: it needs no Python, threads share no kernel, and memory is small."""
+        device = self.devices[0]
+        memory = sum(one.size for one in device.program.assignment.allocations)
+        is_little = memory * len(self.devices) <= _MOST_MEMORY
+        return is_little and device.is_native and not device.table.has_shares
+
+
+def lanes_of(world: LoopbackWorld, tables: Sequence[Table], count: int) -> list[Lane]:
+    """Neighbours on one lane: groups are mostly of such."""
+    ends = [len(tables) * i // count for i in range(count + 1)]
+    return [
+        Lane(tables[first:end], _Patience(world, tables), looks=_LOOKS)
+        for first, end in itertools.pairwise(ends)
+    ]
+
+
+def abort_lane(world: LoopbackWorld, lane: Lane, error: BaseException) -> None:
+    """``error`` came up at the device where ``lane`` is."""
+    world.abort(lane.current.rank, error)
+
+
+class _Awaited(Protocol):
+    """A bound collective of either kind, as one that waits for it sees it."""
+
+    name: str
+
+    @property
+    def group(self) -> Group: ...
+
+    @property
+    def run(self) -> object: ...
+
+    def missing(self) -> list[int]: ...
+
+
+class _Patience:
+    """Waits for the devices of other lanes, and says when there is no hope."""
+
+    def __init__(self, world: LoopbackWorld, tables: Sequence[Table]) -> None:
+        """``tables``: of all devices."""
+        self._world = world
+        self._tables = tables
+        #: What each device has been found waiting for, and since when.
+        self._since: dict[int, tuple[str, object, float]] = {}
+
+    def __call__(self, rank: int, row: SegmentRow) -> bool:
+        """PeerFailedError when a device has failed, CollectiveTimeoutError when this one waits in vain."""
+        self._world.raise_if_failed()
+        awaited, now = _awaited(row), time.monotonic()
+        name, run, since = self._since.get(rank, ("", None, now))
+        if (name, run) != (awaited.name, awaited.run):
+            since = now
+        self._since[rank] = awaited.name, awaited.run, since
+        for peer, table in enumerate(self._tables):  # before it is asked who is missing
+            if table.state is State.FINISHED:
+                self._world.leave(peer)
+        seconds_left = since + self._world.timeout_seconds - now
+        missing = awaited.missing()
+        self._world.require_hope(rank, awaited.name, awaited.group, missing, seconds_left)
+        return False
+
+
+def _awaited(row: SegmentRow) -> _Awaited:
+    target = row.target
+    found: _Awaited = target.bound if isinstance(target, PythonWait) else target  # type: ignore[assignment]
+    return found

@@ -1,0 +1,46 @@
+"""An instruction by itself: the thunk that it becomes where operands and results lie dense, each in memory of its own.
+
+What knows no buffers yet asks this way: a scheduler for an instruction's seconds, calibration for kernels to time.
+"""
+
+from __future__ import annotations
+
+from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.cpu.prediction.step import StepPredictor
+from runtime.lowering import LOWERINGS, Device, StepArrays
+from runtime.program.strides import StridedView
+from runtime.program.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction
+from spmd.machine.description import MachineDescription
+from spmd.shape import ArrayShape, leaves
+
+
+def thunk_alone(instruction: HloInstruction, device: Device) -> Thunk:
+    """Of an instruction that has a lowering and calls nothing but as a part of itself."""
+    lowering = LOWERINGS[instruction.opcode]
+    operands = [shape for x in instruction.operands for shape in _arrays(x)]
+    views = [StridedView.dense(shape) for shape in operands]
+    for leaf, order in lowering.layouts(instruction, tuple(views)).items():
+        views[leaf] = StridedView.dense_in_order(operands[leaf], order)
+    results = [StridedView.dense(shape) for shape in _arrays(instruction)]
+    scratch = [StridedView.dense(s) for s in lowering.scratch(instruction, tuple(views))]
+    places = [_place(n, view) for n, view in enumerate((*views, *results, *scratch))]
+    first, last = len(views), len(views) + len(results)
+    arrays = StepArrays(tuple(places[:first]), tuple(places[first:last]), tuple(places[last:]))
+    return lowering.emit(instruction, arrays, device)
+
+
+def instruction_seconds(
+    instruction: HloInstruction, device: Device, machine: MachineDescription
+) -> float:
+    """Of one execution of a step that has touched nothing like it for long."""
+    predictor = StepPredictor(machine, device.num_partitions * device.replica_count, {})
+    return sum(one.seconds for one in predictor.of(thunk_alone(instruction, device)))
+
+
+def _arrays(x: HloInstruction) -> list[ArrayShape]:
+    return [shape for _, shape in leaves(x.shape) if isinstance(shape, ArrayShape)]
+
+
+def _place(allocation: int, view: StridedView) -> ArrayView:
+    return ArrayView(BufferSlice(allocation, 0, view.byte_size), view)

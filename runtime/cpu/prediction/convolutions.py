@@ -1,0 +1,165 @@
+"""Convolutions: what is multiplied, brought into form and written, by the way in which the kernel does it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from runtime.cpu.kernels.convolution.grouped_form import GroupConvolutionKernel
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import LeftForm
+from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
+from runtime.cpu.kernels.convolution.tile_gradient_form import GradientTiles
+from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geometry
+from runtime.cpu.kernels.convolution.tile_image_form import ImageTiles
+from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
+from runtime.cpu.kernels.convolution.vector_form import VectorPlan
+from runtime.cpu.prediction.work import (
+    NEAR,
+    WORK,
+    Access,
+    Work,
+    all_touched,
+    element_seconds,
+    stored_bytes,
+)
+from runtime.program.thunks.kernel import KernelThunk
+from spmd.hlo import Opcode
+from spmd.machine.convolutions import ConvolutionForm, ConvolutionParts
+from spmd.machine.description import MachineDescription
+from spmd.ops.window import Window
+
+#: Sizes of x[g, n, spatial.., c], w[g, window.., c, f] and result[g, n, out.., f].
+Sizes = tuple[int, ...]
+#: How a kernel may do it other than by panels.
+Plan: TypeAlias = ImageTiles | GradientTiles | VectorPlan
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionSizes:
+    window: Window
+    x: Sizes
+    w: Sizes
+    out: Sizes
+
+
+def parts_of(sizes: ConvolutionSizes, plan: Plan | None) -> ConvolutionParts:
+    """What one execution does: as ``plan`` says it, or by panels."""
+    if isinstance(plan, ImageTiles):
+        return _by_images(plan, sizes)
+    if isinstance(plan, GradientTiles):
+        return _by_gradients(plan, sizes)
+    if isinstance(plan, VectorPlan):
+        return _by_vectors(plan, sizes)
+    return _by_panels(sizes)
+
+
+def plan_on(kernel: PanelConvolutionKernel, machine: MachineDescription) -> Plan | None:
+    """The plan whose form ``machine`` knows: kernels have those of tile units and of vectors on every machine."""
+    for plan in (kernel.tiles, kernel.vectors):
+        if plan is not None:
+            known = machine.convolution_class(kernel.element_type, _form_of(plan))
+            if known is not None:
+                return plan
+    return None
+
+
+def _form_of(plan: Plan) -> ConvolutionForm:
+    if isinstance(plan, VectorPlan):
+        by_depth = plan.left is LeftForm.DEPTH
+        return ConvolutionForm.VECTORS_BY_DEPTH if by_depth else ConvolutionForm.VECTORS
+    gradient = isinstance(plan, GradientTiles)
+    return ConvolutionForm.GRADIENT if gradient else ConvolutionForm.IMAGE
+
+
+def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
+    """Lines of the input that are met are split once, or once for each block of features; the kernel is packed for
+    every panel of lines; results of pieces of the channels are added up.
+    """
+    plain = geometry(sizes.window, sizes.x, sizes.out)
+    assert plain is not None, "the lowering asked for it"
+    shape = plain.of_channels(tiles.channels).arranged(tiles.arrangement)
+    assert shape is not None, "the plan is of this shape"
+    groups, images, features = sizes.out[0], sizes.out[1], sizes.out[-1]
+    pieces = plain.channels // tiles.channels
+    panels = -(-images // tiles.images) * -(-shape.rows.axis.most_positions // tiles.lines)
+    return ConvolutionParts(
+        ConvolutionForm.IMAGE,
+        groups * images * pieces * shape.multiplied(features),
+        groups * pieces * tiles.split(shape, images, features),
+        float(panels * math.prod(sizes.w)),
+        float(pieces * math.prod(sizes.out)),
+    )
+
+
+def _by_gradients(tiles: GradientTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
+    """Both operands are split; results of each panel are added up."""
+    plain = gradient_geometry(sizes.window, sizes.x, sizes.out)
+    assert plain is not None, "the lowering asked for it"
+    shape = replace(plain, together=tiles.together)
+    groups, channels, features, images = sizes.out[0], sizes.out[1], sizes.out[-1], sizes.x[-1]
+    panels = -(-images // tiles.images) * -(-shape.rows.window // tiles.lines)
+    left, right = tiles.split(shape, channels, images, features)
+    return ConvolutionParts(
+        ConvolutionForm.GRADIENT,
+        float(groups * shape.multiplied(channels, images, features)),
+        groups * left,
+        groups * right,
+        float(groups * panels * math.prod(sizes.out[1:])),
+    )
+
+
+def _by_vectors(plan: VectorPlan, sizes: ConvolutionSizes) -> ConvolutionParts:
+    """Rows are packed once for each block of features; of a deep window each block's products are added up. Results
+    that go through a buffer are written twice.
+    """
+    depth = math.prod(sizes.w[1:-1])
+    rows, features = math.prod(sizes.out[:-1]), sizes.out[-1]
+    columns = plan.form.columns * -(-features // plan.form.columns)
+    written = -(-depth // plan.depth) + bool(plan.buffered)
+    return ConvolutionParts(
+        _form_of(plan),
+        float(rows * depth * columns),
+        float(rows * depth * -(-features // plan.features)),
+        math.prod(sizes.w),
+        float(rows * features * written),
+    )
+
+
+def _by_panels(sizes: ConvolutionSizes) -> ConvolutionParts:
+    """Every element of the result needs a row of the panels, which is as long as the window with its channels."""
+    depth = math.prod(sizes.w[1:-1])
+    rows = math.prod(sizes.out[:-1])
+    return ConvolutionParts(
+        ConvolutionForm.PANELS,
+        float(rows * depth * sizes.out[-1]),
+        float(rows * depth),
+        math.prod(sizes.w),
+        math.prod(sizes.out),
+    )
+
+
+@WORK.register(PanelConvolutionKernel)
+def convolution_work(
+    kernel: PanelConvolutionKernel, thunk: KernelThunk, machine: MachineDescription
+) -> Work:
+    x, w = (place.view.dims for place in thunk.operands)
+    (result,) = thunk.results
+    sizes = ConvolutionSizes(kernel.window, x, w, result.view.dims)
+    parts = parts_of(sizes, plan_on(kernel, machine))
+    seconds = machine.convolution_seconds(kernel.element_type, parts)
+    known = machine.convolution_class(kernel.element_type, parts.form)
+    far = 1.0 if known is None else known.far
+    accesses = tuple(Access(place, stored_bytes(place), far) for place in (*thunk.operands, result))
+    together = sum(access.size for access in accesses)
+    return Work(accesses, seconds, loops=0.0, together=min(NEAR, together))
+
+
+@WORK.register(GroupConvolutionKernel)
+def group_work(
+    kernel: GroupConvolutionKernel, thunk: KernelThunk, machine: MachineDescription
+) -> Work:
+    """Groups side by side: a multiplication and an addition for each element that meets another."""
+    kind = kernel.element_type
+    met = thunk.results[0].view.num_elements * math.prod(thunk.operands[1].view.dims[1:-1])
+    return Work(all_touched(thunk), 2 * met * element_seconds(Opcode.ADD, kind, kind, machine))

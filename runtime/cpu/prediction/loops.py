@@ -1,0 +1,190 @@
+"""Loops over elements: what their scalar programs compute at every index or once for a row, and what they walk over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.buffers.types import ArrayView
+from runtime.cpu.kernels.loop.loop import (
+    LoopKernel,
+    LoopLeaf,
+    Numbers,
+    PiecesKernel,
+    UpdateKernel,
+    Walk,
+    crossed_walks,
+)
+from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel, one_operation
+from runtime.cpu.prediction.work import (
+    WORK,
+    Access,
+    Busy,
+    Work,
+    all_touched,
+    element_busy,
+    stored_bytes,
+)
+from runtime.program.index_order import in_streaming_order, merged_dims
+from runtime.program.scalar_program import ScalarConstant, ScalarProgram
+from runtime.program.strides import StridedView
+from runtime.program.thunks.kernel import KernelThunk
+from spmd.machine.description import MachineDescription
+
+#: How much longer it takes to walk across memory: element by element of different lines, and where blocks of lines are
+#: turned in registers.
+STRIDED, TURNED = 4.0, 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Loops as they run, the innermost last; strides of each track."""
+
+    sizes: Sequence[int]
+    strides: Sequence[Sequence[int]]
+    crossed: Sequence[bool]
+
+    @property
+    def points(self) -> float:
+        return math.prod(map(float, self.sizes))
+
+    @property
+    def rows(self) -> float:
+        return math.prod(map(float, self.sizes[:-1]))
+
+    def slowdown(self, number: int, item: int) -> float:
+        step = abs(self.strides[number][-1])
+        if step in (0, item):
+            return 1.0
+        return TURNED if self.crossed[number] else min(STRIDED, step / item)
+
+
+def track(view: StridedView, *, counts: bool = False) -> Walk:
+    """How something is walked over all indices, wherever it lies; numbers that count lie nowhere."""
+    return Walk(0, view.strides, 1 if counts else view.element_type.byte_size, counts)
+
+
+def track_of(leaf: LoopLeaf) -> Walk:
+    return track(leaf.view, counts=isinstance(leaf, Numbers))
+
+
+def nest_of(dims: Sequence[int], tracks: Sequence[Walk], inputs: int) -> Nest:
+    """As ``runtime/cpu/kernels/loop/loop.py`` plans it."""
+    order = in_streaming_order(dims, tracks, inputs)
+    strides = [[track.strides[d] for d in order] for track in tracks]
+    sizes, merged = merged_dims([dims[d] for d in order], strides)
+    if not sizes:
+        sizes, merged = [1], [[0]] * len(tracks)
+    return Nest(sizes, merged, crossed_walks(sizes, merged, tracks))
+
+
+def program_busy(
+    program: ScalarProgram, varies: Sequence[bool], machine: MachineDescription
+) -> tuple[Busy, Busy]:
+    """At one index, and for one row: what depends on no parameter that ``varies`` along it is computed once for it."""
+    moving = list(varies)
+    each = row = Busy()
+    for step in program.steps:
+        if isinstance(step, ScalarConstant):
+            moving.append(False)
+            continue
+        own = any(moving[operand] for operand in step.operands)
+        moving.append(own)
+        kinds = step.signature.operands
+        operand = kinds[-1] if kinds else step.signature.result
+        busy = element_busy(step.signature.opcode, operand, step.signature.result, machine)
+        each, row = (each + busy, row) if own else (each, row + busy)
+    return each, row
+
+
+def walked(place: ArrayView, view: StridedView, slowdown: float) -> Access:
+    """``view``, counted from the first element of ``place``, at every index of a loop."""
+    item = view.element_type.byte_size
+    pairs = zip(view.dims, view.strides, strict=True)
+    distinct = math.prod(float(size) for size, stride in pairs if stride) * item
+    whole = place.view.byte_size
+    size = min(distinct, whole)
+    again = view.num_elements * item - size if view.strides and view.strides[-1] else 0.0
+    return Access(place, size, slowdown, max(again, 0.0))
+
+
+def merged(accesses: Sequence[Access]) -> tuple[Access, ...]:
+    """One for each place: what it is read for several times is found near, all but the first time."""
+    by_place: dict[ArrayView, Access] = {}
+    for one in accesses:
+        old = by_place.get(one.place)
+        if old is None:
+            by_place[one.place] = one
+            continue
+        size = min(old.size + one.size, one.place.view.byte_size)
+        again = old.again + one.again + old.size + one.size - size
+        by_place[one.place] = Access(one.place, size, max(old.slowdown, one.slowdown), again)
+    return tuple(by_place.values())
+
+
+@WORK.register(LoopKernel)
+def loop_work(kernel: LoopKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
+    leaves, count = dict.fromkeys(kernel.leaves), len(kernel.leaves)
+    results = zip(kernel.results, thunk.results, strict=True)
+    tracks = [track_of(leaf) for leaf in kernel.leaves]
+    tracks += [track(view) for view in kernel.results]
+    nest = nest_of(kernel.dims, tracks, count)
+    varies = [bool(nest.strides[n][-1]) for n in range(count)]
+    each, row = program_busy(kernel.program, varies, machine)
+    number = {leaf: n for n, leaf in enumerate(kernel.leaves)}
+    accesses = [
+        walked(thunk.operands[leaf.operand], leaf.view, _slowdown(nest, number[leaf], tracks))
+        for leaf in leaves
+        if not isinstance(leaf, Numbers)
+    ]
+    written = [
+        walked(place, view, _slowdown(nest, count + n, tracks))
+        for n, (view, place) in enumerate(results)
+    ]
+    busy = each.times(nest.points) + row.times(nest.rows)
+    return Work(
+        (*merged(accesses), *merged(written)), busy.arithmetic, rows=nest.rows, divider=busy.divider
+    )
+
+
+def _slowdown(nest: Nest, number: int, tracks: Sequence[Walk]) -> float:
+    return nest.slowdown(number, tracks[number].item)
+
+
+@WORK.register(PiecesKernel)
+def pieces_work(kernel: PiecesKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
+    parts = [loop_work(piece, thunk, machine) for piece in kernel.pieces]
+    return _together(parts, [access for part in parts for access in part.accesses])
+
+
+def _together(parts: Sequence[Work], accesses: Sequence[Access]) -> Work:
+    """Loops one after the other."""
+    compute, divider = (sum(part.compute for part in parts), sum(part.divider for part in parts))
+    rows = sum(part.rows for part in parts)
+    return Work(merged(accesses), compute, len(parts), rows, divider=divider)
+
+
+@WORK.register(UpdateKernel)
+def update_work(kernel: UpdateKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
+    """Of a result that is not its operand's memory, the operand is copied there first."""
+    parts = [loop_work(piece, thunk, machine) for piece in kernel.pieces]
+    accesses = [access for part in parts for access in part.accesses]
+    for result, operand in kernel.updates:
+        source, target = thunk.operands[operand], thunk.results[result]
+        if source.slice != target.slice:
+            accesses += [Access(place, stored_bytes(place)) for place in (source, target)]
+    return _together(parts, accesses)
+
+
+@WORK.register(NativeElementwiseKernel)
+def elementwise_work(
+    kernel: NativeElementwiseKernel, thunk: KernelThunk, machine: MachineDescription
+) -> Work:
+    program = one_operation(kernel.signature)
+    (result,) = thunk.results
+    tracks = [track(place.view) for place in (*thunk.operands, result)]
+    nest = nest_of(result.view.dims, tracks, len(thunk.operands))
+    each, _ = program_busy(program, [True] * len(program.parameters), machine)
+    busy = each.times(nest.points)
+    return Work(all_touched(thunk), busy.arithmetic, rows=nest.rows, divider=busy.divider)

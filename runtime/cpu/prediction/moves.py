@@ -1,0 +1,130 @@
+"""Kernels that move elements, or find their places: bytes, as many as they must touch."""
+
+from __future__ import annotations
+
+import math
+
+from runtime.buffers.types import ArrayView
+from runtime.cpu.kernels.copy.copy import CopyKernel
+from runtime.cpu.kernels.copy.slicing import DynamicSliceKernel, DynamicUpdateSliceKernel, PadKernel
+from runtime.cpu.kernels.copy.uninitialized import UnwrittenKernel
+from runtime.cpu.kernels.gather_scatter.gather_scatter import GatherKernel, ScatterKernel
+from runtime.cpu.kernels.reduce.program_reduce import ProgramReduceKernel
+from runtime.cpu.kernels.reduce.reduce_window import ReduceWindowKernel
+from runtime.cpu.kernels.sort.sort import SortKernel
+from runtime.cpu.prediction.loops import nest_of, program_busy, track
+from runtime.cpu.prediction.work import (
+    WORK,
+    Access,
+    Work,
+    all_touched,
+    element_seconds,
+    stored_bytes,
+    touched,
+)
+from runtime.program.thunks.kernel import KernelThunk
+from spmd.hlo import Opcode
+from spmd.machine.description import MachineDescription
+
+#: How much longer an element alone takes than one in a vector of them.
+_SCALAR = 16.0
+
+
+def copy_work(source: ArrayView, target: ArrayView) -> Work:
+    """Element by element, in the order of the target, or in blocks that are turned."""
+    tracks = [track(x.view) for x in (source, target)]
+    nest = nest_of(target.view.dims, tracks, 1)
+    accesses = tuple(
+        Access(place, stored_bytes(place), nest.slowdown(n, tracks[n].item))
+        for n, place in enumerate((source, target))
+    )
+    return Work(accesses, rows=nest.rows)
+
+
+@WORK.register(UnwrittenKernel)
+def unwritten_work(_: UnwrittenKernel, __: KernelThunk, ___: MachineDescription) -> Work:
+    return Work((), loops=0.0)
+
+
+@WORK.register(CopyKernel)
+def copy_kernel_work(_: CopyKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+    return copy_work(thunk.operands[0], thunk.results[0])
+
+
+@WORK.register(DynamicSliceKernel)
+def slice_work(_: DynamicSliceKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+    (result,) = thunk.results
+    size = stored_bytes(result)
+    return Work((Access(thunk.operands[0], size), Access(result, size)))
+
+
+@WORK.register(DynamicUpdateSliceKernel)
+def update_work(_: DynamicUpdateSliceKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+    """In place, the update alone; elsewhere all of it is copied first."""
+    source, update = thunk.operands[:2]
+    (result,) = thunk.results
+    size = stored_bytes(update)
+    if source.slice == result.slice:
+        return Work((Access(update, size), Access(result, size)))
+    return Work((*touched((source, update, result)), Access(result, 0.0, again=size)))
+
+
+@WORK.register(PadKernel)
+def pad_work(_: PadKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+    return Work(tuple(touched((thunk.operands[0], thunk.results[0]))))
+
+
+@WORK.register(GatherKernel)
+def gather_work(_: GatherKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+    """As many bytes of what is indexed as there are in the windows."""
+    source, indices = thunk.operands
+    (result,) = thunk.results
+    size = stored_bytes(result)
+    far = Access(source, min(size, stored_bytes(source)), again=max(size - stored_bytes(source), 0))
+    windows = float(indices.view.num_elements)
+    return Work((far, *touched((indices, result))), rows=windows)
+
+
+@WORK.register(ScatterKernel)
+def scatter_work(_: ScatterKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
+    """Where the target is not the operand's memory, that is copied first; then windows are read and written."""
+    source, indices, updates = thunk.operands
+    (result,) = thunk.results
+    size = stored_bytes(updates)
+    windows = float(indices.view.num_elements)
+    far: tuple[Access, ...] = (Access(result, min(size, stored_bytes(result)), again=size),)
+    if source.slice != result.slice:
+        far = (*touched((source,)), Access(result, stored_bytes(result), again=2 * size))
+    return Work((*far, *touched((indices, updates))), rows=windows)
+
+
+@WORK.register(ProgramReduceKernel)
+def program_reduce_work(
+    kernel: ProgramReduceKernel, thunk: KernelThunk, machine: MachineDescription
+) -> Work:
+    varies = [True] * len(kernel.program.parameters)
+    each, _ = program_busy(kernel.program, varies, machine)
+    busy = each.times(thunk.operands[0].view.num_elements)
+    return Work(all_touched(thunk), busy.arithmetic, divider=busy.divider)
+
+
+@WORK.register(ReduceWindowKernel)
+def window_work(
+    kernel: ReduceWindowKernel, thunk: KernelThunk, machine: MachineDescription
+) -> Work:
+    """Windows as long as what they go over are running totals: of each element once."""
+    kind = thunk.results[0].view.element_type
+    pairs = zip(kernel.window.dims, thunk.operands[0].view.dims, strict=True)
+    size = math.prod(1 if dim.size >= whole else dim.size for dim, whole in pairs)
+    each = element_seconds(Opcode.ADD, kind, kind, machine)
+    return Work(all_touched(thunk), thunk.results[0].view.num_elements * size * each)
+
+
+@WORK.register(SortKernel)
+def sort_work(kernel: SortKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
+    """The comparator, one element at a time, for each halving of what is sorted."""
+    varies = [True] * len(kernel.comparator.parameters)
+    each, _ = program_busy(kernel.comparator, varies, machine)
+    elements = float(thunk.operands[0].view.num_elements)
+    halvings = math.log2(max(kernel.size, 2))
+    return Work(all_touched(thunk), elements * halvings * _SCALAR * each.arithmetic)

@@ -1,0 +1,101 @@
+"""Convolutions of inputs with holes, in phases: what these multiply, copy and write, and no holes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from runtime.cpu.kernels.convolution.grouped_form import GroupConvolutionKernel
+from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
+from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
+from runtime.cpu.kernels.convolution.tile_gradient_form import GradientTiles
+from runtime.cpu.kernels.convolution.tile_image_form import ImageTiles
+from runtime.cpu.prediction.convolutions import (
+    ConvolutionSizes,
+    Plan,
+    convolution_work,
+    parts_of,
+    plan_on,
+)
+from runtime.cpu.prediction.work import (
+    NEAR,
+    WORK,
+    Access,
+    Work,
+    all_touched,
+    element_seconds,
+    stored_bytes,
+)
+from runtime.program.thunks.kernel import KernelThunk
+from spmd.hlo import Opcode
+from spmd.machine.convolutions import ConvolutionForm, ConvolutionParts
+from spmd.machine.description import MachineDescription
+
+
+@WORK.register(PhaseConvolutionKernel)
+def phase_work(
+    kernel: PhaseConvolutionKernel, thunk: KernelThunk, machine: MachineDescription
+) -> Work:
+    kind = kernel.element_type
+    if isinstance(kernel.whole, GroupConvolutionKernel):
+        met = thunk.results[0].view.num_elements // max(math.prod(_spatial(thunk)), 1)
+        met *= sum(math.prod(each.outputs * each.taps for each in p.axes) for p in kernel.phases)
+        return Work(all_touched(thunk), 2 * met * element_seconds(Opcode.ADD, kind, kind, machine))
+    plan = plan_on(kernel.whole, machine)
+    if isinstance(plan, ImageTiles | GradientTiles):
+        return convolution_work(kernel.whole, thunk, machine)
+    seconds, forms = 0.0, []
+    for parts in phase_parts(kernel, thunk, lambda each: plan_on(each, machine)):
+        seconds += machine.convolution_seconds(kind, parts)
+        forms.append(parts.form)
+    moved = 2.0 * kind.byte_size * copied_elements(kernel, thunk)
+    known = machine.convolution_class(kind, forms[0]) if forms else None
+    far = 1.0 if known is None else known.far
+    places = (*thunk.operands, *thunk.results)
+    accesses = tuple(Access(place, stored_bytes(place), far) for place in places)
+    together = sum(access.size for access in accesses)
+    compute = seconds + moved * machine.byte_seconds(moved)
+    return Work(accesses, compute, loops=0.0, together=min(NEAR, together))
+
+
+def _spatial(thunk: KernelThunk) -> tuple[int, ...]:
+    return thunk.results[0].view.dims[2:-1]
+
+
+def phase_parts(
+    kernel: PhaseConvolutionKernel,
+    thunk: KernelThunk,
+    plan_of: Callable[[PanelConvolutionKernel], Plan | None],
+) -> list[ConvolutionParts]:
+    """Of each phase: its results meet its part of the window. Of few features nothing of the input is laid out."""
+    x, w = (place.view.dims for place in thunk.operands)
+    out = thunk.results[0].view.dims
+    found = []
+    for phase in kernel.phases:
+        kernel_dims = w[0], *(axis.taps for axis in phase.axes), *w[-2:]
+        out_dims = *out[:2], *(axis.outputs for axis in phase.axes), out[-1]
+        if phase.kernel is None:
+            results = math.prod(out_dims)
+            multiplied = float(results * math.prod(kernel_dims[1:-1]))
+            form, packed = ConvolutionForm.THIN, math.prod(kernel_dims)
+            found.append(ConvolutionParts(form, multiplied, 0.0, packed, results))
+            continue
+        assert isinstance(phase.kernel, PanelConvolutionKernel), "as the whole is"
+        sizes = ConvolutionSizes(phase.kernel.window, x, kernel_dims, out_dims)
+        found.append(parts_of(sizes, plan_of(phase.kernel)))
+    return found
+
+
+def copied_elements(kernel: PhaseConvolutionKernel, thunk: KernelThunk) -> int:
+    """To scratch or from there, beside what the phases' convolutions do."""
+    w, out = thunk.operands[1].view.dims, thunk.results[0].view.dims
+    copied = 0
+    for phase in kernel.phases:
+        if phase.kernel is None:
+            continue
+        if phase.w_order is not None:
+            copied += w[0] * math.prod(axis.taps for axis in phase.axes) * w[-2] * w[-1]
+        if phase.out_order is not None:
+            positions = math.prod(axis.outputs for axis in phase.axes)
+            copied += out[0] * out[1] * positions * out[-1]
+    return copied

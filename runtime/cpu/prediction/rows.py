@@ -1,0 +1,106 @@
+"""Rows: passes over each row of a fusion with reductions, what they compute at all indices, and what once for a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from runtime.cpu.kernels.loop.loop import Numbers, OperandElements
+from runtime.cpu.kernels.rows.rows import PassLeaves, RowKernel, RowLeaf
+from runtime.cpu.prediction.loops import STRIDED, merged, program_busy, walked
+from runtime.cpu.prediction.work import WORK, Access, Busy, Work, element_busy
+from runtime.fusion.element_graph import ElementGraph
+from runtime.fusion.row_fusion import RowFusion, RowPass, Source
+from runtime.program.strides import StridedView
+from runtime.program.thunks.kernel import KernelThunk
+from spmd.hlo import Opcode
+from spmd.machine.description import MachineDescription
+
+
+@WORK.register(RowKernel)
+def row_work(kernel: RowKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
+    fusion = kernel.fusion
+    passes = [
+        _Pass(fusion, each, leaves, thunk)
+        for each, leaves in zip(fusion.passes, kernel.leaves, strict=True)
+    ]
+    busy = sum((each.busy(machine) for each in passes), Busy())
+    read = merged([access for each in passes for access in each.read()])
+    accesses = (*read, *_written(fusion, thunk))
+    return Work(accesses, busy.arithmetic, rows=_begins(fusion), divider=busy.divider)
+
+
+def _begins(fusion: RowFusion) -> float:
+    """Innermost loops: one for a row and pass, or one along the rows that lie side by side."""
+    rows = _count(fusion, fusion.counted)
+    if fusion.along_rows:
+        return rows * len(fusion.passes)
+    side_by_side = max(fusion.dims[max(fusion.counted)], 1)
+    return rows * fusion.row_length / side_by_side
+
+
+def _count(fusion: RowFusion, dimensions: Sequence[int]) -> float:
+    count = 1.0
+    for d in dimensions:
+        count *= fusion.dims[d]
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    fusion: RowFusion
+    each: RowPass
+    leaves: PassLeaves
+    thunk: KernelThunk
+
+    def busy(self, machine: MachineDescription) -> Busy:
+        fusion, each = self.fusion, self.each
+        rows = _count(fusion, fusion.counted)
+        inside, outside = program_busy(
+            each.elements.program, self._varies(each.elements, self.leaves.elements), machine
+        )
+        for number in each.reductions:
+            kind = fusion.reductions[number].element_type
+            inside += element_busy(Opcode.ADD, kind, kind, machine)
+        for graph in (each.inits, each.rows):
+            outside += sum(
+                program_busy(graph.program, [True] * len(graph.program.parameters), machine), Busy()
+            )
+        return inside.times(rows * fusion.row_length) + outside.times(rows)
+
+    def _varies(self, graph: ElementGraph, leaves: Sequence[RowLeaf]) -> list[bool]:
+        """Along the innermost loop."""
+        inner = max(
+            (d for d, size in enumerate(self.fusion.dims) if size > 1),
+            default=len(self.fusion.dims) - 1,
+        )
+        assert len(leaves) == len(graph.program.parameters)
+        return [self._moves(leaf, inner) for leaf in leaves]
+
+    def _moves(self, leaf: RowLeaf, inner: int) -> bool:
+        if isinstance(leaf, Numbers | OperandElements):
+            return len(leaf.view.dims) == len(self.fusion.dims) and bool(leaf.view.strides[inner])
+        return leaf.source is Source.KEPT or not self.fusion.along_rows
+
+    def read(self) -> Iterator[Access]:
+        """Operands."""
+        parts = (self.leaves.elements, self.leaves.inits, self.leaves.rows)
+        for leaf in dict.fromkeys(leaf for part in parts for leaf in part):
+            if isinstance(leaf, OperandElements):
+                place = self.thunk.operands[leaf.operand]
+                yield walked(place, leaf.view, _slowdown(self.fusion, leaf.view))
+
+
+def _slowdown(fusion: RowFusion, view: StridedView) -> float:
+    if len(view.dims) != len(fusion.dims):
+        return 1.0
+    wide = [d for d, size in enumerate(fusion.dims) if size > 1]
+    if not wide or not view.strides[wide[-1]]:
+        return 1.0
+    item = view.element_type.byte_size
+    return min(STRIDED, abs(view.strides[wide[-1]]) / item)
+
+
+def _written(fusion: RowFusion, thunk: KernelThunk) -> Iterator[Access]:
+    for view, place in zip(fusion.results, thunk.results, strict=True):
+        yield walked(place, view, _slowdown(fusion, view))

@@ -1,0 +1,42 @@
+"""A product of slices: as of matrices that lie alone, but for how far away they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from runtime.buffers.types import ArrayView
+from runtime.cpu.kernels.gemm.sliced_product import FactorPlaces, SlicedProductKernel
+from runtime.cpu.prediction.products import product_work
+from runtime.cpu.prediction.work import WORK, Access, Work
+from runtime.program.strides import StridedView
+from runtime.program.thunks.kernel import KernelThunk
+from spmd.machine.description import MachineDescription
+from spmd.shape import PrimitiveType
+
+
+@WORK.register(SlicedProductKernel)
+def sliced_work(
+    kernel: SlicedProductKernel, thunk: KernelThunk, machine: MachineDescription
+) -> Work:
+    factors = kernel.factors
+    matrices = (thunk.operands[factors.lhs], thunk.operands[factors.rhs])
+    work = product_work(kernel.product, replace(thunk, operands=matrices), machine)
+    return replace(work, accesses=where_slices_are(work.accesses, factors, matrices))
+
+
+def where_slices_are(
+    accesses: Iterable[Access], factors: FactorPlaces, matrices: tuple[ArrayView, ArrayView]
+) -> tuple[Access, ...]:
+    """Slices are some part of what they are taken of; nobody knows which."""
+    moved = {
+        matrix: _all_of(matrix)
+        for matrix, shifts in zip(matrices, factors.shifts, strict=True)
+        if shifts
+    }
+    return tuple(replace(one, place=moved.get(one.place, one.place)) for one in accesses)
+
+
+def _all_of(part: ArrayView) -> ArrayView:
+    size = part.slice.size
+    return ArrayView(part.slice, StridedView(PrimitiveType.U8, (size,), (1,)))

@@ -1,0 +1,233 @@
+"""The seconds of a step: each thunk's, in the order in which they run, with what they find in the caches.
+
+A device has a core of its own while all cores are busy; devices beyond the number of cores take turns. Where a device
+has several cores, its threads share the pieces of large kernels, and one of them does the rest. Steps follow one
+another, so what the last step has left in the caches is where this one finds it. Of a loop the first trip is looked at
+by itself, and the second one stands for all others; loops whose trips are not known count one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import runtime.cpu.prediction.convolutions
+import runtime.cpu.prediction.epilogues
+import runtime.cpu.prediction.loops
+import runtime.cpu.prediction.phase_convolutions
+import runtime.cpu.prediction.products
+import runtime.cpu.prediction.rows
+import runtime.cpu.prediction.sliced_products  # noqa: F401 - they fill the registry
+from runtime.cpu.prediction.exchange import exchange_among, exchange_seconds
+from runtime.cpu.prediction.moves import copy_work
+from runtime.cpu.prediction.residency import Found, Residency, Span, span_of
+from runtime.cpu.prediction.shares import pieces_of
+from runtime.cpu.prediction.work import NEAR, Access, NoAllocation, Work, work_of
+from runtime.cpu.sharing.pieces import pieces_worth
+from runtime.device_program import DeviceProgram
+from runtime.program.thunks.collective import CollectiveStartThunk
+from runtime.program.thunks.conditional import ConditionalThunk
+from runtime.program.thunks.copy import CopyThunk
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks.while_loop import WhileThunk
+from spmd.analysis.trip_count import trip_count
+from spmd.hlo import HloModule, Opcode
+from spmd.machine.description import MachineDescription
+
+#: What part of the shorter of arithmetic and traffic of a loop the longer one does not hide (measured: between 0.3 and
+#: 0.6 of loops and rows whose arrays lie in a core's second-level cache).
+NOT_HIDDEN = 0.5
+#: What is touched of an array that is less than this part of it leaves the rest where it was.
+_WHOLE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedThunk:
+    """``seconds`` in a step, all ``times`` that it runs; compute and memory: the parts that they were found from."""
+
+    thunk: Thunk
+    times: float
+    seconds: float
+    compute: float = 0.0
+    memory: float = 0.0
+
+    @property
+    def kind(self) -> str:
+        """Of its kernel, or of itself."""
+        named = self.thunk.kernel if isinstance(self.thunk, KernelThunk) else self.thunk
+        return type(named).__name__.removesuffix("Thunk").removesuffix("Kernel")
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Seconds of one step, and of each thunk that computes, moves or exchanges something, of one device."""
+
+    seconds: float
+    thunks: tuple[PredictedThunk, ...]
+
+    @property
+    def by_kind(self) -> tuple[tuple[str, float], ...]:
+        """Seconds of each kind, the largest first."""
+        found: dict[str, float] = {}
+        for one in self.thunks:
+            found[one.kind] = found.get(one.kind, 0.0) + one.seconds
+        return tuple(sorted(found.items(), key=lambda share: -share[1]))
+
+
+def predicted_step(
+    program: DeviceProgram, module: HloModule, machine: MachineDescription, cores: int
+) -> Prediction:
+    """Of a program whose devices share ``cores`` cores; ``module``: what it was made of, which tells loops' trips."""
+    trips = {
+        x.name: trip_count(x) or 1 for x in module.all_instructions() if x.opcode is Opcode.WHILE
+    }
+    predictor = StepPredictor(machine, program.num_devices, trips, cores // program.num_devices)
+    predictor.of(program.thunks)
+    thunks = predictor.of(program.thunks)
+    turns = math.ceil(program.num_devices / cores)
+    return Prediction(turns * sum(one.seconds for one in thunks), tuple(thunks))
+
+
+class StepPredictor:
+    """Goes through thunks as a device does. ``trips``: of loops, by name. threads: that share a device's kernels."""
+
+    def __init__(
+        self,
+        machine: MachineDescription,
+        devices: int,
+        trips: Mapping[str, int],
+        threads: int = 1,
+    ) -> None:
+        self.machine = machine
+        self.devices = devices
+        self.threads = max(threads, 1)
+        self._trips = trips
+        self._residency = Residency(
+            machine.shared_levels[-2].size if len(machine.shared_levels) > 1 else 0
+        )
+
+    def of(self, thunk: Thunk) -> list[PredictedThunk]:
+        """One execution."""
+        if isinstance(thunk, WhileThunk):
+            return self._loop(thunk)
+        if isinstance(thunk, ConditionalThunk):
+            branches = [self.of(branch) for branch in thunk.branches]
+            return max(branches, key=_seconds)
+        if isinstance(thunk, CollectiveStartThunk):
+            return [self._collective(thunk)]
+        work = self._work(thunk)
+        if work is not None:
+            return [self._shared(thunk, self._priced(thunk, work), work)]
+        return [one for inner in thunk.nested() for one in self.of(inner)]
+
+    def _loop(self, loop: WhileThunk) -> list[PredictedThunk]:
+        trips = self._trips.get(loop.name, 1)
+        found = [*self.of(loop.condition)]
+        if trips > 0:
+            found += [*self.of(loop.body), *self.of(loop.condition)]
+        if trips > 1:
+            again = [*self.of(loop.body), *self.of(loop.condition)]
+            found += [_repeated(one, trips - 1) for one in again]
+        return found
+
+    def _collective(self, thunk: CollectiveStartThunk) -> PredictedThunk:
+        spans = [span_of(place) for place in (*thunk.operands, *thunk.results)]
+        found = self._residency.touch(spans, [True] * len(spans))
+        near = self.machine.byte_seconds(NEAR)
+        farther = sum(
+            part.size * max(self.machine.byte_seconds(part.distance) - near, 0.0)
+            for parts in found
+            for part in parts
+        )
+        seconds = exchange_seconds(thunk, self.machine, self.devices, farther)
+        return PredictedThunk(thunk, 1.0, seconds, memory=farther)
+
+    def _work(self, thunk: Thunk) -> Work | None:
+        if isinstance(thunk, KernelThunk):
+            return work_of(thunk, self.machine)
+        return copy_work(thunk.source, thunk.target) if isinstance(thunk, CopyThunk) else None
+
+    def _priced(self, thunk: Thunk, work: Work) -> PredictedThunk:
+        memory = self._memory(work)
+        self._writes_for_itself(thunk, work)
+        seconds = self.machine.thunk_seconds + self._kernel_seconds(work, memory)
+        return PredictedThunk(thunk, 1.0, seconds, max(work.compute, work.divider), memory)
+
+    def _kernel_seconds(self, work: Work, memory: float) -> float:
+        begins = work.loops * self.machine.kernel_seconds + work.rows * self.machine.row_seconds
+        if work.together:
+            return begins + work.compute + memory
+        longer, shorter = max(work.compute, memory), min(work.compute, memory)
+        return begins + max(longer + NOT_HIDDEN * shorter, work.divider)
+
+    def _shared(self, thunk: Thunk, alone: PredictedThunk, work: Work) -> PredictedThunk:
+        """What ``alone`` takes when threads share it: whoever is free takes the next piece, and the last is waited for.
+
+        Bytes are as far as for one thread: pieces lie with the same thread in every step, as far as all are as fast.
+        """
+        if self.threads == 1 or not isinstance(thunk, KernelThunk):
+            return alone
+        pieces = pieces_of(thunk, pieces_worth(alone.seconds, self.threads))
+        if len(pieces) == 1:
+            return alone
+        works = [work_of(piece, self.machine) for piece in pieces]
+        each = alone.memory / max(sum(access.size for access in work.accesses), 1.0)
+        memory = [each * sum(access.size for access in own.accesses) for own in works]
+        seconds = [self._kernel_seconds(*own) for own in zip(works, memory, strict=True)]
+        way = exchange_among(self.machine, self.threads)
+        taken = self.machine.thunk_seconds + (way.latency if way is not None else 0.0)
+        return replace(
+            alone, seconds=taken + max(sum(seconds) / self.threads, *seconds), memory=sum(memory)
+        )
+
+    def _writes_for_itself(self, thunk: Thunk, work: Work) -> None:
+        """Scratch and what is packed: soon forgotten, but in the caches."""
+        scratch = thunk.scratch if isinstance(thunk, KernelThunk) else ()
+        spans = [span_of(place) for place in scratch]
+        if work.packed:
+            spans.append(Span(NoAllocation.PACKED, 0, int(work.packed)))
+        self._residency.touch(spans, [True] * len(spans))
+
+    def _memory(self, work: Work) -> float:
+        """Seconds until all of it has come and gone; beyond those of as many bytes as lie ``together``."""
+        accesses = work.accesses
+        near = self.machine.byte_seconds(work.together) if work.together else 0.0
+        spans = [span_of(access.place) for access in accesses]
+        whole = [is_whole(a, span) for a, span in zip(accesses, spans, strict=True)]
+        found = self._residency.touch(spans, whole)
+        seconds = 0.0
+        for access, parts in zip(accesses, found, strict=True):
+            each = self._byte_seconds(parts, near)
+            seconds += access.slowdown * access.size * each
+            if access.again:
+                each = max(self.machine.byte_seconds(access.size) - near, 0.0)
+                seconds += access.slowdown * access.again * each
+        return seconds
+
+    def _byte_seconds(self, parts: Sequence[Found], near: float) -> float:
+        size = sum(part.size for part in parts)
+        if not size:
+            return 0.0
+        total = sum(part.size * self.machine.byte_seconds(part.distance) for part in parts)
+        return max(total / size - near, 0.0)
+
+
+def is_whole(access: Access, span: Span) -> bool:
+    """Whether so much of ``span`` is touched that all of it counts as touched."""
+    return access.size >= _WHOLE * span.size
+
+
+def _seconds(thunks: Sequence[PredictedThunk]) -> float:
+    return sum(one.seconds for one in thunks)
+
+
+def _repeated(one: PredictedThunk, times: float) -> PredictedThunk:
+    return replace(
+        one,
+        times=one.times * times,
+        seconds=one.seconds * times,
+        compute=one.compute * times,
+        memory=one.memory * times,
+    )

@@ -1,0 +1,121 @@
+"""Convolutions: cut along output features, or along groups that are computed side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from runtime.cpu.kernels.convolution.grouped_form import GroupConvolutionKernel
+from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
+from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
+from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
+from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Piece, scratch_like, spans
+from runtime.program.kernel import KernelArrays
+from spmd.shape import PrimitiveType
+
+#: Features of a piece: whole tiles, and whole vectors of BLAS's kernels.
+FEATURES = 32
+#: Groups of a piece: whole lines of cache.
+GROUPS = 16
+
+
+@CUTS.register(PanelConvolutionKernel)
+def cut_panel_convolution(
+    kernel: PanelConvolutionKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    return _by_features(kernel, kernel, arrays, count)
+
+
+def _by_features(
+    kernel: PanelConvolutionKernel | PhaseConvolutionKernel,
+    whole: PanelConvolutionKernel,
+    arrays: KernelArrays,
+    count: int,
+) -> Sequence[Piece]:
+    """Each piece lays out its input by itself."""
+    x, w = arrays.operands
+    (out,) = arrays.results
+    (panel, *converted) = arrays.scratch
+    # Panels of f32 go to BLAS or to the tile unit by their size, which differ in how sums are rounded.
+    by_size = kernel.element_type is PrimitiveType.F32 and whole.tiles is None and has_tile_unit()
+    if converted or by_size:
+        return ()
+    last = out.ndim - 1
+    return [
+        (
+            kernel,
+            KernelArrays((x, span.of(w, last)), (span.of(out, last),), scratch_like([panel])),
+        )
+        for span in spans(out.shape[last], count, FEATURES)
+    ]
+
+
+@CUTS.register(PhaseConvolutionKernel)
+def cut_phase_convolution(
+    kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    """As one that multiplies holes, too."""
+    if isinstance(kernel.whole, GroupConvolutionKernel):
+        return _by_groups(kernel, arrays, count)
+    if kernel.is_thin and not kernel.is_whole:
+        return _by_images(kernel, arrays, count)
+    return _by_features(kernel, kernel.whole, arrays, count) if kernel.panel_elements else ()
+
+
+@CUTS_IN_TURN.register(PanelConvolutionKernel)
+def keep_panel_convolution(
+    kernel: PanelConvolutionKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    """One thread would lay out the input once for each piece."""
+    return ()
+
+
+@CUTS_IN_TURN.register(PhaseConvolutionKernel)
+def keep_phase_convolution(
+    kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    """Groups and images are read once all the same."""
+    by_features = isinstance(kernel.whole, PanelConvolutionKernel) and not kernel.is_thin
+    return () if by_features or kernel.is_whole else cut_phase_convolution(kernel, arrays, count)
+
+
+def _by_images(kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """Each piece packs the kernel by itself."""
+    x, w = arrays.operands
+    (out,) = arrays.results
+    (packed, *converted) = arrays.scratch
+    if converted:
+        return ()
+    return [
+        (
+            kernel,
+            KernelArrays((span.of(x, 1), w), (span.of(out, 1),), scratch_like([packed])),
+        )
+        for span in spans(out.shape[1], count)
+    ]
+
+
+@CUTS.register(GroupConvolutionKernel)
+def cut_group_convolution(
+    kernel: GroupConvolutionKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    return _by_groups(kernel, arrays, count)
+
+
+def _by_groups(
+    kernel: GroupConvolutionKernel | PhaseConvolutionKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    (out,) = arrays.results
+    if arrays.scratch:  # arrays that are converted as a whole
+        return ()
+    return [
+        (
+            kernel,
+            replace(
+                arrays,
+                operands=tuple(span.of(array, 0) for array in arrays.operands),
+                results=(span.of(out, 0),),
+            ),
+        )
+        for span in spans(out.shape[0], count, GROUPS)
+    ]

@@ -1,0 +1,195 @@
+"""Matrix products, alone or with what is computed of them: cut along a batch, else along the result's longer side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.cpu.kernels.gemm.native_dot import is_small
+from runtime.cpu.kernels.gemm.product_epilogue import ProductEpilogueKernel
+from runtime.cpu.kernels.gemm.sliced_product import SlicedProductKernel
+from runtime.cpu.kernels.gemm.thin_dot import LEAST_BYTES, MOST_ROWS, MOST_SUMMED
+from runtime.cpu.kernels.gemm.tile_sgemm_ir import GAINS
+from runtime.cpu.kernels.parts import Span
+from runtime.cpu.libraries.blas import cut_multiples
+from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece, scratch, scratch_like, spans
+from runtime.program.kernel import Kernel, KernelArrays
+from spmd.literal import NDArray
+
+#: Lines of products that are not BLAS's: of integers, which are exact, and by code of this project.
+_OWN = 32
+#: Lines of a piece: fewer would have the other operand packed for little.
+LEAST_LINES = 64
+#: Elements of the result of a piece at least, and columns, where one thread does all: BLAS packs the operands of each
+#: piece again. 1024x1024x1024 in 8 such pieces takes 1.03 to 1.09 times as long as in one (in 16 of 256x256 1.2 times,
+#: of 64 columns 1.7 times), 256x2048x8192 in 16 1.02 times (a core of a Xeon, Sapphire Rapids). Pieces then take a
+#: millisecond or two, and messages over 1 to 10 Gbit/s land as soon as between pieces of half of that.
+LEAST_AREA, LEAST_COLUMNS = 512 * 256, 256
+
+
+@CUTS.register(DotKernel)
+def cut_dot(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    batch = len(kernel.batch)
+    if kernel.batch and max(kernel.batch) >= count:
+        d = kernel.batch.index(max(kernel.batch))
+        return [_of_batch(kernel, arrays, d, span) for span in spans(kernel.batch[d], count)]
+    rows, columns = _multiples(kernel, arrays)
+    by_row = bool(rows) and (kernel.m >= kernel.n or not columns)
+    lines, multiple = (kernel.m, rows) if by_row else (kernel.n, columns)
+    if not multiple:
+        return ()
+    for fewer in range(min(count, lines // LEAST_LINES), 1, -1):
+        cut = spans(lines, fewer, multiple)
+        pieces = [_of_lines(kernel, arrays, batch, span, by_row=by_row) for span in cut]
+        if len(pieces) > 1 and all(_route(piece) == _route(kernel) for piece, _ in pieces):
+            return pieces
+    return ()
+
+
+def _multiples(kernel: DotKernel, arrays: KernelArrays) -> tuple[int, int]:
+    """Return the multiples of rows and of columns where the product may be cut and keeps its bits; 0: nowhere."""
+    _, thin, is_vector, small, _ = _route(kernel)
+    if kernel.compute.is_integer or thin or is_vector or small:
+        return _OWN, _OWN
+    batch, out = len(kernel.batch), arrays.results[0]
+    multiples = cut_multiples(kernel.compute)
+    rows, columns = multiples.slow, multiples.fast
+    if kernel.scratch_dims():  # BLAS's results are blocks of whole rows, one after the other
+        return rows if kernel.block_rows == kernel.m else math.lcm(rows, kernel.block_rows), columns
+    if out.strides[batch] < out.strides[batch + 1]:
+        rows, columns = columns, rows
+    return rows, columns
+
+
+@CUTS_IN_TURN.register(DotKernel)
+def cut_dot_in_turn(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """Along columns as far as pieces are wide enough, then along rows; a few more than ``count`` where both are cut."""
+    if max(kernel.batch, default=1) > 1:
+        return cut_dot(kernel, arrays, min(count, max(kernel.batch)))
+    down, across = _multiples(kernel, arrays)
+    while count > 1:
+        width = max(LEAST_COLUMNS, math.ceil(LEAST_AREA / kernel.m))
+        columns = _spans(kernel.n, min(count, kernel.n // width), across)
+        height = math.ceil(LEAST_AREA / columns[0].size)
+        rows = _spans(kernel.m, min(math.ceil(count / len(columns)), kernel.m // height), down)
+        pieces = _grid(kernel, arrays, rows, columns)
+        if all(_route(piece) == _route(kernel) for piece, _ in pieces):
+            return pieces
+        count = min(count, len(pieces)) // 2
+    return ()
+
+
+def _spans(size: int, count: int, multiple: int) -> list[Span]:
+    return spans(size, count, multiple) if multiple else [Span(0, size)]
+
+
+def _grid(
+    kernel: DotKernel, arrays: KernelArrays, rows: Sequence[Span], columns: Sequence[Span]
+) -> list[Piece]:
+    batch = len(kernel.batch)
+    pieces = []
+    for column in columns:
+        strip, own = _of_lines(kernel, arrays, batch, column, by_row=False)
+        assert isinstance(strip, DotKernel)
+        pieces += [_of_lines(strip, own, batch, row, by_row=True) for row in rows]
+    return pieces
+
+
+@CUTS.register(SlicedProductKernel)
+def cut_sliced(kernel: SlicedProductKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """As the product alone; every piece works out for itself where slices begin."""
+    return _sliced(kernel, arrays, count, cut_dot)
+
+
+@CUTS_IN_TURN.register(SlicedProductKernel)
+def cut_sliced_in_turn(
+    kernel: SlicedProductKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    return _sliced(kernel, arrays, count, cut_dot_in_turn)
+
+
+def _sliced(
+    kernel: SlicedProductKernel, arrays: KernelArrays, count: int, cut: Cut
+) -> Sequence[Piece]:
+    numbers = (kernel.factors.lhs, kernel.factors.rhs)
+    matrices = tuple(arrays.operands[n] for n in numbers)
+    pieces = []
+    for product, own in cut(kernel.product, replace(arrays, operands=matrices), count):
+        assert isinstance(product, DotKernel)
+        operands = list(arrays.operands)
+        for n, matrix in zip(numbers, own.operands, strict=True):
+            operands[n] = matrix
+        pieces.append((replace(kernel, product=product), replace(own, operands=tuple(operands))))
+    return pieces
+
+
+@CUTS.register(ProductEpilogueKernel)
+def cut_epilogue(
+    kernel: ProductEpilogueKernel, arrays: KernelArrays, count: int
+) -> Sequence[Piece]:
+    """Along products, or else along the longer of rows and columns that what is computed of them can be cut along."""
+    whole = kernel.product_of(next(kernel.bands))
+    for d in kernel.cut_dimensions:
+        size, multiple = kernel.dims[d], kernel.band[d]
+        if d >= kernel.batch and multiple == size:
+            multiple = _multiple_within_a_band(kernel, arrays, d)
+            if not multiple:
+                continue
+        regions = [
+            (*kernel.region[:d], span, *kernel.region[d + 1 :])
+            for span in spans(size, count, multiple)
+        ]
+        parts = [replace(kernel, region=region) for region in regions]
+        alike = all(_route(x.product_of(next(x.bands))) == _route(whole) for x in parts)
+        if len(parts) > 1 and alike:
+            return [(x, replace(arrays, scratch=scratch_like(arrays.scratch))) for x in parts]
+    return ()
+
+
+def _multiple_within_a_band(kernel: ProductEpilogueKernel, arrays: KernelArrays, d: int) -> int:
+    """Return the multiple where bands may be cut along dimension ``d``, of the product's rows or columns."""
+    multiples = cut_multiples(kernel.product.compute)
+    is_row = d < kernel.batch + kernel.rows
+    if kernel.kept is not None:
+        strides = arrays.results[kernel.kept].strides
+        if strides[kernel.batch] < strides[kernel.batch + kernel.rows]:
+            is_row = not is_row
+    return multiples.slow if is_row else multiples.fast
+
+
+def _route(kernel: DotKernel | Kernel) -> tuple[bool, ...]:
+    """By what the product would be made: sums are rounded otherwise by another function."""
+    assert isinstance(kernel, DotKernel)
+    m, k, n = kernel.m, kernel.k, kernel.n
+    large = max(m, n) * k * kernel.compute.byte_size >= LEAST_BYTES
+    thin = large and min(m, n) <= MOST_ROWS
+    small = is_small(m, n, k) or is_small(n, m, k)  # or its transpose
+    summed = thin and min(m, n) <= MOST_SUMMED
+    return GAINS.at(m, n, k), thin, min(m, n) == 1, small, summed
+
+
+def _of_batch(kernel: DotKernel, arrays: KernelArrays, d: int, span: Span) -> Piece:
+    sizes = (*kernel.batch[:d], span.size, *kernel.batch[d + 1 :])
+    lhs, rhs = (span.of(array, d) for array in arrays.operands)
+    (out,) = arrays.results
+    return _piece(replace(kernel, batch=sizes), lhs, rhs, span.of(out, d))
+
+
+def _of_lines(
+    kernel: DotKernel, arrays: KernelArrays, batch: int, span: Span, *, by_row: bool
+) -> Piece:
+    lhs, rhs = arrays.operands
+    (out,) = arrays.results
+    if by_row:
+        part = replace(kernel, m=span.size)
+        return _piece(part, span.of(lhs, batch), rhs, span.of(out, batch))
+    part = replace(kernel, n=span.size)
+    return _piece(part, lhs, span.of(rhs, batch + 1), span.of(out, batch + 1))
+
+
+def _piece(kernel: DotKernel, lhs: NDArray, rhs: NDArray, out: NDArray) -> Piece:
+    """With scratch of its own."""
+    own = tuple(scratch(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
+    return kernel, KernelArrays((lhs, rhs), (out,), own)

@@ -1,0 +1,1 @@
+"""Execution of a step: thunks as rows of a native table, and the threads that run the rows."""

@@ -1,0 +1,54 @@
+"""Native code for gates (collectives/communicator/node/barrier.py), one record for each member."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from collectives.communicator.node.barrier import GateWords
+from runtime.codegen.llvm.jit import NativeLibrary
+from runtime.cpu.step.barrier_ir import ENTER, RECORD_WORDS, WAIT, GateWord
+
+_NAP_NANOSECONDS = 100_000_000
+"""A sleep ends by itself after so long: whoever waits looks whether there is still hope."""
+
+
+class NativeGate:
+    """A LoadedGate."""
+
+    def __init__(self, words: GateWords, code: NativeLibrary) -> None:
+        self._code = code
+        self._record = np.zeros(RECORD_WORDS, np.int64)
+        for word, value in {
+            GateWord.MEMBERS: words.members,
+            GateWord.OWN: words.own,
+            GateWord.COME: words.come,
+            GateWord.OPENED: words.opened,
+            GateWord.LOOKS: words.looks,
+        }.items():
+            self._record[word] = value
+        self._record[GateWord.NAP + 1] = _NAP_NANOSECONDS
+        self._view = self._record.data
+        self._argument = ctypes.c_void_p(self._record.ctypes.data)
+
+    # Compiled code is waited for when a gate is first used: many ranks never come to one.
+    @cached_property
+    def _enter(self) -> Any:
+        return self._code.function(ENTER, ctypes.c_int64, ctypes.c_void_p)
+
+    @cached_property
+    def _wait(self) -> Any:
+        return self._code.function(WAIT, ctypes.c_int64, ctypes.c_void_p)
+
+    @property
+    def number(self) -> int:
+        return int(self._view[GateWord.NUMBER])
+
+    def enter(self) -> int:
+        return int(self._enter(self._argument))
+
+    def wait(self) -> int:
+        return int(self._wait(self._argument))

@@ -1,0 +1,1 @@
+"""A compiled program as plain data that every back end reads: thunks, strides, scalar programs. No LLVM, no device."""

@@ -1,0 +1,111 @@
+"""A dot's operands and result as matrices [batch.., rows, columns], as far as strides say how they lie."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from runtime.program.strides import StridedView
+from spmd.hlo import HloInstruction
+from spmd.ops.attrs import DotAttrs
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class OperandDims:
+    """Dimensions of one operand by what they are."""
+
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        return (*self.batch, *self.rows, *self.columns)
+
+    def as_matrix(self, view: StridedView) -> StridedView | None:
+        """[batch.., rows, columns], or None where no strides say it."""
+        sorted_view = view.transpose(self.order)
+        batch = sorted_view.dims[: len(self.batch)]
+        rows = math.prod(view.dims[d] for d in self.rows)
+        columns = math.prod(view.dims[d] for d in self.columns)
+        return sorted_view.reshape((*batch, rows, columns))
+
+
+def operand_dims(instruction: HloInstruction) -> tuple[OperandDims, OperandDims]:
+    attrs = instruction.attrs_as(DotAttrs)
+    free = [
+        tuple(d for d in range(len(operand.dims)) if d not in (*batch, *contracting))
+        for operand, batch, contracting in zip(
+            instruction.operands,
+            (attrs.lhs_batch, attrs.rhs_batch),
+            (attrs.lhs_contracting, attrs.rhs_contracting),
+            strict=True,
+        )
+    ]
+    return (
+        OperandDims(attrs.lhs_batch, free[0], attrs.lhs_contracting),
+        OperandDims(attrs.rhs_batch, attrs.rhs_contracting, free[1]),
+    )
+
+
+def is_for_blas(view: StridedView | None) -> bool:
+    """Rows or columns lie without gaps, and the other direction steps over whole ones."""
+    if view is None:
+        return False
+    if view.num_elements == 0:
+        return True
+    (rows, columns), (down, right) = view.dims[-2:], view.strides[-2:]
+    item = view.element_type.byte_size
+    by_row = (columns == 1 or right == item) and (rows == 1 or down >= columns * item)
+    by_column = (rows == 1 or down == item) and (columns == 1 or right >= rows * item)
+    return by_row or by_column
+
+
+def unread_operands(
+    instruction: HloInstruction, views: tuple[StridedView, ...]
+) -> dict[int, tuple[int, ...]]:
+    """Operands that have to be laid out anew before they can be multiplied: dimensions, slowest first."""
+    return {
+        i: operand.order
+        for i, (operand, view) in enumerate(zip(operand_dims(instruction), views, strict=True))
+        if not is_for_blas(operand.as_matrix(view))
+    }
+
+
+def result_matrices(instruction: HloInstruction, view: StridedView) -> StridedView | None:
+    """The result as [batch.., lhs free, rhs free], or None where no strides say it."""
+    attrs = instruction.attrs_as(DotAttrs)
+    batch = len(attrs.lhs_batch)
+    rows = instruction.operand(0).array_shape.rank - len(attrs.lhs_contracting)
+    dims = view.dims
+    return view.reshape((*dims[:batch], math.prod(dims[batch:rows]), math.prod(dims[rows:])))
+
+
+def product_sizes(instruction: HloInstruction) -> tuple[int, int, int]:
+    """Rows of lhs, columns of lhs, columns of rhs: m, k and n of each product."""
+    lhs, rhs = operand_dims(instruction)
+    left, right = (operand.dims for operand in instruction.operands)
+    m, k = (math.prod(left[d] for d in dims) for dims in (lhs.rows, lhs.columns))
+    return m, k, math.prod(right[d] for d in rhs.columns)
+
+
+def turned_operands(
+    instruction: HloInstruction, views: tuple[StridedView, StridedView]
+) -> tuple[bool, bool]:
+    """Of lhs and rhs that lie so: whether their columns are without gaps, not their rows."""
+    turned = []
+    for operand, view, lines in zip(operand_dims(instruction), views, (-1, -2), strict=True):
+        matrix = operand.as_matrix(view)
+        item = view.element_type.byte_size
+        lies_along = matrix is not None and matrix.strides[lines] == item
+        turned.append(lies_along == (lines == -2))
+    return turned[0], turned[1]
+
+
+def product_types(
+    instruction: HloInstruction,
+) -> tuple[PrimitiveType, PrimitiveType, PrimitiveType]:
+    """Of lhs, rhs and the result."""
+    lhs, rhs = (x.array_shape.element_type for x in instruction.operands)
+    return lhs, rhs, instruction.array_shape.element_type

@@ -1,0 +1,64 @@
+"""Kernels: plain records that say what to compute on arrays in place, and the library that makes them callable.
+
+A kernel says nothing of memory: thunks bind it to arrays. Kernels of one kind stand in
+``runtime/cpu/kernels/<kind>.py``, with what binds them to native code for the processor. Other devices register other
+binders for the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from spmd.literal import NDArray
+
+#: Something ready to be done: reads and writes arrays that were bound to it before.
+Action: TypeAlias = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Base of the kernel records, one frozen dataclass per kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelArrays:
+    """The arrays a kernel works on: views of the device's memory, any strides. Scratch holds nothing between calls.
+
+    Where the lowering says so, a result may be the very memory of an operand.
+    """
+
+    operands: tuple[NDArray, ...]
+    results: tuple[NDArray, ...]
+    scratch: tuple[NDArray, ...] = ()
+
+
+K = TypeVar("K", bound=Kernel)
+Bind: TypeAlias = Callable[[K, KernelArrays], Action]
+
+
+class KernelLibrary:
+    """Binders by kernel kind."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._binders: dict[type[Kernel], Bind[Kernel]] = {}
+
+    def binds(self, kind: type[K]) -> Callable[[Bind[K]], Bind[K]]:
+        """Decorator: this function turns records of ``kind`` and arrays into actions."""
+
+        def decorator(binder: Bind[K]) -> Bind[K]:
+            if kind in self._binders:
+                raise ValueError(f"{self.name}: {kind.__name__} is registered twice")
+            self._binders[kind] = binder  # type: ignore[assignment]
+            return binder
+
+        return decorator
+
+    def bind(self, kernel: Kernel, arrays: KernelArrays) -> Action:
+        return self._binders[type(kernel)](kernel, arrays)
+
+
+#: On processor cores; filled by importing ``runtime.cpu.kernels``.
+CPU_KERNELS = KernelLibrary("CPU kernels")

@@ -1,0 +1,54 @@
+"""Call a Python function of the process that made the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.arrays.host_feed import HostChannel
+from runtime.buffers.types import ArrayView
+from runtime.cpu.step.segment import Action
+from runtime.program.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
+from spmd.custom_call_advice import advice_for
+from spmd.errors import UnsupportedError
+from spmd.host_callback import CallbackForm, call_back
+from spmd.literal import NDArray
+
+
+@dataclass(frozen=True)
+class CallbackThunk(Thunk):
+    """Write what function ``number`` of the program computes of the operands. ``target``: the custom call's."""
+
+    target: str
+    number: int
+    operands: tuple[ArrayView, ...]
+    results: tuple[ArrayView, ...]
+    form: CallbackForm
+
+    def buffer_uses(self) -> Iterator[BufferUse]:
+        yield from uses(UseKind.READ, Role.OPERAND, self.operands)
+        yield from uses(UseKind.WRITE, Role.RESULT, self.results)
+
+    def prepare(self, program: LoadedProgram) -> Action:
+        operands, results = (tuple(map(program.array, x)) for x in (self.operands, self.results))
+        return self.on_arrays(program.host, operands, results)
+
+    def on_arrays(
+        self, host: HostChannel, operands: tuple[NDArray, ...], results: tuple[NDArray, ...]
+    ) -> Action:
+        """Return the call on arrays in the host's memory. UnsupportedError where the host has no such function."""
+        if self.number >= len(host.callbacks):
+            raise UnsupportedError(
+                f'{self.name}: nobody said how to evaluate custom-call target "{self.target}"; '
+                f"{advice_for(self.target)}"
+            )
+        function = host.callbacks[self.number]
+
+        def run() -> None:
+            found = call_back(self.form, function, operands)
+            for target, array in zip(results, found, strict=True):
+                np.copyto(target, array)
+
+        return run

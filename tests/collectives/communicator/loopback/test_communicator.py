@@ -1,0 +1,126 @@
+"""Loopback devices: right results, and a prompt, readable error where a meeting cannot happen."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import numpy as np
+import pytest
+from bound_collectives import run_collective
+from collective_scenarios import SCENARIOS
+from loopback_ranks import run_ranks
+
+from collectives.communicator.kinds import AllReduce
+from collectives.communicator.loopback.communicator import LoopbackCommunicator
+from collectives.communicator.node.shared_steps import StepEngine
+from runtime.cpu.collective.collective_engine import native_step_engine
+from spmd.device import ReductionKind
+from spmd.errors import CollectiveTimeoutError, RunError
+
+#: Meetings of Python, and native steps over the process's memory.
+ENGINES = pytest.mark.parametrize("engine", [None, native_step_engine()], ids=["python", "native"])
+
+
+@ENGINES
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario(name: str, size: int, engine: StepEngine | None) -> None:
+    run_ranks(size, SCENARIOS[name], 60, engine)
+
+
+def test_a_finished_group_leaves_its_memory_to_its_members() -> None:
+    def program(comm: LoopbackCommunicator) -> dict[object, object]:
+        group = (0, 2) if comm.rank != 1 else (1,)
+        first, second = (comm.allocate_shared(100, group) for _ in range(2))
+        first[comm.rank] = 1
+        comm.barrier()
+        assert first[:4].tolist() == ([0, 1, 0, 0] if comm.rank == 1 else [1, 0, 1, 0])
+        assert not second.any()
+        return comm.world._shared
+
+    assert run_ranks(3, program)[0] == {}
+
+
+def test_different_sizes_of_one_memory_are_refused() -> None:
+    with pytest.raises(RunError, match=r"group \{0,1\} shares memory: .* bytes on rank"):
+        run_ranks(2, lambda comm: comm.allocate_shared(64 + comm.rank, (0, 1)))
+
+
+def all_reduce(comm: LoopbackCommunicator, name: str, group: tuple[int, ...]) -> float:
+    value = np.array([1.0])
+    run_collective(comm, AllReduce(group, ReductionKind.SUM), name, [value], [value])
+    return float(value[0])
+
+
+def test_results_come_in_rank_order() -> None:
+    assert run_ranks(4, lambda comm: comm.rank * 10) == [0, 10, 20, 30]
+
+
+@ENGINES
+def test_timeout_names_operation_group_and_missing_rank_with_its_whereabouts(
+    engine: StepEngine | None,
+) -> None:
+    def program(comm: LoopbackCommunicator) -> None:
+        if comm.rank == 2:
+            comm.note("computes dot.7")
+            time.sleep(1.5)
+        all_reduce(comm, "all-reduce.3", (0, 1, 2))
+
+    with pytest.raises(CollectiveTimeoutError) as caught:
+        run_ranks(3, program, 0.3, engine)
+    message = str(caught.value)
+    assert re.search(r"\[rank [01]/3\] all-reduce.3", message)
+    assert "group {0,1,2}" in message
+    assert "missing {2} (rank 2 computes dot.7)" in message
+
+
+@ENGINES
+def test_a_rank_that_ended_is_reported_at_once(engine: StepEngine | None) -> None:
+    def program(comm: LoopbackCommunicator) -> None:
+        if comm.rank != 1:
+            all_reduce(comm, "all-reduce.3", (0, 1))
+
+    started = time.monotonic()
+    with pytest.raises(CollectiveTimeoutError, match=r"missing \{1\} \(rank 1 ended its program\)"):
+        run_ranks(2, program, 60, engine)
+    assert time.monotonic() - started < 10
+
+
+@ENGINES
+def test_a_rank_that_raises_ends_the_others_with_its_own_error(engine: StepEngine | None) -> None:
+    def program(comm: LoopbackCommunicator) -> None:
+        if comm.rank == 3:
+            raise RunError("out of memory in fusion.9")
+        all_reduce(comm, "all-reduce.3", (0, 1, 2, 3))
+
+    started = time.monotonic()
+    with pytest.raises(RunError, match=r"^out of memory in fusion\.9$"):
+        run_ranks(4, program, 60, engine)
+    assert time.monotonic() - started < 10
+
+
+@ENGINES
+def test_groups_that_wait_for_each_other_time_out_instead_of_hanging(
+    engine: StepEngine | None,
+) -> None:
+    """Rank 0 waits in a, rank 1 in b: neither can meet."""
+
+    def program(comm: LoopbackCommunicator) -> None:
+        all_reduce(comm, "a" if comm.rank == 0 else "b", (0, 1))
+
+    with pytest.raises(CollectiveTimeoutError, match=r"rank [01] waits in [ab]"):
+        run_ranks(2, program, 0.3, engine)
+
+
+def test_a_rank_outside_the_group_is_refused() -> None:
+    def program(comm: LoopbackCommunicator) -> None:
+        all_reduce(comm, "all-reduce.3", (0,))
+
+    with pytest.raises(RunError, match=r"all-reduce.3: rank 1 is not in group \{0\}"):
+        run_ranks(2, program, timeout_seconds=5)
+
+
+def test_a_finished_world_keeps_no_meetings() -> None:
+    worlds = run_ranks(3, lambda comm: (all_reduce(comm, "x", (0, 1, 2)), comm.world)[1])
+    assert len(worlds[0].meetings) == 0

@@ -1,0 +1,613 @@
+"""NCCL and GPUs, played truly on the host's memory: streams run by themselves, collectives meet, and nobody waits kindly.
+
+A *rank* is a thread that issues; each of its streams is another thread, which does what is put on it in order. A call of
+NCCL is put on a stream, and there it waits for its peers, as NCCL's kernels do: the n-th call of a communicator meets the
+n-th of every other member, whatever these are; it fails, for all, where they do not fit. Sends and receives meet in order
+between two members. Addresses are those of NumPy arrays. Written from NCCL's documentation; imports nothing of what is
+tested but the names of types and results.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import ml_dtypes
+import numpy as np
+
+from collectives.communicator.nccl.api import (
+    CommConfig,
+    NcclComm,
+    NcclError,
+    NcclOperation,
+    NcclResult,
+    NcclType,
+)
+
+DTYPES = {
+    NcclType.INT8: np.int8,
+    NcclType.UINT8: np.uint8,
+    NcclType.INT32: np.int32,
+    NcclType.UINT32: np.uint32,
+    NcclType.INT64: np.int64,
+    NcclType.UINT64: np.uint64,
+    NcclType.FLOAT16: np.float16,
+    NcclType.FLOAT32: np.float32,
+    NcclType.FLOAT64: np.float64,
+    NcclType.BFLOAT16: ml_dtypes.bfloat16,
+    NcclType.FLOAT8E4M3: ml_dtypes.float8_e4m3fn,
+    NcclType.FLOAT8E5M2: ml_dtypes.float8_e5m2,
+}
+FUNCTIONS = {
+    NcclOperation.SUM: np.add,
+    NcclOperation.PRODUCT: np.multiply,
+    NcclOperation.MAX: np.maximum,
+    NcclOperation.MIN: np.minimum,
+}
+
+
+def memory_at(address: int, num_bytes: int) -> np.ndarray:
+    if num_bytes == 0:
+        return np.empty(0, np.uint8)
+    return np.frombuffer((ctypes.c_char * num_bytes).from_address(address), np.uint8)
+
+
+class AbortedError(Exception):
+    """A kernel that was ended."""
+
+
+class Stream:
+    """Work in order, by a thread of its own."""
+
+    def __init__(self) -> None:
+        self._work: deque[Callable[[], None] | None] = deque()
+        #: What went wrong in its work, which goes on without.
+        self.errors: list[BaseException] = []
+        self._condition = threading.Condition()
+        self.put_count = self.done_count = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def put(self, work: Callable[[], None]) -> int:
+        with self._condition:
+            self._work.append(work)
+            self.put_count += 1
+            self._condition.notify_all()
+            return self.put_count
+
+    def close(self) -> None:
+        with self._condition:
+            self._work.append(None)
+            self._condition.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._work:
+                    self._condition.wait()
+                work = self._work.popleft()
+            if work is None:
+                return
+            try:
+                work()
+            except AbortedError:
+                pass
+            except BaseException as error:  # noqa: BLE001 - looked at when the device is closed
+                self.errors.append(error)
+            finally:
+                self.done_count += 1
+
+
+class Event:
+    def __init__(self, streams: dict[int, Stream]) -> None:
+        self._streams = streams
+        self._stream: Stream | None = None
+        self._at = 0
+
+    def record(self, stream: int) -> None:
+        self._stream = self._streams[stream]
+        self._at = self._stream.put(lambda: None)
+
+    def hold_up(self, stream: int) -> None:
+        of, at = self._stream, self._at  # as it is recorded now
+        if of is None:
+            return
+
+        def wait() -> None:
+            while of.done_count < at:
+                time.sleep(0.0005)
+
+        self._streams[stream].put(wait)
+
+    def is_done(self) -> bool:
+        return self._stream is None or self._stream.done_count >= self._at
+
+
+class Device(Protocol):
+    """On whose streams NCCL's kernels run."""
+
+    def put(
+        self,
+        stream: int,
+        work: Callable[[], None],
+        reads: Sequence[tuple[int, int]] = (),
+        writes: Sequence[tuple[int, int]] = (),
+    ) -> None: ...
+
+
+class HostDevice:
+    """A DeviceMemory whose GPU is this process: addresses are the host's."""
+
+    def __init__(self) -> None:
+        self.streams: dict[int, Stream] = {1: Stream(), 2: Stream()}
+        self._kept: list[np.ndarray] = []
+        #: Streams of which a graph is made; what is put there is kept for it.
+        self.captures: dict[int, list[Callable[[], None]]] = {}
+
+    def __enter__(self) -> HostDevice:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """End its threads. Raises what went wrong in their work."""
+        for stream in self.streams.values():
+            stream.close()
+        for error in (error for stream in self.streams.values() for error in stream.errors):
+            raise error
+
+    def allocate(self, num_bytes: int) -> int:
+        self._kept.append(np.full(num_bytes, 0xA5, np.uint8))
+        return int(self._kept[-1].ctypes.data)
+
+    def put(
+        self,
+        stream: int,
+        work: Callable[[], None],
+        reads: Sequence[tuple[int, int]] = (),
+        writes: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """reads, writes: addresses and bytes, for a device that looks after them."""
+        if stream in self.captures:
+            self.captures[stream].append(work)
+        else:
+            self.streams[stream].put(work)
+
+    def is_capturing(self, stream: int) -> bool:
+        return stream in self.captures
+
+    def begin_capture(self, stream: int) -> None:
+        self.captures[stream] = []
+
+    def end_capture(self, stream: int) -> list[Callable[[], None]]:
+        """A graph: its work in order."""
+        return self.captures.pop(stream)
+
+    def event(self) -> Event:
+        return Event(self.streams)
+
+    def copy(self, target: int, source: int, num_bytes: int, stream: int) -> None:
+        self.copy_rows(target, num_bytes, source, num_bytes, num_bytes, 1, stream)
+
+    def copy_rows(
+        self,
+        target: int,
+        target_pitch: int,
+        source: int,
+        source_pitch: int,
+        row_bytes: int,
+        rows: int,
+        stream: int,
+    ) -> None:
+        assert row_bytes <= target_pitch or rows == 1, (
+            "cudaMemcpy2D: the pitch is less than the width"
+        )
+        assert row_bytes <= source_pitch or rows == 1
+        assert row_bytes * rows > 0
+
+        def work() -> None:
+            for row in range(rows):
+                to = memory_at(target + row * target_pitch, row_bytes)
+                of = memory_at(source + row * source_pitch, row_bytes)
+                to[:] = of
+
+        self.put(stream, work)
+
+    def zero(self, target: int, num_bytes: int, stream: int) -> None:
+        self.put(stream, lambda: memory_at(target, num_bytes).fill(0))
+
+
+@dataclass
+class Call:
+    """What one member says in a collective of a communicator."""
+
+    function: str
+    count: int
+    kind: NcclType
+    operation: NcclOperation | None
+    root: int | None
+    send: int
+    receive: int
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        return self.function, self.count, self.kind, self.operation, self.root
+
+
+@dataclass
+class Meeting:
+    calls: dict[int, Call] = field(default_factory=dict)
+    done: bool = False
+
+
+@dataclass
+class Message:
+    data: np.ndarray
+
+
+class Clique:
+    """A communicator as NCCL's ends share it."""
+
+    def __init__(self, world: World, members: tuple[int, ...]) -> None:
+        self.world = world
+        self.members = members
+        self.meetings: dict[int, Meeting] = defaultdict(Meeting)
+        self.messages: dict[tuple[int, int], deque[Message]] = defaultdict(deque)
+        self.finalized: set[int] = set()
+
+
+@dataclass
+class End:
+    """One rank's end of a clique."""
+
+    clique: Clique | None
+    rank: int
+    config: CommConfig
+    state: NcclResult = NcclResult.IN_PROGRESS
+    text: str = ""
+    calls: int = 0
+    aborted: bool = False
+    making: Callable[[], None] | None = None
+
+
+class World:
+    """What the ends of all ranks have between them, and what is planted in it."""
+
+    def __init__(self, size: int, version: int = 23004) -> None:
+        self.size = size
+        self.version = version
+        self.condition = threading.Condition()
+        self.addresses = itertools.count(0x1000)
+        self.ends: dict[int, End] = {}
+        self.starting: dict[bytes, dict[int, End]] = defaultdict(dict)
+        self.splits: dict[tuple[int, int], dict[int, tuple[int, int, End, NcclComm]]] = defaultdict(
+            dict
+        )
+        self.split_counts: dict[tuple[int, int], int] = defaultdict(int)
+        self.made: list[tuple[int, ...]] = []
+        self.log: list[tuple[int, str]] = []
+        #: rank -> text: its start fails.
+        self.failing_start: dict[int, str] = {}
+        self.hangs_in_start: set[int] = set()
+        self.stuck_abort: set[int] = set()
+
+    def api(self, rank: int, device: Device) -> DoubleApi:
+        return DoubleApi(self, rank, device)
+
+    def plant(self, rank: int, result: NcclResult, text: str) -> None:
+        """An error that ``rank`` finds later, on all of its communicators."""
+        with self.condition:
+            for end in self.ends.values():
+                if end.clique is not None and end.rank == rank and end.config.blocking:
+                    end.state, end.text = result, text
+            self.condition.notify_all()
+
+
+@dataclass
+class Grouped:
+    """One call of a group: ``run``, on the stream, begins it and says how to try to end it."""
+
+    end: End
+    stream: int
+    run: Callable[[], Callable[[], bool]]
+    reads: list[tuple[int, int]]
+    writes: list[tuple[int, int]]
+
+
+@dataclass
+class DoubleApi:
+    """An NcclApi: one rank's calls."""
+
+    world: World
+    rank: int
+    device: Device
+    depth: int = 0
+    grouped: list[Grouped] = field(default_factory=list)
+
+    def version(self) -> int:
+        return self.world.version
+
+    def unique_id(self) -> bytes:
+        return f"id {time.monotonic_ns()}".encode().ljust(128, b"\0")
+
+    # ---- communicators
+    def init_rank(self, size: int, unique_id: bytes, rank: int, config: CommConfig) -> NcclComm:
+        assert size == self.world.size
+        assert rank == self.rank
+        world = self.world
+        if rank in world.failing_start:
+            raise NcclError("ncclCommInitRankConfig", 2, world.failing_start[rank])
+        comm, end = self._new(config)
+        with world.condition:
+            starting = world.starting[unique_id]
+            if rank not in world.hangs_in_start:
+                starting[rank] = end
+            if len(starting) == size:
+                clique = Clique(world, tuple(range(size)))
+                for other in starting.values():
+                    other.clique, other.state = clique, NcclResult.SUCCESS
+            world.condition.notify_all()
+        assert not config.blocking, "a rank whose peer fails would wait without end"
+        return comm
+
+    def split(self, parent: NcclComm, color: int, key: int, config: CommConfig) -> NcclComm:
+        world, mother = self.world, self._end(parent)
+        assert mother.clique is not None
+        comm, end = NcclComm(), End(None, self.rank, config)
+        with world.condition:
+            mother.state = NcclResult.IN_PROGRESS
+            count = (id(mother.clique), self.rank)
+            number = world.split_counts[count]
+            world.split_counts[count] += 1
+            split = world.splits[id(mother.clique), number]
+            split[self.rank] = (color, key, end, comm)
+            if len(split) == len(mother.clique.members):
+                self._make_split(mother.clique, split)
+            world.condition.notify_all()
+        return comm
+
+    def _make_split(self, parent: Clique, split: dict[int, tuple[int, int, End, NcclComm]]) -> None:
+        world = self.world
+        for color in sorted({color for color, *_ in split.values()} - {-1}):
+            chosen = sorted((key, rank) for rank, (c, key, _, _) in split.items() if c == color)
+            clique = Clique(world, tuple(rank for _, rank in chosen))
+            world.made.append(clique.members)
+            for _, rank in chosen:
+                _, _, end, comm = split[rank]
+                end.clique, end.state = clique, NcclResult.SUCCESS
+                address = next(world.addresses)
+                world.ends[address] = end
+                comm.cell.value = address
+        for end in world.ends.values():
+            if end.clique is parent:
+                end.state = NcclResult.SUCCESS
+
+    def async_error(self, comm: NcclComm) -> NcclResult:
+        return self._end(comm).state
+
+    def describe(self, comm: NcclComm | None, result: NcclResult) -> str:
+        text = self._end(comm).text if comm is not None and comm.address else ""
+        return f"{result.name.lower().replace('_', ' ')}{f' ({text})' if text else ''}"
+
+    def finalize(self, comm: NcclComm) -> None:
+        end = self._end(comm)
+        assert end.clique is not None
+        with self.world.condition:
+            end.state = NcclResult.IN_PROGRESS
+            end.clique.finalized.add(self.rank)
+            if len(end.clique.finalized) == len(end.clique.members):
+                for other in self.world.ends.values():
+                    if other.clique is end.clique:
+                        other.state = NcclResult.SUCCESS
+            self.world.condition.notify_all()
+
+    def destroy(self, comm: NcclComm) -> None:
+        assert self._end(comm).state is NcclResult.SUCCESS
+        self.world.ends.pop(comm.address)
+        comm.cell.value = None
+
+    def abort(self, comm: NcclComm) -> None:
+        if self.rank in self.world.stuck_abort:
+            time.sleep(3600)
+        with self.world.condition:
+            end = self.world.ends.get(comm.address)
+            comm.cell.value = None
+            if end is not None:
+                end.aborted = True
+            self.world.condition.notify_all()
+
+    def _new(self, config: CommConfig) -> tuple[NcclComm, End]:
+        comm, end = NcclComm(), End(None, self.rank, config)
+        address = next(self.world.addresses)
+        comm.cell.value = address
+        self.world.ends[address] = end
+        return comm, end
+
+    def _end(self, comm: NcclComm) -> End:
+        if not comm.address:
+            raise NcclError("a call", 4, "invalid argument: no communicator")
+        return self.world.ends[comm.address]
+
+    # ---- collectives
+    def all_reduce(self, comm, send, receive, count, kind, operation, stream) -> None:  # type: ignore[no-untyped-def]
+        self._collective(
+            comm, Call("all_reduce", count, kind, operation, None, send, receive), stream
+        )
+
+    def all_gather(self, comm, send, receive, count, kind, stream) -> None:  # type: ignore[no-untyped-def]
+        self._collective(comm, Call("all_gather", count, kind, None, None, send, receive), stream)
+
+    def reduce_scatter(self, comm, send, receive, count, kind, operation, stream) -> None:  # type: ignore[no-untyped-def]
+        self._collective(
+            comm, Call("reduce_scatter", count, kind, operation, None, send, receive), stream
+        )
+
+    def broadcast(self, comm, send, receive, count, kind, root, stream) -> None:  # type: ignore[no-untyped-def]
+        self._collective(comm, Call("broadcast", count, kind, None, root, send, receive), stream)
+
+    def send(self, comm, send, count, kind, peer, stream) -> None:  # type: ignore[no-untyped-def]
+        end = self._end(comm)
+        clique, index = self._place(end, kind, count)
+        assert peer != index, "a message to itself needs no NCCL"
+        num_bytes = count * kind.num_bytes
+
+        def attempt() -> bool:
+            clique.messages[index, peer].append(Message(memory_at(send, num_bytes).copy()))
+            return True
+
+        self._put(end, stream, lambda: attempt, [(send, num_bytes)], [])
+
+    def receive(self, comm, receive, count, kind, peer, stream) -> None:  # type: ignore[no-untyped-def]
+        end = self._end(comm)
+        clique, index = self._place(end, kind, count)
+        num_bytes = count * kind.num_bytes
+
+        def attempt() -> bool:
+            box = clique.messages[peer, index]
+            if not box:
+                return False
+            data = box.popleft().data
+            assert data.nbytes == num_bytes, "sender and receiver disagree on the size"
+            memory_at(receive, num_bytes)[:] = data
+            return True
+
+        self._put(end, stream, lambda: attempt, [], [(receive, num_bytes)])
+
+    def group_start(self) -> None:
+        self.depth += 1
+
+    def group_end(self) -> None:
+        self.depth -= 1
+        if self.depth == 0:
+            grouped, self.grouped = self.grouped, []
+            self._launch(grouped)
+
+    def _place(self, end: End, kind: NcclType, count: int) -> tuple[Clique, int]:
+        assert end.clique is not None
+        assert count > 0
+        assert kind < NcclType.FLOAT8E4M3 or self.world.version >= 22400
+        return end.clique, end.clique.members.index(self.rank)
+
+    def _collective(self, comm: NcclComm, call: Call, stream: int) -> None:
+        end = self._end(comm)
+        clique, index = self._place(end, call.kind, call.count)
+
+        def run() -> Callable[[], bool]:
+            meeting = clique.meetings[end.calls]
+            end.calls += 1
+            meeting.calls[index] = call
+
+            def attempt() -> bool:
+                if len(meeting.calls) == len(clique.members) and not meeting.done:
+                    _carry_out([meeting.calls[i] for i in range(len(clique.members))])
+                    meeting.done = True
+                return meeting.done
+
+            return attempt
+
+        n, num_bytes = len(clique.members), call.count * call.kind.num_bytes
+        sent = num_bytes * (n if call.function == "reduce_scatter" else 1)
+        received = num_bytes * (n if call.function == "all_gather" else 1)
+        reads = [] if call.function == "broadcast" and index != call.root else [(call.send, sent)]
+        self._put(end, stream, run, reads, [(call.receive, received)])
+
+    def _put(
+        self,
+        end: End,
+        stream: int,
+        run: Callable[[], Callable[[], bool]],
+        reads: list[tuple[int, int]],
+        writes: list[tuple[int, int]],
+    ) -> None:
+        if end.aborted:
+            raise NcclError("a collective", 5, "invalid usage: the communicator was aborted")
+        self.grouped.append(Grouped(end, stream, run, reads, writes))
+        if self.depth == 0:
+            grouped, self.grouped = self.grouped, []
+            self._launch(grouped)
+
+    def _launch(self, grouped: list[Grouped]) -> None:
+        """One kernel: all calls of a group go on together, in any order."""
+        if not grouped:
+            return
+        streams = {one.stream for one in grouped}
+        assert len(streams) == 1
+        world = self.world
+
+        def kernel() -> None:
+            with world.condition:
+                left = [(one.end, one.run()) for one in grouped]
+                while True:
+                    try:
+                        done = [one for one in left if one[1]()]
+                    except AssertionError as error:
+                        for end, _ in left:
+                            end.state, end.text = NcclResult.INTERNAL_ERROR, str(error)
+                        raise
+                    left = [one for one in left if one not in done]
+                    if done:
+                        world.condition.notify_all()
+                    if not left:
+                        return
+                    if any(end.aborted for end, _ in left):
+                        raise AbortedError
+                    if not done:
+                        world.condition.wait(0.05)
+
+        reads = [place for one in grouped for place in one.reads]
+        writes = [place for one in grouped for place in one.writes]
+        self.device.put(streams.pop(), kernel, reads, writes)
+
+
+def _carry_out(calls: list[Call]) -> None:
+    """A collective whose members are all here: operands are read, then results written."""
+    first = calls[0]
+    assert all(call.form == first.form for call in calls), [call.form for call in calls]
+    dtype = np.dtype(DTYPES[first.kind])
+    assert dtype.itemsize == first.kind.num_bytes
+    count, n = first.count, len(calls)
+    if first.function == "broadcast":
+        assert first.root is not None
+        data = memory_at(calls[first.root].send, count * dtype.itemsize).copy()
+        for call in calls:
+            memory_at(call.receive, data.nbytes)[:] = data
+        return
+    sent = count * (n if first.function == "reduce_scatter" else 1)
+    values = [memory_at(call.send, sent * dtype.itemsize).copy().view(dtype) for call in calls]
+    if first.function == "all_gather":
+        joined = np.concatenate(values).view(np.uint8)
+        for index, call in enumerate(calls):
+            _require_in_place(call.send, call.receive, values[0].nbytes, joined.nbytes, index)
+            memory_at(call.receive, joined.nbytes)[:] = joined
+        return
+    assert first.operation is not None
+    total = _reduced(values, first.operation).view(np.uint8)
+    for index, call in enumerate(calls):
+        part = total
+        if first.function == "reduce_scatter":
+            part = np.split(total, n)[index]
+            _require_in_place(call.receive, call.send, part.nbytes, total.nbytes, index)
+        memory_at(call.receive, part.nbytes)[:] = part
+
+
+def _require_in_place(
+    small: int, large: int, small_bytes: int, large_bytes: int, index: int
+) -> None:
+    """NCCL allows the one on the other at the member's own place alone."""
+    if small < large + large_bytes and large < small + small_bytes:
+        assert small == large + index * small_bytes, "half in place"
+
+
+def _reduced(values: list[np.ndarray], operation: NcclOperation) -> np.ndarray:
+    """In group order, narrow floats in f32 and rounded once: other orders and roundings are NCCL's own affair."""
+    dtype = values[0].dtype
+    is_narrow = dtype.itemsize < 4 and dtype.kind not in "iu"
+    with np.errstate(all="ignore"):
+        total = values[0].astype(np.float32) if is_narrow else values[0].copy()
+        for value in values[1:]:
+            total = FUNCTIONS[operation](total, value.astype(np.float32) if is_narrow else value)
+        return total.astype(dtype)

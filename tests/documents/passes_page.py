@@ -1,0 +1,283 @@
+"""The page of passes: docs/passes.md, from the registry and from what was measured on the corpus.
+
+python -m tests.documents.passes_page                           write the page anew
+python -m tests.documents.passes_page --measure MODULE...       first measure which of these modules each pass changes
+
+A MODULE is an HLO file, or a folder with module.hlo and case.json. What was measured lies in passes_measured.json, so
+that the page can be written without the modules. A pass that was added since says "not measured".
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import json
+import sys
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+import collectives.passes.all_passes  # noqa: F401 - fills the registry
+import spmd.passes.all_passes  # noqa: F401 - fills the registry
+from launch.options import CompileOptions
+from launch.pipeline import FUSION, OPEN, OPTIMIZE, stages
+from launch.stages.collective_groups import CollectiveGroup
+from launch.stages.collective_pipelines import on_optimized, on_scheduled
+from spmd.machine.named import machine_named
+from spmd.passes.interface import PASSES, HloPass, option_fields, option_text
+from spmd.passes.pipeline import AfterPass, Application, Pipeline
+from spmd.text.load import load
+from tests.paths import ROOT, TESTS
+
+DOCUMENT = ROOT / "docs" / "passes.md"
+MEASURED = TESTS / "passes_measured.json"
+NOT_KEPT = ROOT / "docs" / "passes_not_kept.toml"
+FIXTURES = TESTS / "hlo" / "passes"
+
+PIPELINES: tuple[Pipeline, ...] = (OPEN, *OPTIMIZE, FUSION)
+#: A machine that computes while bytes move, and what it has besides.
+OVERLAPPING = CompileOptions(machine=machine_named("tcp-cluster"))
+FOR_OVERLAP = tuple(
+    x
+    for x in (*on_optimized(OVERLAPPING), *on_scheduled(OVERLAPPING))
+    if x.name not in {one.name for one in PIPELINES}
+)
+#: Modules that a row names.
+MOST_NAMED = 3
+
+
+# ---- measuring
+@dataclass
+class Measured:
+    """Of one pass: the modules that it changed, its CPU seconds on all of them, and how often it ran."""
+
+    changed: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    runs: int = 0
+
+
+@dataclass
+class Rounds:
+    """CPU seconds of repeated pipelines: their first rounds, later ones, and of these what came after the last change."""
+
+    first: float = 0.0
+    later: float = 0.0
+    at_rest: float = 0.0
+
+    def of_one_module(self) -> AfterPass:
+        """Adds up what it is called with; of a module of its own."""
+        runs: Counter[int] = Counter()
+        since_change = 0.0
+
+        def note(done: Application) -> None:
+            nonlocal since_change
+            if not done.pipeline.repeated:
+                return
+            self.at_rest -= since_change
+            if runs[done.place]:
+                self.later += done.seconds
+                since_change = 0.0 if done.changed else since_change + done.seconds
+            else:
+                self.first += done.seconds
+            runs[done.place] += 1
+            self.at_rest += since_change
+
+        return note
+
+
+def measure(places: list[Path]) -> dict[str, Any]:
+    found: dict[str, Measured] = {}
+    rounds = Rounds()
+    start = time.process_time()
+    for place in places:
+        name = place.name if place.is_dir() else place.stem
+        add_round = rounds.of_one_module()
+
+        def note(done: Application, name: str = name, add_round: AfterPass = add_round) -> None:
+            row = found.setdefault(done.step.name, Measured())
+            row.seconds += done.seconds
+            row.runs += 1
+            if done.changed and name not in row.changed:
+                row.changed.append(name)
+            add_round(done)
+
+        carry(place, note)
+        print(name, file=sys.stderr, flush=True)
+    rows = {
+        name: {"changed": row.changed, "seconds": round(row.seconds, 4), "runs": row.runs}
+        for name, row in sorted(found.items())
+    }
+    return {
+        "modules": len(places),
+        "seconds": round(time.process_time() - start, 4),
+        "rounds": {name: round(value, 4) for name, value in asdict(rounds).items()},
+        "passes": rows,
+    }
+
+
+def carry(place: Path, note: AfterPass) -> None:
+    """The module at ``place`` through all pipelines."""
+    devices = None
+    if place.is_dir():
+        about = json.loads((place / "case.json").read_text(encoding="utf-8"))
+        devices, place = about["num_partitions"], place / "module.hlo"
+    for stage, compilation in stages(load(place), devices, CompileOptions()):
+        compilation.after_pass = note
+        if stage == "optimized":
+            return
+
+
+# ---- writing
+def document() -> str:
+    measured = json.loads(MEASURED.read_text(encoding="utf-8"))
+    total = sum(row["seconds"] for row in measured["passes"].values())
+    return "\n".join([*_opening(measured, total), *_rows(measured, total), *_not_kept()]) + "\n"
+
+
+def _opening(measured: dict[str, Any], total: float) -> Iterator[str]:
+    yield from (
+        "# Passes",
+        "",
+        "Built by `python -m tests.documents.passes_page`; a test holds it up to date.",
+        "",
+        "A pass changes a module and says whether it did. `spmd opt MODULE --passes=NAME{option=value},..` runs some;",
+        "`spmd opt --until optimized` runs the pipelines:",
+        "",
+    )
+    yield from _listed(PIPELINES)
+    yield from (
+        "",
+        f"On a machine that computes while bytes move (docs/machines.md), these run, too, here for {OVERLAPPING.machine.name}, the last",
+        f"one on the schedule, behind {FUSION.name}, the others in this order between {CollectiveGroup.SIMPLIFICATION} and",
+        f"{CollectiveGroup.COMBINING}:",
+        "",
+    )
+    yield from _listed(FOR_OVERLAP)
+    yield from (
+        "",
+        "Each pass has a trigger (tests/spmd/passes/triggers), which writes random modules that it must change:",
+        "`python -m tests.spmd.passes.triggers` tries 500 of each, verifies what is left, and evaluates both sides. Each has a",
+        "fixture with its name.",
+        "",
+        *_how_it_comes_to_rest(measured),
+        "",
+        f"*Changes* counts the modules of {measured['modules']} (JAX's recorded steps and public programs, each partitioned, for",
+        "which logical programs are simplified once already) that the pass changed in its pipeline; *time* is its part of the",
+        f"{total:.1f} CPU seconds that all passes took on them.",
+        "",
+        "| pass | what it does | options | changes | among them | time |",
+        "|---|---|---|---|---|---|",
+    )
+
+
+def _listed(pipelines: Iterable[Pipeline]) -> Iterator[str]:
+    for pipeline in pipelines:
+        how = "in turn until nothing changes" if pipeline.repeated else "once"
+        where = " (where there was a change)" if pipeline.after_change else ""
+        names = ", ".join(f"`{step}`" for step in pipeline.passes)
+        yield from wrap(
+            f"* **{pipeline.name}**, {how}{where}: {names}",
+            width=120,
+            subsequent_indent="  ",
+            break_on_hyphens=False,
+        )
+
+
+def _how_it_comes_to_rest(measured: dict[str, Any]) -> list[str]:
+    rounds = measured["rounds"]
+    return wrap(
+        "Within a pass, what a rewrite made or touched comes back onto a work list (algebraic-simplifier), or one walk, "
+        "operands first, finds all there is. Between passes there is no work list: the next round walks over the whole "
+        "module, because how far identities look has no bound that would say which instructions to look at again. First "
+        f"rounds took {rounds['first']:.1f} of the {measured['seconds']:.1f} CPU seconds from text to optimized program, "
+        f"later ones {rounds['later']:.1f}. Of these, {rounds['at_rest']:.1f} came after the last change: it is what it "
+        "takes to know that nothing is left to do, with or without a list of what was changed.",
+        width=120,
+        break_on_hyphens=False,
+    )
+
+
+def _rows(measured: dict[str, Any], total: float) -> Iterator[str]:
+    for name in sorted(PASSES):
+        kind = PASSES[name]
+        cells = [_link(kind), summary(kind), _options(kind), *_figures(name, measured, total)]
+        yield f"| {' | '.join(cells)} |"
+
+
+def _link(kind: type[HloPass]) -> str:
+    """To the source, and to the fixture."""
+    source = "../" + kind.__module__.replace(".", "/") + ".py"
+    fixture = fixture_of(kind)
+    shown = f" ([fixture](../{fixture.relative_to(ROOT).as_posix()}))" if fixture.exists() else ""
+    return f"[{kind.name}]({source}){shown}"
+
+
+def fixture_of(kind: type[HloPass]) -> Path:
+    return FIXTURES / f"{kind.__module__.rpartition('.')[2]}.hlo"
+
+
+def summary(kind: type[HloPass]) -> str:
+    """What the pass's file says it does: the first line of its docstring."""
+    source = importlib.import_module(kind.__module__).__file__
+    assert source is not None
+    text = ast.get_docstring(ast.parse(Path(source).read_text(encoding="utf-8")))
+    assert text is not None
+    return text.splitlines()[0].replace("|", "\\|")
+
+
+def _options(kind: type[HloPass]) -> str:
+    return ", ".join(
+        f"`{f.name.replace('_', '-')}={option_text(f.default)}`" for f in option_fields(kind)
+    )
+
+
+def _figures(name: str, measured: dict[str, Any], total: float) -> tuple[str, str, str]:
+    if not _is_among(name, PIPELINES):
+        return "for overlap" if _is_among(name, FOR_OVERLAP) else "in no pipeline", "", ""
+    row = measured["passes"].get(name)
+    if row is None:
+        return "not measured", "", ""
+    named = row["changed"][:MOST_NAMED]
+    more = ", ..." if len(row["changed"]) > MOST_NAMED else ""
+    return str(len(row["changed"])), ", ".join(named) + more, f"{row['seconds'] / total:.1%}"
+
+
+def _is_among(name: str, pipelines: Iterable[Pipeline]) -> bool:
+    return any(step.name == name for pipeline in pipelines for step in pipeline.passes)
+
+
+def _not_kept() -> Iterator[str]:
+    """From passes_not_kept.toml."""
+    yield from (
+        "",
+        "## Not here",
+        "",
+        "Passes of XLA's that this project does without, and why.",
+        "",
+        "| pass | why not |",
+        "|---|---|",
+    )
+    for name, reason in sorted(tomllib.loads(NOT_KEPT.read_text(encoding="utf-8")).items()):
+        yield f"| {name} | {reason} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--measure", type=Path, nargs="+", metavar="MODULE")
+    options = parser.parse_args()
+    if options.measure:
+        MEASURED.write_text(json.dumps(measure(options.measure), indent=1) + "\n")
+    DOCUMENT.write_text(document(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""Ahead-of-time executables, one compilation for all ranks, files of tiles, timelines: as a user meets them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi_available import needs_mpi
+
+from launch.cli import main
+from tests.paths import CASES
+
+CASE = CASES / "ring_attention4"
+MODULE, INPUTS, EXPECT = CASE / "module.hlo", CASE / "inputs.npz", CASE / "expected.npz"
+SPMD = (sys.executable, "-m", "launch")
+RANKS = ("launch", "-n", "4", "--")
+
+
+def spmd(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    command = (*SPMD, *map(str, arguments))
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+
+def here(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command in this process, which has imported it: most of a second sooner."""
+    said, complained = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
+        code = main([str(argument) for argument in arguments])
+    return subprocess.CompletedProcess(arguments, code, said.getvalue(), complained.getvalue())
+
+
+@pytest.fixture(scope="module")
+def executable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "ring.spmdx"
+    done = here("compile", MODULE, "-o", path)
+    assert done.returncode == 0, done.stderr
+    assert "for 4 devices, compiled in" in done.stdout
+    return path
+
+
+def test_a_saved_executable_runs_in_place_of_its_module(executable: Path) -> None:
+    done = spmd("run", executable, "--inputs", INPUTS, "--expect", EXPECT)
+    assert done.returncode == 0, done.stderr
+    assert "all 1 outputs agree on 4 devices of this process" in done.stdout
+    done = here("bench", executable, "--repeat", "2")
+    assert "4 devices in 1 process," in done.stdout
+
+
+def test_what_a_saved_executable_cannot_do_is_said(executable: Path, tmp_path: Path) -> None:
+    done = here("run", executable, "--check")
+    assert done.returncode == 2
+    assert "--expect F.npz compares with outputs" in done.stderr
+    done = here("run", executable, "--devices", "2")
+    assert done.returncode == 2
+    assert "is for 4 devices, not for 2: start 4, or compile the module again" in done.stderr
+    (tmp_path / "bad.spmdx").write_bytes(executable.read_bytes()[:2000])
+    done = here("run", tmp_path / "bad.spmdx")
+    assert done.returncode == 2
+    assert "bad.spmdx: not a saved executable" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@needs_mpi
+def test_ranks_run_a_saved_executable(executable: Path) -> None:
+    done = spmd(*RANKS, "run", executable, "--inputs", INPUTS, "--expect", EXPECT)
+    assert done.returncode == 0, done.stderr
+    assert "all 1 outputs agree on 4 MPI ranks" in done.stdout
+
+
+@needs_mpi
+def test_a_timeline_of_all_ranks_on_one_clock(tmp_path: Path) -> None:
+    for run in (partial(spmd, *RANKS), here):
+        file = tmp_path / "trace.json"
+        done = run("run", MODULE, "--steps", "2", "--profile", file)
+        assert done.returncode == 0, done.stderr
+        trace = json.loads(file.read_text())
+        slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+        assert {event["pid"] for event in slices} == {0, 1, 2, 3}
+        permutes = [event for event in slices if event["tid"] == 1]
+        assert {event["args"]["opcode"] for event in permutes} == {"collective-permute"}
+        assert len(permutes) >= 2 * 4
+        # Nobody can have received (from the rank before, around the ring) what was not sent yet.
+        uncertain = 2 * max(trace["otherData"]["clock_uncertainty_us"])
+        for name in {event["name"] for event in permutes}:
+            flights = [
+                sorted(
+                    (e["ts"], e["ts"] + e["dur"])
+                    for e in permutes
+                    if (e["name"], e["pid"]) == (name, rank)
+                )
+                for rank in range(4)
+            ]
+            assert len({len(one) for one in flights}) == 1
+            for rank in range(4):
+                for sent, received in zip(flights[rank - 1], flights[rank], strict=True):
+                    assert sent[0] <= received[1] + uncertain
+        file.unlink()
+
+
+@needs_mpi
+def test_what_rank_0_cannot_compile_is_said_once(tmp_path: Path) -> None:
+    elided = "HloModule m, num_partitions=2\nENTRY e {\n  ROOT c = f32[64] constant({...})\n}\n"
+    (tmp_path / "m.hlo").write_text(elided)
+    done = spmd("launch", "-n", "2", "--", "run", tmp_path / "m.hlo")
+    assert done.returncode != 0
+    assert done.stderr.count("elided") == 1
+    assert "Traceback" not in done.stderr
+
+
+@needs_mpi
+def test_tiles_in_one_file_for_each_rank(tmp_path: Path) -> None:
+    """Whole arrays in, tiles out; the tiles in again give what the whole arrays gave."""
+    given, made = tmp_path / "in.%r.npz", tmp_path / "out.%r.npz"
+    done = spmd(*RANKS, "run", MODULE, "--inputs", INPUTS, "--outputs", made)
+    assert done.returncode == 0, done.stderr
+    assert "1 outputs on 4 MPI ranks" in done.stdout
+    tiles = [np.load(tmp_path / f"out.{rank}.npz")["out0"] for rank in range(4)]
+    with np.load(EXPECT) as expected:
+        assert sum(tile.size for tile in tiles) == expected["out0"].size
+    with np.load(INPUTS) as whole:
+        for rank in range(4):
+            parts = {name: np.split(whole[name], 4, axis=1)[rank] for name in whole.files}
+            np.savez(tmp_path / f"in.{rank}.npz", **parts)
+    done = spmd(*RANKS, "run", MODULE, "--inputs", given, "--expect", EXPECT)
+    assert "all 1 outputs agree on 4 MPI ranks" in done.stdout, done.stderr
+    done = here("run", MODULE, "--inputs", given, "--expect", EXPECT)
+    assert "all 1 outputs agree on 4 devices of this process" in done.stdout, done.stderr
+    (tmp_path / "in.2.npz").unlink()
+    done = spmd(*RANKS, "run", MODULE, "--inputs", given)
+    assert done.returncode != 0
+    assert "in.2.npz" in done.stderr

@@ -1,0 +1,98 @@
+"""Loops over vectors that are written beside those that LLVM makes of the same text: the same bits, nothing else."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from runtime.codegen.ir.dynamic_starts import StartsForm
+from runtime.codegen.ir.element_operations import ElementSignature
+from runtime.codegen.llvm.jit import host_has, host_jit
+from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.vectorizer.loops import vectorized
+from runtime.cpu.kernels.loop.loop_ir import FUNCTION, LoopForm, Step, loop_ir
+from runtime.program.scalar_program import ScalarOp, ScalarProgram
+from spmd.hlo import Opcode
+from spmd.shape import PrimitiveType
+
+P = PrimitiveType
+
+needs_masks = pytest.mark.skipif(
+    not host_has("avx512bw", "avx512dq", "avx512vl"), reason="no masks here"
+)
+
+
+def loop(opcode: Opcode, kind: PrimitiveType, arity: int, steps: tuple[Step, ...] = ()) -> LoopForm:
+    signature = ElementSignature(opcode, (kind,) * arity, kind)
+    program = ScalarProgram((kind,) * arity, (ScalarOp(signature, tuple(range(arity))),), (arity,))
+    leaves = steps or (Step.PACKED,) * arity
+    return LoopForm(
+        program, 1, leaves, (Step.PACKED,), (False,) * arity, StartsForm((), ((),) * (arity + 1))
+    )
+
+
+def results(ir: str, passes: Passes, arrays: list[np.ndarray], count: int) -> np.ndarray:
+    """Return the memory after ``count`` elements were written to it, the bytes behind them included."""
+    out = np.full(count + 100, 77, arrays[0].dtype)
+    every = [*arrays, out]
+    words = [a.ctypes.data for a in every] + [count] + [a.itemsize for a in every]
+    record = np.array(words, np.int64)
+    code = host_jit().compile(ir, (FUNCTION,), passes=passes)
+    code.function(FUNCTION, None, ctypes.c_void_p)(record.ctypes.data)
+    return out
+
+
+@needs_masks
+@pytest.mark.parametrize(
+    ("opcode", "kind", "arity"),
+    [
+        (Opcode.ADD, P.F32, 2),
+        (Opcode.EXPONENTIAL, P.F32, 1),
+        (Opcode.TANH, P.F64, 1),
+        (Opcode.MULTIPLY, P.BF16, 2),
+        (Opcode.MAXIMUM, P.S8, 2),
+        (Opcode.DIVIDE, P.S32, 2),
+        (Opcode.POPCNT, P.U16, 1),
+    ],
+    ids=lambda one: str(getattr(one, "value", one)),
+)
+def test_any_count(opcode: Opcode, kind: PrimitiveType, arity: int) -> None:
+    ir = loop_ir(loop(opcode, kind, arity))
+    written = vectorized(ir)
+    assert written is not None
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-9, 9, 300).astype(kind.numpy) for _ in range(arity)]
+    for count in (1, 2, 7, 8, 15, 16, 17, 31, 33, 64, 65, 127, 200):
+        got = results(written, Passes.TIDY, arrays, count)
+        want = results(ir, Passes.UNROLL, arrays, count)
+        assert got.tobytes() == want.tobytes()
+
+
+def test_one_body() -> None:
+    """Long bodies are written once: whole vectors and the remainder use the same lines."""
+    written = vectorized(loop_ir(loop(Opcode.TANH, P.F64, 1)))
+    assert written is not None
+    assert written.count("= call { <8 x double> } @body") == 1
+    assert "define internal { double } @body" not in written
+
+
+def test_a_number_for_all_stays_one() -> None:
+    form = loop(Opcode.ADD, P.F32, 2, (Step.PACKED, Step.REPEATED))
+    written = vectorized(loop_ir(form))
+    assert written is not None
+    assert "@body.64vs(<64 x float>" in written
+
+
+@pytest.mark.parametrize("step", [Step.STRIDED, Step.PAIRED])
+def test_other_loops_are_left_to_llvm(step: Step) -> None:
+    assert vectorized(loop_ir(loop(Opcode.ADD, P.F32, 2, (Step.PACKED, step)))) is None
+
+
+def test_elements_too_large_for_masks_are_left_to_llvm() -> None:
+    assert vectorized(loop_ir(loop(Opcode.ADD, P.C128, 2))) is None
+
+
+def test_without_loops() -> None:
+    assert vectorized("define void @f() {\n  ret void\n}") is None

@@ -1,0 +1,77 @@
+"""Convolutions as text, for the tests of their kernels; and those that the tile unit does beside the evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
+from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
+from runtime.cpu.kernels.convolution.tile_gradient_form import GradientTiles
+from runtime.cpu.kernels.convolution.tile_image_form import ImageTiles
+from spmd.evaluator.evaluator import evaluate
+from spmd.literal import NDArray
+from tests.runtime.programs.agreement import kernels_of
+from tests.runtime.programs.build import compiled, module_of, random_inputs
+
+
+def convolution(x: str, w: str, y: str, window: str, labels: str, more: str = "") -> str:
+    """A module of one convolution of ``x`` and ``w``, of these shapes."""
+    return f"""HloModule convolution
+ENTRY main {{
+  x = {x} parameter(0)
+  w = {w} parameter(1)
+  ROOT y = {y} convolution(x, w), window={{{window}}}, dim_labels={labels}{more}
+}}
+"""
+
+
+def laid_out(labels: str, sizes: Sequence[Mapping[str, int]], kind: str = "f32") -> list[str]:
+    """Shapes of both operands and the result: ``sizes`` of each by the letters of its labels."""
+    operands, result = labels.split("->")
+    return [
+        f"{kind}[{','.join(str(size[letter]) for letter in letters)}]"
+        for letters, size in zip((*operands.split("_"), result), sizes, strict=True)
+    ]
+
+
+def kernel_size(window: str) -> str:
+    """As a shape has it: "3,2" of a window "size=3x2 ..."."""
+    return window.split()[0].removeprefix("size=").replace("x", ",")
+
+
+@pytest.fixture(params=[24_000, 60_000, 1_000_000], autouse=True)
+def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Scratch for a line or two, for an image or so, for everything; whatever is multiplied for nothing."""
+    for name in ("LEAST_TILE_BYTES", "MOST_TILE_BYTES"):
+        monkeypatch.setattr(f"runtime.emit.convolution.{name}", request.param)
+    for name in ("MOST_MULTIPLIED", "MOST_MULTIPLIED_GRADIENT"):
+        monkeypatch.setattr(f"runtime.emit.convolution.{name}", 1e9)
+    return int(request.param)
+
+
+def tiles_of(
+    text: str, inputs: Sequence[NDArray] | None = None
+) -> ImageTiles | GradientTiles | None:
+    """How the tile unit does ``text``, if it does. Run beside the evaluator in f64: errors stay below what some roundings of the sums' terms make."""
+    executable = compiled(text)
+    if inputs is None:
+        inputs = random_inputs(executable.module)
+    exactly = module_of(text.replace("f32", "f64"))
+    wide = [array.astype(np.float64) for array in inputs]
+    with np.errstate(all="ignore"):
+        (got,), (want,) = executable.run(*inputs), evaluate(exactly, *wide)
+        (size,) = evaluate(exactly, *map(np.abs, wide))
+        want = np.where(np.abs(want) > np.finfo(np.float32).max, np.sign(want) * np.inf, want)
+        error = np.abs(got.astype(np.float64) - want)
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(got[~finite], want[~finite].astype(np.float32))
+    assert (error[finite] <= 2.0**-21 * size[finite] + 2.0**-148).all()
+    kernels = [
+        kernel.whole if isinstance(kernel, PhaseConvolutionKernel) else kernel
+        for kernel in kernels_of(executable)
+    ]
+    (kernel,) = [kernel for kernel in kernels if isinstance(kernel, PanelConvolutionKernel)]
+    return kernel.tiles

@@ -1,0 +1,248 @@
+"""Convolutions by vector registers, of the host's vectors and of shorter ones, against the reference evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import runtime.cpu.kernels.convolution.panel_form as panel_convolution
+import runtime.cpu.kernels.convolution.vector_form as vector_convolution
+import runtime.emit  # noqa: F401 - fills the lowerings
+from runtime.buffers.types import ArrayView
+from runtime.codegen.llvm.jit import host_has
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import LeftForm, VectorForm, vector_form
+from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
+from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
+from runtime.cpu.prediction.alone import thunk_alone
+from runtime.cpu.sharing.convolutions import cut_panel_convolution
+from runtime.lowering import Device
+from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.thunks.kernel import KernelThunk
+from spmd.literal import NDArray
+from spmd.text.parser import parse_module
+from tests.runtime.cpu.kernels.convolution.convolutions import convolution, laid_out
+from tests.runtime.programs.agreement import assert_agrees, kernels_of
+
+pytestmark = pytest.mark.skipif(
+    not host_has("avx2", "fma"), reason="the processor has no long vectors"
+)
+
+
+@pytest.fixture(params=["own", "short"], autouse=True)
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The host's vectors and those of AVX2, without the tile unit."""
+    found = vector_form() if request.param == "own" else VectorForm(8, (6, 4))
+    for module in (panel_convolution, vector_convolution):
+        monkeypatch.setattr(module, "vector_form", lambda: found)
+    monkeypatch.setattr(vector_convolution, "MOST_SHARE", 1e9)  # arrays here are small
+    with without_tile_unit():
+        yield
+
+
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[LeftForm]:
+    """The forms in which convolutions are bound in this test."""
+    forms: list[LeftForm] = []
+    act = panel_convolution.vector_action
+
+    def noted(plan: vector_convolution.VectorPlan, *arguments: object) -> object:
+        forms.append(plan.left)
+        return act(plan, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(panel_convolution, "vector_action", noted)
+    return forms
+
+
+def check(text: str, bound: list[LeftForm], left: LeftForm, *, buffered: bool = False) -> None:
+    """Sums of some hundred products are near to the evaluator's, which adds them up in another order."""
+    kernels = kernels_of(assert_agrees(text, rtol=1e-3))
+    plans = [k.vectors for k in kernels if isinstance(k, PanelConvolutionKernel)]
+    assert [plan is not None and plan.buffered > 0 for plan in plans] == [buffered]
+    assert set(bound) == {left}
+
+
+WINDOWS = [
+    ("size=3x2", "7,7"),
+    ("size=3x2 pad=1_1x1_0", "9,8"),
+    ("size=3x2 stride=2x3 pad=1_2x0_1", "5,3"),
+    ("size=3x2 rhs_dilate=3x2", "3,6"),
+    ("size=3x2 stride=2x2 pad=3_1x2_2 rhs_dilate=2x3", "5,5"),
+    ("size=3x2 pad=-1_-2x-1_1", "4,7"),
+    ("size=3x2 pad=4_4x3_3", "15,13"),
+    ("size=3x2 pad=1_1x1_0 rhs_reversal=1x1", "9,8"),
+    ("size=3x2 pad=1_1x1_0 rhs_reversal=0x1", "9,8"),
+]
+
+
+@pytest.mark.parametrize(("window", "out"), WINDOWS)
+@pytest.mark.parametrize("features", [12, 33])
+def test_windows(window: str, out: str, features: int, bound: list[LeftForm]) -> None:
+    x, w, y = "f32[3,9,8,5]", f"f32[3,2,5,{features}]", f"f32[3,{out},{features}]"
+    check(convolution(x, w, y, window, "b01f_01io->b01f"), bound, LeftForm.ROWS)
+
+
+@pytest.mark.parametrize(("window", "out"), WINDOWS)
+@pytest.mark.parametrize(("rows", "features"), [(8, 12), (37, 51)])
+def test_gradients_of_kernels(
+    window: str, out: str, rows: int, features: int, bound: list[LeftForm]
+) -> None:
+    """Rows lie side by side: the images' features."""
+    x, w, y = f"f32[5,9,8,{rows}]", f"f32[5,3,2,{features}]", f"f32[{out},{rows},{features}]"
+    check(convolution(x, w, y, window, "f01b_i01o->01bf"), bound, LeftForm.DEPTH)
+
+
+@pytest.mark.parametrize(
+    "labels", ["b01f_01io->bf01", "b01f_01oi->bf01", "b01f_o01i->f01b", "b01f_01io->1bf0"]
+)
+@pytest.mark.parametrize("rows", [1, 5, 1 << 10])
+def test_features_that_lie_apart(
+    labels: str, rows: int, bound: list[LeftForm], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the result: sums are gathered before, some rows at a time; in w, too."""
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.vector_form.BUFFERED", 64 * rows)
+    sizes = [
+        {"b": 4, "f": 100, "0": 6, "1": 7},
+        {"i": 100, "o": 40, "0": 3, "1": 2},
+        {"b": 4, "f": 40, "0": 6, "1": 6},
+    ]
+    x, w, y = laid_out(labels, sizes, "f32")
+    text = convolution(x, w, y, "size=3x2 pad=1_1x0_0", labels)
+    check(text, bound, LeftForm.ROWS, buffered=True)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y", "window"),
+    [
+        ("2,3,3,700", "3,3,700,14", "2,3,3,14", "size=3x3 pad=1_1x1_1"),
+        ("1,3,4,601", "2,1,601,14", "1,2,4,14", "size=2x1"),
+        ("1,3,700,2", "1,300,2,14", "1,3,401,14", "size=1x300"),
+        ("1,3,5,7", "3,3,7,1100", "1,3,5,1100", "size=3x3 pad=1_1x1_1"),
+    ],
+)
+def test_blocks(x: str, w: str, y: str, window: str, bound: list[LeftForm]) -> None:
+    """Of channels, of taps, of features."""
+    text = convolution(f"f32[{x}]", f"f32[{w}]", f"f32[{y}]", window, "b01f_01io->b01f")
+    check(text, bound, LeftForm.ROWS)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y", "window", "labels", "more", "left"),
+    [
+        (
+            "2,8,15",
+            "3,5,45",
+            "2,6,45",
+            "size=3",
+            "b0f_0io->b0f",
+            ", feature_group_count=3",
+            LeftForm.ROWS,
+        ),
+        ("4,5", "5,13", "4,13", "", "bf_io->bf", "", LeftForm.ROWS),
+        (
+            "2,4,5,6,3",
+            "2,3,2,3,14",
+            "2,3,3,5,14",
+            "size=2x3x2",
+            "b012f_012io->b012f",
+            "",
+            LeftForm.ROWS,
+        ),
+        (
+            "3,9,9,9,16",
+            "3,7,7,7,20",
+            "3,3,3,16,20",
+            "size=7x7x7",
+            "f012b_i012o->012bf",
+            "",
+            LeftForm.DEPTH,
+        ),
+        ("1,1,9,1", "1,4,1,12", "1,1,6,12", "size=1x4", "b01f_01io->b01f", "", LeftForm.ROWS),
+    ],
+)
+def test_groups_and_ranks(
+    x: str,
+    w: str,
+    y: str,
+    window: str,
+    labels: str,
+    more: str,
+    left: LeftForm,
+    bound: list[LeftForm],
+) -> None:
+    text = convolution(f"f32[{x}]", f"f32[{w}]", f"f32[{y}]", window, labels, more)
+    check(text, bound, left)
+
+
+@pytest.mark.parametrize("labels", ["b01f_01io->b01f", "bf01_oi01->bf01"])
+def test_types_are_converted(labels: str) -> None:
+    sizes = ("3,6,5,4", "3,2,4,17") if labels[1] == "0" else ("3,4,6,5", "17,4,3,2")
+    out = "3,6,4,17" if labels[1] == "0" else "3,17,6,4"
+    x, w, y = f"bf16[{sizes[0]}]", f"bf16[{sizes[1]}]", f"bf16[{out}]"
+    assert_agrees(convolution(x, w, y, "size=3x2 pad=1_1x0_0", labels), rtol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "y", "labels"),
+    [
+        ("f32[3,9,9,70]", "f32[3,3,70,96]", "f32[3,9,9,96]", "b01f_01io->b01f"),
+        ("f32[70,9,9,19]", "f32[70,9,9,96]", "f32[3,3,19,96]", "f01b_i01o->01bf"),
+    ],
+)
+def test_parts_of_the_features_are_the_same_bits(
+    x: str, w: str, y: str, labels: str, bound: list[LeftForm]
+) -> None:
+    """Whatever part of them a thread has; scratch holds what was there before."""
+    size = "9x9" if labels[0] == "f" else "3x3"
+    module = parse_module(convolution(x, w, y, f"size={size} pad=1_1x1_1", labels))
+    thunk = thunk_alone(module.entry.root, Device(1, 1))
+    assert isinstance(thunk, KernelThunk)
+    kernel = thunk.kernel
+    assert isinstance(kernel, PanelConvolutionKernel)
+    random = np.random.default_rng(1)
+
+    def array(place: ArrayView) -> NDArray:
+        """As the kernel sees it, of memory of its own."""
+        memory = random.standard_normal(place.slice.size // 4, np.float32)
+        return np.ndarray(place.view.dims, np.float32, memory.data, 0, place.view.strides)
+
+    places = (thunk.operands, thunk.results, thunk.scratch)
+    whole, parts = [KernelArrays(*(tuple(map(array, each)) for each in places)) for _ in range(2)]
+    parts = replace(parts, operands=whole.operands)
+    CPU_KERNELS.bind(kernel, whole)()
+    pieces = cut_panel_convolution(kernel, parts, 3)
+    assert len(pieces) == 3
+    for piece, arrays in pieces:
+        CPU_KERNELS.bind(piece, arrays)()
+    assert len(bound) == 4
+    np.testing.assert_array_equal(whole.results[0], parts.results[0])
+
+
+def test_heights_leave_no_row_and_waste_few() -> None:
+    for own in (VectorForm(16, (14, 8)), VectorForm(8, (6, 4))):
+        heights = own.next_heights()
+        for rows in range(1, len(heights)):
+            left, multiplied = rows, 0
+            while left > 0:
+                multiplied += heights[left]
+                left -= heights[left]
+            tall, low = own.heights
+            least = min(
+                a * tall + b * low for a, b in np.ndindex(20, 20) if a * tall + b * low >= rows
+            )
+            assert multiplied == least
+
+
+@pytest.mark.parametrize(("side", "taken"), [(6, False), (64, True)])
+def test_arrays_smaller_than_what_is_packed_are_left_to_blas(
+    side: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small convolution's scratch would be most of the memory of its program."""
+    monkeypatch.setattr(vector_convolution, "MOST_SHARE", 1.0)
+    x, w, y = f"f32[2,{side},{side},4]", "f32[3,3,4,16]", f"f32[2,{side},{side},16]"
+    text = convolution(x, w, y, "size=3x3 pad=1_1x1_1", "b01f_01io->b01f")
+    kernels = kernels_of(assert_agrees(text, rtol=1e-3))
+    plans = [k.vectors for k in kernels if isinstance(k, PanelConvolutionKernel)]
+    assert [plan is not None for plan in plans] == [taken]
