@@ -41,7 +41,7 @@ class PriorityFusion(FueledPass):
     ``headroom``, a part of it. If the planned memory is more all the same, because values do not lie as close,
     products stay alone, more room is left, and in the end nothing is made that keeps anything alive for longer; up to
     ``memory`` bytes more is no harm.
-    docs/fusion.md says how time is estimated.
+    docs/internals/fusion.md says how time is estimated.
 
     Instructions with control edges, side effects, other memory spaces or dynamic sizes stay as they are, and so do
     modules with an operation that the runtime does not run.
