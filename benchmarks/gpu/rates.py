@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.peers import environment, make_driver
-from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.cpu.kernels.gemm.dot import plan_dot
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuDriver, GpuStream
 from runtime.gpu.forms import library_work
 from runtime.gpu.views import DeviceView
@@ -142,7 +142,7 @@ def products(bench: Bench, shrink: int) -> list[dict[str, Any]]:
         for sizes in SELECTED.get(name, SIZES):
             m, n, k = (max(8, size // shrink) for size in sizes)
             for data in ("normal", "zeros") if sizes == (8192, 8192, 8192) else ("normal",):
-                kernel = DotKernel.planned((), (m, k, n), (kind, kind, kind), tf32=tf32)
+                kernel = plan_dot((), (m, k, n), (kind, kind, kind), tf32=tf32)
                 assert kernel is not None
                 lhs, rhs = (bench.array(d, kind, zeros=data == "zeros") for d in ((m, k), (k, n)))
                 on = KernelArraysOnDevice((lhs, rhs), (bench.array((m, n), kind, zeros=True),))

@@ -32,7 +32,7 @@ import runtime.cpu.kernels  # noqa: F401 - fills the library
 from benchmarks.timing.turns import Work, least_seconds
 from benchmarks.timing.xla_flags import ONE_THREAD
 from launch.report.environment import describe_environment
-from runtime.cpu.kernels.gemm.dot import DotKernel, by_numpy
+from runtime.cpu.kernels.gemm.dot import DotKernel, by_numpy, plan_dot
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit, without_tile_unit
 from runtime.cpu.libraries.blas import set_blas_threads
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
@@ -90,7 +90,7 @@ def work_of(product: Product) -> dict[str, Work]:
     out = np.zeros((*product.batch, product.m, product.n), product.result.numpy)
     types = (product.operands, product.operands, product.result)
     sizes = (product.m, product.k, product.n)
-    kernel = DotKernel.planned(product.batch, sizes, types)
+    kernel = plan_dot(product.batch, sizes, types)
     assert kernel is not None
     work: dict[str, Work] = {"ours": bound(kernel, lhs, rhs, out)}
     with without_tile_unit():
@@ -189,7 +189,7 @@ def print_errors() -> None:
 def errors(lhs: Array, rhs: Array) -> tuple[Array, Array]:
     """Element by element, ours and OpenBLAS's, as the module says."""
     (m, k), n = lhs.shape, rhs.shape[1]
-    kernel = DotKernel.planned((), (m, k, n), (P.F32, P.F32, P.F32))
+    kernel = plan_dot((), (m, k, n), (P.F32, P.F32, P.F32))
     assert kernel is not None
     ours, blas = (np.zeros((m, n), np.float32) for _ in range(2))
     bound(kernel, lhs, rhs, ours)()

@@ -15,7 +15,7 @@ import numpy as np
 import runtime.cpu.kernels  # noqa: F401 - fills the library
 from benchmarks.timing.turns import Work, seconds
 from launch.calibration.timing import cores, each_at_once
-from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.cpu.kernels.gemm.dot import plan_dot
 from runtime.cpu.libraries.blas import BlasThreads
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.literal import NDArray
@@ -140,7 +140,7 @@ def _library_product(shape: ProductShape) -> Work | None:
 
 
 def _kernel_product(shape: ProductShape) -> Work | None:
-    kernel = DotKernel.planned((shape.batch,), (shape.m, shape.k, shape.n), shape.types)
+    kernel = plan_dot((shape.batch,), (shape.m, shape.k, shape.n), shape.types)
     if kernel is None:
         return None
     lhs, rhs, out = _matrices(shape)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from launch.calibration.memory import FAR_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
-from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.cpu.kernels.gemm.dot import plan_dot
 from runtime.cpu.kernels.gemm.tile_block_ir import most_depth
 from runtime.cpu.kernels.gemm.tile_dot import unit_of
 from runtime.cpu.kernels.gemm.tile_types import FORMS, PANEL, TileForm
@@ -131,7 +131,7 @@ class ProductProbe(CoreProbe):
 
     def make(self, arena: Arena) -> Action:
         """As programs on this machine make them."""
-        kernel = DotKernel.planned((), self.sizes, self.types)
+        kernel = plan_dot((), self.sizes, self.types)
         assert kernel is not None, "floats are summed, and bytes into s32"
         m, k, n = self.sizes
         scratch = tuple(arena.array(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from runtime.cpu.kernels.copy.copy import CopyKernel
 from runtime.cpu.kernels.copy.uninitialized import UnwrittenKernel
-from runtime.cpu.kernels.linalg.factorizations import FactorizationKernel, Routine
+from runtime.cpu.kernels.linalg.factorizations import FactorizationKernel, Routine, scratch_shapes
 from runtime.cpu.kernels.linalg.linear_algebra import CholeskyKernel, TriangularSolveKernel
 from runtime.cpu.kernels.sort.sort import SortKernel
 from runtime.cpu.libraries.lapack import LETTERS, lapack_function, potrf_function
@@ -107,7 +107,7 @@ def scratch(call: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
     if isinstance(kernel, FactorizationKernel):
         operands = tuple(operand.array_shape for operand in call.operands)
         results = tuple(as_array(leaf) for _, leaf in leaves(call.shape))
-        return kernel.scratch_shapes(operands, results)
+        return scratch_shapes(kernel, operands, results)
     return sort_scratch_of(kernel) if isinstance(kernel, SortKernel) else ()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.cpu.kernels.gemm.dot import DotKernel, plan_dot
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.program.dot_matrices import (
@@ -45,7 +45,7 @@ def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
     lhs, _ = operand_dims(instruction)
     batch = tuple(views[0].dims[d] for d in lhs.batch)
     sizes = product_sizes(instruction)
-    return DotKernel.planned(batch, sizes, types, tf32=allows_tf32(attrs))
+    return plan_dot(batch, sizes, types, tf32=allows_tf32(attrs))
 
 
 def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:

@@ -6,7 +6,7 @@ import math
 
 from runtime.codegen.ir.element_operations import ElementSignature, has_operation
 from runtime.codegen.ir.record_words import RANK
-from runtime.cpu.kernels.sort.sort import SortKernel
+from runtime.cpu.kernels.sort.sort import SortKernel, scratch_bytes
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
@@ -53,7 +53,7 @@ def _is_countable(dims: tuple[int, ...]) -> bool:
 
 
 def sort_scratch_of(kernel: SortKernel | None) -> tuple[ArrayShape, ...]:
-    return () if kernel is None else (ArrayShape(PrimitiveType.U8, (kernel.scratch_bytes,)),)
+    return () if kernel is None else (ArrayShape(PrimitiveType.U8, (scratch_bytes(kernel),)),)
 
 
 def sort_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:

@@ -42,26 +42,6 @@ class DotKernel(Kernel):
     on_tiles: bool = False
     tf32: bool = False
 
-    @staticmethod
-    def planned(
-        batch: tuple[int, ...],
-        sizes: tuple[int, int, int],
-        types: tuple[PrimitiveType, PrimitiveType, PrimitiveType],
-        *,
-        tf32: bool = False,
-    ) -> DotKernel | None:
-        """For sizes m, k, n and types of operands and result: as this machine does it. None where no type sums it.
-
-        tf32: allowed by the program. Integers of more than 8 bits, which TF32 does not hold, are never rounded.
-        """
-        compute = compute_type(*types, sizes[1])
-        if compute is None:
-            return None
-        tf32 &= compute is PrimitiveType.F32 and not any(
-            kind.is_integer and kind.bits > 8 for kind in types[:2]
-        )
-        return DotKernel(batch, *sizes, *types, compute, suits_tiles(types, sizes), tf32)
-
     @property
     def is_direct(self) -> bool:
         """BLAS takes everything as it is."""
@@ -83,6 +63,27 @@ class DotKernel(Kernel):
         if self.result is not self.compute:
             dims.append((self.block_rows, self.n))
         return dims
+
+
+def plan_dot(
+    batch: tuple[int, ...],
+    sizes: tuple[int, int, int],
+    types: tuple[PrimitiveType, PrimitiveType, PrimitiveType],
+    *,
+    tf32: bool = False,
+) -> DotKernel | None:
+    """Return the product of sizes m, k, n and types of operands and result as this machine computes it.
+
+    `tf32`: allowed by the program. Integers of more than 8 bits, which TF32 does not hold, are never rounded. Returns
+    None if there is no type to sum in.
+    """
+    compute = compute_type(*types, sizes[1])
+    if compute is None:
+        return None
+    tf32 &= compute is PrimitiveType.F32 and not any(
+        kind.is_integer and kind.bits > 8 for kind in types[:2]
+    )
+    return DotKernel(batch, *sizes, *types, compute, suits_tiles(types, sizes), tf32)
 
 
 @CPU_KERNELS.binds(DotKernel)

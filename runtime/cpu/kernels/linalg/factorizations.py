@@ -53,30 +53,31 @@ class FactorizationKernel(Kernel):
     routine: Routine
     flag: str = ""
 
-    def scratch_shapes(
-        self, operands: tuple[ArrayShape, ...], results: tuple[ArrayShape, ...]
-    ) -> tuple[ArrayShape, ...]:
-        """Matrices by columns, then infos; room to work for one matrix: as much as the routine asks for."""
-        shape = operands[0]
-        kind, (m, n) = shape.element_type, shape.dims[-2:]
-        count, least = math.prod(shape.dims[:-2]), min(m, n)
-        function = lapack_function(self.routine.name_for(kind), kind)
-        assert function is not None, "it was asked for before"
-        index = PrimitiveType.S64 if function.index_bits == 64 else PrimitiveType.S32
-        sizes = [m * n]
-        if self.routine is Routine.GESDD:
-            vectors = {"A": [m * m, n * n], "S": [m * least, least * n], "N": [1, 1]}
-            sizes += vectors[self.flag]
-        columns = [ArrayShape(kind, (count, size)) for size in sizes]
-        if self.routine is Routine.GETRF:
-            columns.append(ArrayShape(index, (count, least)))
-        found = (*columns, ArrayShape(index, (count,)))
-        room = [ArrayShape(each, (1,)) for each in (kind, _part(kind), index)]
-        asked = _room_of(self, operands, results, (*found, *room))
-        return (
-            *found,
-            *(ArrayShape(x.element_type, (n,)) for x, n in zip(room, asked, strict=True)),
-        )
+
+def scratch_shapes(
+    kernel: FactorizationKernel, operands: tuple[ArrayShape, ...], results: tuple[ArrayShape, ...]
+) -> tuple[ArrayShape, ...]:
+    """Return matrices by columns, then infos, then as much room for one matrix as the routine asks for."""
+    shape = operands[0]
+    kind, (m, n) = shape.element_type, shape.dims[-2:]
+    count, least = math.prod(shape.dims[:-2]), min(m, n)
+    function = lapack_function(kernel.routine.name_for(kind), kind)
+    assert function is not None, "it was asked for before"
+    index = PrimitiveType.S64 if function.index_bits == 64 else PrimitiveType.S32
+    sizes = [m * n]
+    if kernel.routine is Routine.GESDD:
+        vectors = {"A": [m * m, n * n], "S": [m * least, least * n], "N": [1, 1]}
+        sizes += vectors[kernel.flag]
+    columns = [ArrayShape(kind, (count, size)) for size in sizes]
+    if kernel.routine is Routine.GETRF:
+        columns.append(ArrayShape(index, (count, least)))
+    found = (*columns, ArrayShape(index, (count,)))
+    room = [ArrayShape(each, (1,)) for each in (kind, _part(kind), index)]
+    asked = _room_of(kernel, operands, results, (*found, *room))
+    return (
+        *found,
+        *(ArrayShape(x.element_type, (n,)) for x, n in zip(room, asked, strict=True)),
+    )
 
 
 def _part(kind: PrimitiveType) -> PrimitiveType:

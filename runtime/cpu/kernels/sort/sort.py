@@ -37,7 +37,7 @@ class SortKernel(Kernel):
     """results = the operands' rows along ``axis`` in the comparator's order, equals as they stood: of each the first
     ``count`` of ``size`` elements. ``with_places``: one more result has the places (s32) that they come from.
 
-    scratch[0]: ``scratch_bytes``.
+    scratch[0]: bytes that the back end asks for.
     """
 
     comparator: ScalarProgram
@@ -46,31 +46,33 @@ class SortKernel(Kernel):
     count: int
     with_places: bool
 
-    @property
-    def form(self) -> RadixForm | None:
-        key = sort_key(self.comparator)
-        if key is None:
-            return None
-        return RadixForm(key, self.comparator.parameters[::2], self.with_places)
 
-    @property
-    def method(self) -> Method:
-        if self.form is None:
-            return Method.MERGE
-        if self.count <= min(MOST_TOP, self.size // TOP_PART):
-            return Method.TOP
-        return Method.RADIX if self.size >= LEAST_RADIX else Method.MERGE
+def radix_form(kernel: SortKernel) -> RadixForm | None:
+    """Return how rows are sorted by the bytes of a key; None if the comparator compares no single value."""
+    key = sort_key(kernel.comparator)
+    if key is None:
+        return None
+    return RadixForm(key, kernel.comparator.parameters[::2], kernel.with_places)
 
-    @property
-    def scratch_bytes(self) -> int:
-        """Of two arrays of equal sizes."""
-        form = self.form
-        if self.method is Method.TOP:
-            return 2 * 8 * self.count
-        if self.method is Method.RADIX:
-            assert form is not None
-            return 2 * form.moved_bytes * self.size
-        return 2 * 4 * self.size
+
+def method_of(kernel: SortKernel) -> Method:
+    """Return the method that native code takes for rows of this size."""
+    if radix_form(kernel) is None:
+        return Method.MERGE
+    if kernel.count <= min(MOST_TOP, kernel.size // TOP_PART):
+        return Method.TOP
+    return Method.RADIX if kernel.size >= LEAST_RADIX else Method.MERGE
+
+
+def scratch_bytes(kernel: SortKernel) -> int:
+    """Return the bytes of two arrays of equal sizes, between which a row moves while it is sorted."""
+    method, form = method_of(kernel), radix_form(kernel)
+    if method is Method.TOP:
+        return 2 * 8 * kernel.count
+    if method is Method.RADIX:
+        assert form is not None
+        return 2 * form.moved_bytes * kernel.size
+    return 2 * 4 * kernel.size
 
 
 @CPU_KERNELS.binds(SortKernel)
@@ -92,11 +94,11 @@ def bind_sort(kernel: SortKernel, arrays: KernelArrays) -> Action:
     )
     record = np.array(words.packed(), np.int64)
     alive = (*arrays.operands, *arrays.results, scratch)
-    form = kernel.form
-    if form is None or kernel.method is Method.MERGE:
+    form, method = radix_form(kernel), method_of(kernel)
+    if form is None or method is Method.MERGE:
         code = merge_sort_ir.sort_code(kernel.comparator, kernel.with_places)
         return native_call(code, merge_sort_ir.FUNCTION, record, alive)
-    if kernel.method is Method.TOP:
+    if method is Method.TOP:
         return native_call(top_k_ir.top_code(form), top_k_ir.FUNCTION, record, alive)
     code = radix_sort_ir.radix_sort_code(form)
     return native_call(code, radix_sort_ir.FUNCTION, record, alive)

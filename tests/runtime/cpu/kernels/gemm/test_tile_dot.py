@@ -10,7 +10,7 @@ import pytest
 
 from runtime.codegen.llvm.jit import host_has
 from runtime.cpu.kernels.gemm import tile_dot
-from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.cpu.kernels.gemm.dot import plan_dot
 from runtime.cpu.kernels.gemm.tile_dot import suits_tiles
 from runtime.cpu.kernels.gemm.tile_types import FORMS, TileForm
 from runtime.cpu.kernels.gemm.tile_unit import Unit, has_tile_unit, narrow_unit, without_tile_unit
@@ -42,7 +42,7 @@ def _for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def bound(types: Types, batch: tuple[int, ...], lhs: Array, rhs: Array, out: Array) -> Action:
     sizes = (lhs.shape[-2], lhs.shape[-1], rhs.shape[-1])
-    kernel = DotKernel.planned(batch, sizes, types)
+    kernel = plan_dot(batch, sizes, types)
     assert kernel is not None
     assert kernel.on_tiles
     assert not kernel.scratch_dims()
@@ -178,13 +178,13 @@ def test_planned_with_the_unit_and_bound_without() -> None:
     """As when a plan comes from elsewhere: conversions find room of their own."""
     rng = np.random.default_rng(4)
     lhs, rhs = values(rng, (40, 50), P.BF16), values(rng, (50, 40), P.BF16)
-    kernel = DotKernel.planned((), (40, 50, 40), (P.BF16,) * 3)
+    kernel = plan_dot((), (40, 50, 40), (P.BF16,) * 3)
     assert kernel is not None
     out = {which: np.zeros((40, 40), P.BF16.numpy) for which in ("with", "without")}
     CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out["with"],)))()
     with without_tile_unit():
         CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out["without"],)))()
-        plain = DotKernel.planned((), (40, 50, 40), (P.BF16,) * 3)
+        plain = plan_dot((), (40, 50, 40), (P.BF16,) * 3)
     assert plain is not None
     assert not plain.on_tiles
     with_it, without = (x.astype(np.float64) for x in out.values())

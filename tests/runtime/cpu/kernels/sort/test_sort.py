@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from runtime.cpu.kernels.reference import ReferenceKernel
-from runtime.cpu.kernels.sort.sort import Method, SortKernel
+from runtime.cpu.kernels.sort.sort import Method, SortKernel, method_of
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 from tests.runtime.programs import compiled, random_inputs
@@ -27,7 +27,7 @@ def check(
     kernels = kernels_of(assert_agrees(text, inputs=inputs))
     assert set(map(type, kernels)) == {kernel}
     if method is not None:
-        assert [k.method for k in kernels if isinstance(k, SortKernel)] == [method]
+        assert [method_of(k) for k in kernels if isinstance(k, SortKernel)] == [method]
 
 
 ONE = """HloModule one
