@@ -1,4 +1,4 @@
-"""Layout assignment: chooses the dimension order in which arrays are written, to minimize bytes that are reordered."""
+"""Choose the dimension order in which arrays are written, to minimize the bytes that are reordered."""
 
 from __future__ import annotations
 
