@@ -160,7 +160,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _MovedLine:
-    """As ``_Line``, if a dynamic slice reads it: ``offset`` plus an index in the range."""
+    """Variant of ``_Line`` if a dynamic slice reads it: ``offset`` plus an index in the range."""
 
     offset: int
     range: Range
