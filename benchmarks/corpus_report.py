@@ -1,6 +1,6 @@
 """Where this project stands on a folder of JAX cases: numbers right, flops, shards and memory beside XLA's.
 
-    python benchmarks/corpus_report.py CORPUS [--only REGEX] [--mpirun] [--markdown FILE] [--json FILE]
+    python -m benchmarks.corpus_report CORPUS [--only REGEX] [--mpirun] [--markdown FILE] [--json FILE]
 
 Per case (a folder with module.hlo, inputs.npz, expected.npz, case.json, peer.hlo): the worst output error over its
 tolerance on loopback devices and, with --mpirun, on that many MPI ranks, and whether both give the same bits; flops

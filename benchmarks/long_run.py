@@ -1,6 +1,6 @@
 """Many training steps with donated state on MPI ranks: does the loss follow JAX's, does memory stay what it was?
 
-    python -m launch.mpirun -n 4 -- benchmarks/long_run.py [--steps 1000]
+    python -m launch.mpirun -n 4 -- -m benchmarks.long_run [--steps 1000]
 
 Runs tests/cases/gpt_dp2tp2. Prints the largest difference to JAX's losses (losses.json) over its first steps, and the
 proportional set size (PSS, without code) of every rank after a tenth of the steps and after the last.

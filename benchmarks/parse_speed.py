@@ -1,6 +1,6 @@
 """How fast HLO text is read (every attribute typed), verified and printed, and what jaxlib's parser takes for it.
 
-    python benchmarks/parse_speed.py [FILE ...] [--repeat 3] [--json FILE]
+    python -m benchmarks.parse_speed [FILE ...] [--repeat 3] [--json FILE]
 
 Times are CPU seconds of this process, the best of the repetitions. Without a FILE it reads the Mixtral module of
 ../shared/public. jaxlib's figure is printed where the ``jax`` extra is installed (its reading also infers shapes).

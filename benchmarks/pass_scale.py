@@ -1,6 +1,6 @@
 """Where the time of `spmd opt --until scheduled` goes, by stage and by pass, as programs grow.
 
-    python benchmarks/pass_scale.py [FILE ...] [--layers 14,28,56,140] [--mesh 2x2x2] [--until scheduled] [--passes 12]
+    python -m benchmarks.pass_scale [FILE ...] [--layers 14,28,56,140] [--mesh 2x2x2] [--until scheduled] [--passes 12]
                                     [--shapes wide:6000,chain:12000] [--json FILE]
 
 For each FILE (default: the modules of ../shared/public), and for a GPT training step with so many unrolled layers: CPU
@@ -21,8 +21,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from gpt_step import GptSizes, gpt_step
-
+from benchmarks.gpt_step import GptSizes, gpt_step
 from launch.options import CompileOptions
 from launch.pipeline import stages
 from spmd.passes.pipeline import Application

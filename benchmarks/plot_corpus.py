@@ -1,7 +1,7 @@
 """Draw a corpus report: memory and bytes on the wire of one device, ours over XLA CPU's.
 
-python benchmarks/corpus_report.py CORPUS --json rows.json
-python benchmarks/plot_corpus.py rows.json docs/images/corpus.png      (needs matplotlib)
+python -m benchmarks.corpus_report CORPUS --json rows.json
+python -m benchmarks.plot_corpus rows.json docs/images/corpus.png      (needs matplotlib)
 """
 
 from __future__ import annotations

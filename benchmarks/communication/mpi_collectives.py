@@ -1,6 +1,6 @@
 """Time collectives beside MPI's own: the same ranks, buffers and sizes, in one run.
 
-python -m launch.mpirun -n 2 -- benchmarks/communication/mpi_collectives.py [--messages] [--priority] [--kinds
+python -m launch.mpirun -n 2 -- -m benchmarks.communication.mpi_collectives [--messages] [--priority] [--kinds
 all-reduce,all-gather]
     [--dtype bf16] [--json FILE]
 

@@ -85,8 +85,8 @@ class Figures:
 def mpi_turn(options: argparse.Namespace, figures: Figures) -> None:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "rows.json")
-        script = str(Path(__file__).with_name("mpi_collectives.py"))
-        run([*launcher(options), script, "--json", str(target), *asked(options)], options)
+        script = ["-m", "benchmarks.communication.mpi_collectives"]
+        run([*launcher(options), *script, "--json", str(target), *asked(options)], options)
         for row in json.loads(target.read_text()):
             place = row["kind"], row["bytes"]
             ours, *peers = row["least"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from faults.job import (
+from benchmarks.faults.job import (
     CASES,
     ROOT,
     SHM,

@@ -7,8 +7,8 @@ import subprocess
 import time
 from dataclasses import dataclass, field
 
-from faults.harm import GRACE, Harm
-from faults.job import SHM, WHOLE_LIMIT, Job, command_line, wait_for_none
+from benchmarks.faults.harm import GRACE, Harm
+from benchmarks.faults.job import SHM, WHOLE_LIMIT, Job, command_line, wait_for_none
 
 
 @dataclass

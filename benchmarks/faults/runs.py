@@ -1,6 +1,6 @@
 """What becomes of MPI jobs that something happens to: kill, stop, exceptions, ranks that differ, a busy machine.
 
-    python benchmarks/faults/runs.py [--runs 5] [--kinds kill,stop,...] [--seed 0] [--json FILE] [--markdown FILE]
+    python -m benchmarks.faults.runs [--runs 5] [--kinds kill,stop,...] [--seed 0] [--json FILE] [--markdown FILE]
 
 Each run starts a case of tests/cases with many steps on 2, 4 or 8 ranks, does the harm at a random time, and waits.
 A row per kind says how many runs there were; how many did not end within the kind's limit, counted from the harm (from
@@ -20,9 +20,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from faults.harm import KINDS
-from faults.job import CASES, SHM
-from faults.report import Row, observe, table
+from benchmarks.faults.harm import KINDS
+from benchmarks.faults.job import CASES, SHM
+from benchmarks.faults.report import Row, observe, table
 
 
 def own_shared_memory() -> bool:

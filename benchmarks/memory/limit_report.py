@@ -1,6 +1,6 @@
 """What a memory limit costs: bytes of a device, work and traffic that are repeated, compile time; XLA's beside it.
 
-    python benchmarks/memory/limit_report.py CASE [--rows 6] [--limits 40M,38M]
+    python -m benchmarks.memory.limit_report CASE [--rows 6] [--limits 40M,38M]
 
 CASE is a folder with module.hlo and case.json. Rows: without rematerialization, without a limit, under --limits (else
 --rows limits evenly between that and the least that can be met), and the least, also where nothing is computed in

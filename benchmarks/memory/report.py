@@ -1,6 +1,6 @@
 """Memory of one device beside XLA CPU's, kernels' own temporaries included.
 
-    python benchmarks/memory/report.py CORPUS [--only REGEX] [--most 0.9] [--each 1.05] [--packing 1.03]
+    python -m benchmarks.memory.report CORPUS [--only REGEX] [--most 0.9] [--each 1.05] [--packing 1.03]
 
 For every case: the temporary allocation that buffer assignment planned; the most bytes of arrays that kernels made
 outside it at one time (library functions make arrays of their own; counted by NumPy's allocator while rank 0 of an
@@ -23,9 +23,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from numpy_memory import CountedArrays
-
 import spmd
+from benchmarks.memory.numpy_memory import CountedArrays
 from benchmarks.timing.turns import geometric_mean
 from launch.data.inputs import SeededInputs
 from launch.mpirun import MpiJob

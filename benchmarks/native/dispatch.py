@@ -1,6 +1,6 @@
 """What it costs to go from one thunk to the next, and a loop of trivial trips beside that of XLA CPU (if jax is there).
 
-    python benchmarks/native/dispatch.py [--thunks 1000] [--trips 10000] [--rounds 30] [--json FILE]
+    python -m benchmarks.native.dispatch [--thunks 1000] [--trips 10000] [--rounds 30] [--json FILE]
 
 A trivial thunk adds two numbers. ``segment`` runs that many as one table of native code, ``ctypes`` one native call
 after the other from Python, ``numpy`` as many calls of np.add. Figures are the least of the rounds, in turn. The loop

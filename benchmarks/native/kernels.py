@@ -1,6 +1,6 @@
 """Kernels of elements, rows, sums, orders and indices beside XLA CPU's on one core, in turn in one run, with the limit.
 
-    python benchmarks/native/kernels.py [NAMES] [--rounds 20] [--json FILE]
+    python -m benchmarks.native.kernels [NAMES] [--rounds 20] [--json FILE]
 
 Each JAX function goes through both compilers whole, and is timed step after step on arrays that stay where they are;
 arguments that a training step would donate are donated. The process keeps to one core, else XLA takes all there are.

@@ -1,13 +1,13 @@
 """Products of matrices on one core beside np.matmul and XLA CPU (where jax is installed), in turn in one run.
 
-    python benchmarks/native/matrix_products.py [NAMES] [--rounds 15] [--json FILE]
+    python -m benchmarks.native.matrix_products [NAMES] [--rounds 15] [--json FILE]
 
 The process keeps to one core: XLA multiplies on a thread of every core that it sees, whatever its flags say. Ours is
 the native action that a dot becomes, on operands as they lie (T: the matrix lies by column). Figures are the least of
 the rounds; np.matmul has no bf16, and none of s8 into s32 that is fast: there NumPy stands for the same kernel without
 native code. BLAS stands for the same kernel without the processor's tile unit.
 
-    python benchmarks/native/matrix_products.py --errors
+    python -m benchmarks.native.matrix_products --errors
 
 prints how far f32 products are from those in f64, beside OpenBLAS's: the largest and the mean of
 |error| / (2^-24 sum |a||b|), over the elements of products of several sizes.

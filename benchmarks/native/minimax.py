@@ -1,6 +1,6 @@
 """Derive the constants of the native element functions, and write runtime/codegen/elements/constants.py.
 
-    python benchmarks/native/minimax.py [--only REGEX] [--write]
+    python -m benchmarks.native.minimax [--only REGEX] [--write]
 
 Each polynomial is Remez's best approximation of the function of its entry under the entry's weight, which makes the
 error relative to what is computed in the end. Coefficients are rounded to the type one after the other, lowest power

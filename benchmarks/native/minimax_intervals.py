@@ -1,6 +1,6 @@
 """Derive the intervals of piecewise functions, and write runtime/codegen/elements/intervals.py.
 
-    python benchmarks/native/minimax_intervals.py [--write]
+    python -m benchmarks.native.minimax_intervals [--write]
 
 Intervals are quarters of octaves, below which one reaches to 0. In each the polynomial of the distance from its centre
 is Remez's best approximation relative to the function (benchmarks/native/minimax.py). The first coefficient is the

@@ -1,6 +1,6 @@
 """Time the native element functions beside NumPy's and, where jax is installed, XLA CPU's; each on one thread.
 
-    python benchmarks/native/native_math.py [--only REGEX] [--types f32,f64,bf16] [--elements N] [--rounds 15] [--json
+    python -m benchmarks.native.native_math [--only REGEX] [--types f32,f64,bf16] [--elements N] [--rounds 15] [--json
     FILE]
 
 One array in (or two), one out, in memory that stays the same. The three take turns; figures are nanoseconds per element

@@ -4,7 +4,7 @@ python -m benchmarks.overlap.hidden_communication MODULE... [--machine dgx-h100]
     [--memory-limit BYTES] [--fusion]
 
 Each module is optimized and ordered for memory as any other, its collectives are made asynchronous, and the scheduler
-orders it for each machine; seconds are those of its own timeline (docs/scheduling.md), CPU seconds its own.
+orders it for each machine; seconds are those of its own timeline (docs/internals/scheduling.md), CPU seconds its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bytes that every reshard receives over the least that any program must, over folders of modules.
 
-    python benchmarks/partitioning/reshard_bounds.py PATH... [--least BYTES] [--ratio R] [--all] [--json FILE]
+    python -m benchmarks.partitioning.reshard_bounds PATH... [--least BYTES] [--ratio R] [--all] [--json FILE]
 
 PATH is a module (.hlo or .pb), a case (a folder with module.hlo, and case.json for its number of devices), or a folder
 of these. One line per module: how many reshards receive more than --least bytes on a device, how much they receive in

@@ -1,6 +1,6 @@
 """How partitioning grows with the number of devices, and with the number of instructions.
 
-    python benchmarks/partitioning/scale.py [--meshes 2x2x2,8x8x8,32x16x32] [--layers 14,56,140] [--case FOLDER]
+    python -m benchmarks.partitioning.scale [--meshes 2x2x2,8x8x8,32x16x32] [--layers 14,56,140] [--case FOLDER]
                                          [--rounds 2] [--profile] [--json FILE]
 
 First a 12-layer GPT training step on each mesh of (data, fsdp, model), its dimensions enlarged so that all divide; with
@@ -28,9 +28,8 @@ from functools import reduce
 from pathlib import Path
 from typing import TypeAlias
 
-from gpt_step import GptSizes, gpt_step
-from scaled_case import scaled_case
-
+from benchmarks.gpt_step import GptSizes, gpt_step
+from benchmarks.scaled_case import scaled_case
 from partitioner.devices.device_order import device_order
 from partitioner.prepare import prepare
 from partitioner.reshard.search import forget_plans

@@ -1,6 +1,6 @@
 """Transposes and copies that one device makes in a step, beside XLA CPU's, case by case.
 
-    python benchmarks/partitioning/transpose_report.py CORPUS [--only REGEX] [--markdown FILE] [--list]
+    python -m benchmarks.partitioning.transpose_report CORPUS [--only REGEX] [--markdown FILE] [--list]
 
 Needs module.hlo, peer.hlo and case.json of each case and runs none of them. A transpose is an array read in another
 order of dimensions than it is written in; a copy keeps the order. Dimensions of size 1 have no place in an order, and

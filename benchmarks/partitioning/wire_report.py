@@ -1,6 +1,6 @@
 """Bytes on the wire of one device beside XLA CPU's, case by case, and what reduce-scatter has to do with it.
 
-    python benchmarks/partitioning/wire_report.py CORPUS [--only REGEX] [--markdown FILE] [--json FILE]
+    python -m benchmarks.partitioning.wire_report CORPUS [--only REGEX] [--markdown FILE] [--json FILE]
 
 Needs module.hlo, peer.hlo and case.json of each case and runs none of them. Per case: who chose the collectives (the
 partitioner, or the program itself in manual regions); wire bytes, ours and XLA's; our flops over XLA's and our

@@ -32,7 +32,7 @@ class LatencyHidingScheduler(HloPass):
     per-exchange: collectives in flight on one exchange (0: as many as the machine's kind lets); in-flight: all together
     (0: any number). The order that is there stays where none is found that takes less time. costs: of custom calls, by
     target. durations: seconds of instructions, by name, where they were measured. told: is given the scheduler's
-    report. See docs/scheduling.md.
+    report. See docs/internals/scheduling.md.
     """
 
     name: ClassVar[str] = "latency-hiding-scheduler"

@@ -187,14 +187,7 @@ class _Builder:
         for instruction in self.order:
             self.make_steps(instruction)
         self.check_size()
-        return ElementGraph(
-            tuple(self.leaves),
-            ScalarProgram(
-                tuple(leaf.kind for leaf in self.leaves),
-                tuple(self.steps),
-                tuple(map(self.register, wanted)),
-            ),
-        )
+        return _in_order_of_use(self.leaves, self.steps, list(map(self.register, wanted)))
 
     def follow(self, read: _Read, path: ViewPath) -> None:
         """Demand the reads that the instruction of ``read``, seen through ``path``, needs."""
@@ -314,6 +307,35 @@ class _Builder:
 
 
 _SOURCES = frozenset({Opcode.CONSTANT, Opcode.IOTA})
+
+
+def _in_order_of_use(
+    leaves: Sequence[Leaf], steps: Sequence[ScalarStep], results: Sequence[int]
+) -> ElementGraph:
+    """Return the graph with its leaves numbered as the program first uses them.
+
+    Loops that compute the same of other inputs then have one program, and one machine code: the pieces of a stencil
+    read a neighbour from the halo or from the tile, in every combination.
+    """
+    operands = [r for step in steps if isinstance(step, ScalarOp) for r in step.operands]
+    used = [r for r in dict.fromkeys((*operands, *results)) if r < len(leaves)]
+    order = list(dict.fromkeys((*used, *range(len(leaves)))))
+    place = {
+        old: new for new, old in enumerate((*order, *range(len(leaves), len(leaves) + len(steps))))
+    }
+    return ElementGraph(
+        tuple(leaves[n] for n in order),
+        ScalarProgram(
+            tuple(leaves[n].kind for n in order),
+            tuple(
+                ScalarOp(step.signature, tuple([place[r] for r in step.operands]))
+                if isinstance(step, ScalarOp)
+                else step
+                for step in steps
+            ),
+            tuple([place[r] for r in results]),
+        ),
+    )
 
 
 def _operation(signature: ElementSignature, operands: tuple[int, ...]) -> ScalarOp:

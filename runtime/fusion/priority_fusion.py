@@ -41,7 +41,7 @@ class PriorityFusion(FueledPass):
     kernels run at positions of that order at which live bytes do not rise above its peak, less the fraction
     ``headroom`` of it. Packing may still need more memory. Then products stay alone, the headroom grows, and finally
     nothing is fused that keeps a value alive for longer. Up to ``memory`` bytes in all are always accepted.
-    docs/fusion.md describes how time is estimated.
+    docs/internals/fusion.md describes how time is estimated.
 
     Instructions with control edges, side effects, other memory spaces or dynamic sizes stay unchanged, as do modules
     with an operation that the runtime does not run.

@@ -1,4 +1,4 @@
-"""How far native element functions are from the exact values, and docs/native_math.md, the page that says it.
+"""How far native element functions are from the exact values, and docs/internals/native_math.md, the page that says it.
 
 python -m tests.documents.native_math [--count 1048576]         write the page anew, from that many arguments per function
 python -m tests.documents.native_math --every-f32 [--stride 1]  all 2^32 arguments (or every so many) of one-argument f32 functions
@@ -28,7 +28,7 @@ from spmd.shape import PrimitiveType
 from tests.documents.native_complex_math import complex_page
 from tests.paths import ROOT
 
-DOCUMENT = ROOT / "docs" / "native_math.md"
+DOCUMENT = ROOT / "docs" / "internals" / "native_math.md"
 P = PrimitiveType
 Array = np.ndarray[Any, Any]
 Wide = np.longdouble

@@ -1,4 +1,4 @@
-"""The table of opcodes and edge classes of the op tests: docs/op_cells.md.
+"""The table of opcodes and edge classes of the op tests: docs/internals/op_cells.md.
 
 python -m tests.documents.op_cells        run the op tests and write the table anew
 """
@@ -15,7 +15,7 @@ from tests.spmd.op_matrix import allowed
 from tests.spmd.op_matrix.cells import RECORDER, Cell, Edge, edges_of
 from tests.spmd.op_matrix.declared import DECLARED, reasons
 
-DOCUMENT = ROOT / "docs" / "op_cells.md"
+DOCUMENT = ROOT / "docs" / "internals" / "op_cells.md"
 OP_TESTS = TESTS / "spmd" / "op_matrix"
 
 

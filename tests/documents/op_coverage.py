@@ -1,4 +1,4 @@
-"""The table opcode × meaning, built from the registries: docs/op_coverage.md.
+"""The table opcode × meaning, built from the registries: docs/internals/op_coverage.md.
 
 python -m tests.documents.op_coverage        write the table anew
 """
@@ -18,7 +18,7 @@ from spmd.hlo import Opcode
 from spmd.passes.algebraic.rules import IDENTITIES
 from tests.paths import ROOT
 
-DOCUMENT = ROOT / "docs" / "op_coverage.md"
+DOCUMENT = ROOT / "docs" / "internals" / "op_coverage.md"
 
 #: What has no entry of its own, and why. Anything else without an entry is a mistake.
 _ASYNC = "asynchronous forms are made after partitioning"

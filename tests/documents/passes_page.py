@@ -36,7 +36,7 @@ from spmd.text.load import load
 from tests.paths import ROOT, TESTS
 
 DOCUMENT = ROOT / "docs" / "passes.md"
-MEASURED = TESTS / "passes_measured.json"
+MEASURED = TESTS / "documents" / "passes_measured.json"
 NOT_KEPT = ROOT / "docs" / "passes_not_kept.toml"
 FIXTURES = TESTS / "hlo" / "passes"
 

@@ -134,7 +134,7 @@ def document() -> str:
         "# Supported / refused",
         "",
         "Built by `python -m tests.documents.supported`; a test holds it up to date and runs every refusal below.",
-        "How each opcode gets its meanings stands in [op_coverage.md](op_coverage.md).",
+        "How each opcode gets its meanings stands in [op_coverage.md](internals/op_coverage.md).",
         "",
         "## Element types",
         "",

@@ -12,7 +12,7 @@ from launch.cli import build_parser
 from tests.paths import ROOT
 
 INDEX = ROOT / "docs" / "README.md"
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 DOCUMENTS = [ROOT / "README.md", *PAGES]
 
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -32,8 +32,8 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 def test_the_index_lists_every_page_once() -> None:
     listed = _LINK.findall(INDEX.read_text(encoding="utf-8"))
-    pages = [page.name for page in PAGES if page != INDEX]
-    assert sorted(listed) == pages, "each page has one line in docs/README.md"
+    pages = [page.relative_to(INDEX.parent).as_posix() for page in PAGES if page != INDEX]
+    assert sorted(listed) == sorted(pages), "each page has one line in docs/README.md"
 
 
 def commands() -> list[str]:

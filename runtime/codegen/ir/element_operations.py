@@ -1,7 +1,8 @@
 """Element operations as LLVM IR: a function ``@operation`` of stored elements, by opcode and types.
 
 Floats narrower than f32 are computed in f32 and rounded once. Arithmetic, comparisons and conversions are bitwise equal
-to the reference evaluator; functions such as exp stay within two units in the last place (docs/native_math.md).
+to the reference evaluator; functions such as exp stay within two units in the last place
+(docs/internals/native_math.md).
 """
 
 from __future__ import annotations

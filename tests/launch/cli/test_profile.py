@@ -149,7 +149,7 @@ def test_either_a_module_or_a_timeline(
 )
 def test_rank_that_is_late_is_named(place: str, because: str, tmp_path: Path) -> None:
     out = tmp_path / "report.json"
-    program = ROOT / "benchmarks" / "fault_program.py"
+    program = ROOT / "benchmarks" / "faults" / "program.py"
     command = (
         *("sh", "-c", f'exec "$@" > {out}.$OMPI_COMM_WORLD_RANK$PMI_RANK', "sh"),
         *(sys.executable, str(program), "1", place, "1", "late"),

@@ -23,8 +23,6 @@ from launch.ranks.rank_timeout import timeout_of
 from launch.ranks.startup import segments_directories
 from tests.paths import ROOT
 
-RUNS = ROOT / "benchmarks" / "fault_runs.py"
-
 MODULE = """
 HloModule step, num_partitions=2
 
@@ -65,7 +63,7 @@ def test_two_runs_of_a_kind(kind: str, tmp_path: Path) -> None:
     table = tmp_path / "table.json"
     done = subprocess.run(
         (
-            *(sys.executable, str(RUNS), "--runs", "2", "--kinds", kind),
+            *(sys.executable, "-m", "benchmarks.faults.runs", "--runs", "2", "--kinds", kind),
             *("--cases", "mlp_dp2,ring_attention4", "--json", str(table)),
         ),
         capture_output=True,
@@ -85,7 +83,7 @@ def test_two_runs_of_a_kind(kind: str, tmp_path: Path) -> None:
 @needs_mpi
 def test_a_survivor_says_the_op_and_its_source_line(tmp_path: Path) -> None:
     (tmp_path / "step.hlo").write_text(MODULE)
-    faulty = str(ROOT / "benchmarks" / "fault_program.py")
+    faulty = str(ROOT / "benchmarks" / "faults" / "program.py")
     # Rank 1 hangs in its first thunk that computes, in the third step.
     planted = (sys.executable, faulty, "1", "0", "3", "hang")
     run = ("run", str(tmp_path / "step.hlo"), "--steps", "9", "--timeout", "1")

@@ -12,6 +12,7 @@ import pytest
 
 from collectives.communicator.kinds import AllReduce
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
+from collectives.communicator.nccl import api as nccl_api
 from collectives.communicator.node.node import Node, Nodes
 from launch.target import engine_choice
 from runtime.gpu import availability
@@ -65,7 +66,7 @@ def machine(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
         monkeypatch.setattr(cuda_engine, "require_gpu", lambda: num_gpus)
         found = SimpleNamespace(identity_of=lambda k: SimpleNamespace(name="H200", unit=f"bus {k}"))
         monkeypatch.setitem(sys.modules, "runtime.gpu.cuda.identity", found)
-        monkeypatch.setattr(api, "load_nccl", api)
+        monkeypatch.setattr(nccl_api, "load_nccl", api)
         memory = SimpleNamespace(CudaMemory=lambda: own.device)
         monkeypatch.setitem(sys.modules, "collectives.communicator.nccl.cuda_memory", memory)
         monkeypatch.setattr(engine_choice, "report_note", notes.append)

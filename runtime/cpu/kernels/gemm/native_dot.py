@@ -100,7 +100,7 @@ def _gemm_for(kind: PrimitiveType, words: GemmWords) -> GemmIr | None:
     """None where it would be BLAS's, and that cannot be found."""
     by_row = words.transpose_rhs == NO_TRANSPOSE
     if kind in TYPES and by_row and is_small(words.m, words.n, words.k):
-        return small_gemm_ir(kind, register_block(words.m, words.n, kind), words.transpose_lhs)
+        return small_gemm_ir(kind, register_block(words.m, words.n, kind))
     gemm = gemm_function(kind, (words.m, words.n, words.k))
     return None if gemm is None else blas_gemm_ir(kind, gemm)
 

@@ -75,9 +75,8 @@ def register_block(m: int, n: int, kind: PrimitiveType) -> RegisterBlock:
     return min(blocks, key=lambda block: (block.turns(m, n), -block.rows))
 
 
-def small_gemm_ir(kind: PrimitiveType, block: RegisterBlock, transpose_lhs: int) -> GemmIr:
-    """``GEMM`` for packed words of products that ``block`` is for, whose rhs lies by row."""
-    by_row = transpose_lhs == NO_TRANSPOSE
+def small_gemm_ir(kind: PrimitiveType, block: RegisterBlock) -> GemmIr:
+    """``GEMM`` for packed words of products that ``block`` is for, whose rhs lies by row; lhs lies either way."""
     t = TYPES[kind]
     vector = f"<{block.lanes} x {t}>"
     lines = _Lines(t, vector, block)
@@ -93,8 +92,7 @@ def small_gemm_ir(kind: PrimitiveType, block: RegisterBlock, transpose_lhs: int)
             size=kind.byte_size,
             rows=block.rows,
             columns=block.columns,
-            lhs_row="lhs_line" if by_row else "size",
-            lhs_step="size" if by_row else "lhs_line",
+            no_transpose=NO_TRANSPOSE,
             numbers=", ".join(f"i64 {i}" for i in range(block.lanes)),
             before_last=block.columns - block.lanes,
             begins="\n".join(map(lines.begin, rows)),
@@ -207,7 +205,10 @@ entry:
   %lhs_line = mul i64 %leading_lhs, {size}
   %rhs_line = mul i64 %leading_rhs, {size}
   %out_line = mul i64 %leading_out, {size}
-  %lhs_row = add i64 %{lhs_row}, 0
+  %transpose_lhs = call i64 @word(ptr %record, i64 9)
+  %is_by_row = icmp eq i64 %transpose_lhs, {no_transpose}
+  %lhs_row = select i1 %is_by_row, i64 %lhs_line, i64 %size
+  %lhs_step = select i1 %is_by_row, i64 %size, i64 %lhs_line
   %last_i = sub i64 %m, {rows}
   %over = sub i64 %n, {columns}
   %is_over = icmp sgt i64 %over, 0
@@ -233,7 +234,7 @@ depth:
 {sums}
   %rhs_way = mul i64 %d, %rhs_line
   %rhs_d = getelementptr i8, ptr %rhs_j, i64 %rhs_way
-  %depth_way = mul i64 %d, %{lhs_step}
+  %depth_way = mul i64 %d, %lhs_step
 {reads}
 {spreads}
 {adds}

@@ -1,4 +1,4 @@
-"""docs/ptx.md names the kernel records that have a form for a GPU."""
+"""docs/internals/ptx.md names the kernel records that have a form for a GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from runtime.gpu.codegen import ptx_module  # noqa: F401 - it fills the table of
 from runtime.gpu.codegen.emitters import kinds_with_form
 from tests.paths import ROOT
 
-PAGE = ROOT / "docs" / "ptx.md"
+PAGE = ROOT / "docs" / "internals" / "ptx.md"
 
 
 def test_the_table_has_the_forms_that_there_are() -> None:

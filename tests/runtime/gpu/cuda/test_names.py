@@ -15,7 +15,7 @@ from tests.paths import ROOT
 pytest.importorskip("cupy", reason="CuPy is not installed: pip install spmd-executor[gpu]")
 SOURCES = [
     *sorted((ROOT / "runtime" / "gpu" / "cuda").glob("*.py")),
-    ROOT / "collectives" / "communicator" / "cuda_memory.py",
+    ROOT / "collectives" / "communicator" / "nccl" / "cuda_memory.py",
 ]
 
 
