@@ -204,7 +204,7 @@ class _Checker:
     def take(self, instruction: HloInstruction, thunks: Thunks) -> Iterator[Thunk]:
         """Yield the thunks of one execution: copies of operands, then the one that computes.
 
-        A rearranging instruction has copies only, or no thunk. Further thunks of the same name belong to another call
+        A rearranging instruction has one copy, or no thunk. Further thunks of the same name belong to another call
         of the same computation.
         """
         while thunks and thunks[0].name == instruction.name:

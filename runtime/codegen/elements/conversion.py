@@ -94,7 +94,7 @@ def reduce_precision(signature: ElementSignature) -> str | None:
 def _reduced(
     x: Float, form: FloatFormat, stored: FloatFormat, attrs: ReducePrecisionAttrs
 ) -> Float:
-    """Round. form: format in whose bits it rounds. stored: a format of so few bits is left unchanged."""
+    """Round in the bits of ``form``; mantissa or exponent bits that ``stored`` does not exceed stay unchanged."""
     bits, one = x.to(form).bits(), 1
     sign = bits & (one << (form.bits - 1))
     if attrs.mantissa_bits < stored.mantissa:

@@ -49,14 +49,14 @@ class PtxWriter(NestWriter):
         """Return the next constant, in place of the record word that the processor's code reads."""
         return self.constants.pop(0)
 
-    # ---- who this is
+    # ---- numbers of thread and block
     def thread(self) -> str:
         return self.value("call i32 @llvm.nvvm.read.ptx.sreg.tid.x()")
 
     def block_number(self) -> str:
         return self.value("call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()")
 
-    # ---- what threads do together
+    # ---- barriers, shared memory, exchanges
     def barrier(self) -> None:
         """Emit a barrier: all threads of the block wait here, and see the earlier writes of the others."""
         self.add("call void @llvm.nvvm.barrier0()")
