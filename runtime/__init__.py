@@ -1,1 +1,1 @@
-"""From a scheduled module to thunks over buffer slices, and the executor that runs them."""
+"""Runtime: compiles a scheduled module to thunks over buffer slices and executes them."""

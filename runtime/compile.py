@@ -1,4 +1,4 @@
-"""The compile half of the runtime: an optimized per-device module to an executable. Read as a table of contents."""
+"""Compile an optimized per-device module to an executable. The file reads as a table of contents of the runtime."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from spmd.sharding import HloSharding
 
 
 def schedule_module(module: HloModule, memory_limit: int | None = None) -> HloModule:
-    """OPTIMIZED to SCHEDULED, in place: the order of each computation's instructions becomes the schedule.
+    """Turn an OPTIMIZED module into a SCHEDULED one, in place: the order of each computation becomes its schedule.
 
-    memory_limit: bytes of a device to stay within, if that can be done by computing values again or in pieces.
+    memory_limit: bytes of device memory to stay below, if recomputing values or computing them in pieces can do it.
     """
     if module.stage < Stage.SCHEDULED:
         schedule_for_memory(module)
@@ -50,14 +50,14 @@ def build_executable(
     memory_limit: int | None = None,
     result: Shape | None = None,
 ) -> Executable:
-    """The executable of a per-device module (which is scheduled first if it is not yet).
+    """Compile a per-device module to an executable. The module is scheduled first if it has no schedule.
 
-    check: run the buffer checker and the schedule checker on the result; CheckFailed if they find a violation.
+    check: run the buffer checker and the schedule checker on the result. Raises CheckFailed if they find a violation.
     logical: the unpartitioned module, whose entry has the global shapes. Without it, sharded dimensions are taken to
     have no padding.
-    memory_limit: bytes of a device that it may take; MemoryLimitError where it takes more.
-    result: the shape of the module's result with its bounded dimensions, which ``module`` has as arrays at their bounds
-    and with sizes beside them (bounded_arrays.py).
+    memory_limit: bytes of device memory that the program may use. Raises MemoryLimitError if it needs more.
+    result: the shape of the module's result with its bounded dimensions. ``module`` returns these arrays at their
+    bounds, followed by their sizes (bounded_arrays.py).
     """
     if module.stage < Stage.SCHEDULED:
         schedule_module(module, memory_limit)
@@ -73,7 +73,7 @@ def build_executable(
 def boundaries(
     module: HloModule, logical: HloModule | None = None
 ) -> tuple[tuple[Boundary, ...], tuple[Boundary, ...]]:
-    """How global arrays become a per-device module's tiles, and its results global arrays."""
+    """Return the global shape and sharding of each input and output leaf of a per-device module."""
     global_inputs = [p.shape for p in logical.entry.parameters] if logical else None
     global_outputs = [logical.entry.root.shape] if logical else None
     return (
@@ -94,7 +94,10 @@ def lower(
     check: bool,
     recorded: RecordedHeaps | None = None,
 ) -> Executable:
-    """A scheduled module to memory and thunks. ``recorded``: the heaps that were found when this was done before."""
+    """Assign buffers and emit thunks for a scheduled module.
+
+    recorded: heaps of an earlier compilation, which are used again instead of a search.
+    """
     assigned = assign_buffers(linearize(module), recorded)
     thunks = emit_program(assigned, assigned.program.device)
     program = _device_program(module, assigned, thunks)
@@ -130,7 +133,7 @@ def _array_shapes(shapes: Iterable[Shape]) -> tuple[ArrayShape, ...]:
 
 
 def _leaf_shardings(instructions: Iterable[HloInstruction]) -> Iterator[HloSharding | None]:
-    """One per array leaf."""
+    """Yield the sharding of each array leaf."""
     for instruction in instructions:
         shapes = [leaf for _, leaf in leaves(instruction.shape)]
         shardings: Iterable[HloSharding | None] = (None,) * len(shapes)

@@ -1,4 +1,4 @@
-"""DeviceProgram: what a device loads."""
+"""DeviceProgram: the data that a device loads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from spmd.shape import ArrayShape
 
 @dataclass(frozen=True)
 class DeviceProgram:
-    """What a device loads: plain data, the same for every device.
+    """Program that a device loads: plain data, the same for every device.
 
-    ``host``: where infeeds and outfeeds find what a run feeds and takes, and callbacks their functions.
+    ``host``: channel to the host, through which infeeds, outfeeds and callbacks find their data and functions.
     """
 
     name: str

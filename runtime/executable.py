@@ -1,4 +1,4 @@
-"""Executable: a compiled program, and how to run it on devices of this process or as one rank of many."""
+"""Executable: a compiled program. It runs on devices of this process or as one rank of many."""
 
 from __future__ import annotations
 
@@ -38,19 +38,20 @@ from spmd.output_file import write_file
 from spmd.shape import ArrayShape, leaves
 
 Gather = Literal["first", "all"]
-"""Which processes get global arrays: the one of device 0, or all. One process with all devices always gets them."""
+"""Processes that get global arrays: the one of device 0, or all. A process with all devices always gets them."""
 
 
 @dataclass
 class Executable:
-    """A program for ``num_devices`` devices. ``module`` is the scheduled module it was made of.
+    """Program for ``num_devices`` devices. ``module`` is the scheduled module that it was compiled from.
 
-    ``inputs`` and ``outputs`` (the module's ``results``, then sizes) say how global arrays become tiles and back.
+    ``inputs`` and ``outputs`` give the global shape and sharding of each array (outputs: the module's ``results``, then
+    sizes).
     ``timeout_seconds``: how long a device waits for the others.
-    ``record``: devices that are loaded from now on take down when their thunks begin and end.
-    ``reference_every``: n has them wait in every n-th step for each collective at its start; 0: never.
-    ``overlap``: what the scheduler expects of the collectives, where it ran that hides them.
-    ``engine``: what runs it; None: the processor's cores.
+    ``record``: devices that are loaded from now on record when their thunks begin and end.
+    ``reference_every``: in every n-th step, devices wait for each collective at its start; 0: never.
+    ``overlap``: what the latency-hiding scheduler expects of the collectives; None if it did not run.
+    ``engine``: the engine that runs the program; None: the processor's cores.
     """
 
     module: HloModule
@@ -72,7 +73,7 @@ class Executable:
 
     @property
     def results(self) -> tuple[Boundary, ...]:
-        """The outputs that are the module's results; after them come the sizes of bounded dynamic ones."""
+        """The outputs that are the module's results; the sizes of bounded dynamic ones follow them."""
         return self.outputs[: num_results([one.shape for one in self.outputs])]
 
     @property
@@ -82,20 +83,20 @@ class Executable:
 
     @property
     def kernel_count(self) -> int:
-        """Kernel calls in the program, each counted once however often a loop runs it."""
+        """The number of kernel calls in the program, each counted once however often a loop runs it."""
         return sum(isinstance(thunk, KernelThunk) for thunk in walk(self.program.thunks))
 
     @property
     def donated(self) -> tuple[int, ...]:
-        """The inputs that a step consumes: an output is written in their place."""
+        """The inputs that a step consumes because an output is written into their memory."""
         allocations = self.program.assignment.allocations
         homes = {allocations[output.slice.allocation] for output in self.program.outputs}
         return tuple(sorted(a.number for a in homes if a.kind is AllocationKind.PARAMETER))
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file, for ``spmd.load_executable``, ``spmd run`` and ``spmd bench``.
+        """Write the executable to a file, for ``spmd.load_executable``, ``spmd run`` and ``spmd bench``.
 
-        Raises OutputFileError where there is no room; a file of that name is then what it was.
+        Raises OutputFileError if there is no room; an existing file of that name is then unchanged.
         """
         from runtime.saved import save_bytes  # which is built on this class
 
@@ -110,7 +111,7 @@ class Executable:
     # ---- devices
     @property
     def devices(self) -> range:
-        """The devices whose tiles this process holds; here all of them."""
+        """The devices whose tiles this process holds; in this class all of them."""
         return range(self.num_devices)
 
     def load(
@@ -119,10 +120,10 @@ class Executable:
         blas_threads: int = 1,
         explain: Callable[[int], str] = "thunk {}".format,
     ) -> LoadedDevice:
-        """One rank's device. RunError when the world has another size than the program.
+        """Load the program on one rank's device. Raises RunError if the world and the program differ in size.
 
-        Among several devices, this process's matrix products keep to ``blas_threads`` threads from here on.
-        explain: what thunk number n is, for messages.
+        If there are several devices, this process's matrix products use ``blas_threads`` threads from here on.
+        explain: returns the text for thunk number n in messages.
         """
         if communicator.size > 1:
             set_blas_threads(blas_threads)
@@ -136,7 +137,7 @@ class Executable:
         )
 
     def load_local(self) -> LocalDevices:
-        """The program on ``devices``."""
+        """Load the program on ``devices``."""
         if self.engine is not None:
             return self.engine.load_local(self)
         return LoopbackDevices(
@@ -148,13 +149,13 @@ class Executable:
         )
 
     def load_devices(self) -> None:
-        """Make ``devices`` ready for a step, which the first use of them does otherwise."""
+        """Make ``devices`` ready for a step. Otherwise the first use of them does this."""
         if self._loaded is None:
             self._loaded = self.load_local()
 
     @property
     def kernel_forms(self) -> KernelForms | None:
-        """How kernels are done where not on the processor's cores."""
+        """The report on the engine's kernels; None if the program runs on the processor's cores."""
         return None if self.engine is None else self.engine.kernel_forms(self._local)
 
     @property
@@ -164,7 +165,7 @@ class Executable:
         return self._loaded
 
     def stamps(self) -> list[list[RecordedStep]]:
-        """What each of ``devices`` has taken down of its last steps; see ``runtime/timeline``."""
+        """Return the recorded timestamps of the last steps, for each of ``devices``; see ``runtime/timeline``."""
         recorders = [device.recorder for device in self._local.devices]
         return [recorder.steps for recorder in recorders if recorder is not None]
 
@@ -194,13 +195,13 @@ class Executable:
         infeed: Infeed | None = None,
         outfeed: Outfeed | None = None,
     ) -> list[NDArray] | ShardedArrays:
-        """One step on global arrays, giving global arrays (see ``Gather``; an empty list where there are none).
+        """Run one step on global arrays. Returns global arrays (see ``Gather``), or an empty list on other processes.
 
-        On ``ShardedArrays``, in one piece or several, it gives such, and nothing is gathered. With ``sharded``, a
-        process that holds one device passes that device's tiles and gets its tiles. RunError when arrays do not fit,
-        DonatedError for one that an earlier step has consumed. A failing device's error is raised as it is.
+        If it is called with ``ShardedArrays``, in one piece or several, it returns such and gathers nothing. With
+        ``sharded``, a process that holds one device passes that device's tiles and gets its tiles. Raises RunError if
+        arrays do not fit and DonatedError if an earlier step has consumed one. An error of a device is raised as it is.
 
-        ``infeed`` and ``outfeed``: as of ``feeding``; without them the run belongs to the ``feeding`` around it.
+        ``infeed`` and ``outfeed``: as in ``feeding``; without them the run belongs to the ``feeding`` around it.
         """
         if infeed is not None or outfeed is not None:
             with self.feeding(infeed, outfeed, gather):
@@ -226,16 +227,16 @@ class Executable:
         outfeed: Outfeed | None = None,
         gather: Gather = "first",
     ) -> Iterator[HostFeeds]:
-        """Feed the infeeds of the runs within this context, and take what their outfeeds give.
+        """Feed the infeeds of the runs within this context, and collect the values of their outfeeds.
 
         ``infeed``: items, one for each infeed in the order in which they run (in a loop: one for each trip). An item is
-        a whole array, or a tuple of items where the program takes a tuple; the devices take their tiles of it. Or a
-        function from a device's number to the next tile of that device.
+        an entire array, or a tuple of items if the program expects a tuple; the devices take their tiles of it. It can
+        also be a function from a device's number to the next tile of that device.
 
-        ``outfeed``: a list, to which whole values are appended at the end, on the processes that ``gather`` names. Or a
-        function of a device's number and its tile, called when the device gives it.
+        ``outfeed``: a list, to which global values are appended at the end, on the processes that ``gather`` names. It
+        can also be a function of a device's number and its tile, called when the device outputs it.
 
-        RunError, from the run, where nothing more is fed or an item does not fit.
+        The run raises RunError if no item is left or an item does not fit.
         """
         own = range(self.devices.start, self.devices.stop)
         feeds = HostFeeds(infeed, outfeed, own)
@@ -247,11 +248,11 @@ class Executable:
                 outfeed += joined(everyone, self.program.num_partitions)
 
     def _everyones_given(self, feeds: HostFeeds, _: Gather) -> Sequence[Sequence[Given]] | None:
-        """Return what all devices have given at outfeeds; None for a process that gets nothing."""
+        """Return the values that all devices have sent to outfeeds; None for a process that gets none."""
         return [feeds.given[device] for device in self.devices]
 
     def run_devices(self, per_device: Sequence[Sequence[NDArray]]) -> list[list[NDArray]]:
-        """One step on the own arrays of each of ``devices``; device = replica * num_partitions + partition."""
+        """Run one step on the own arrays of each of ``devices``; device = replica * num_partitions + partition."""
         tiles = [[DeviceArray(np.asarray(a)) for a in own] for own in per_device]
         return [[np.asarray(array) for array in device.outputs] for device in self.step(tiles)]
 
@@ -264,7 +265,7 @@ class Executable:
         return self.run_devices([tiles])[0]
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> Sequence[RunningDevice]:
-        """One step on tiles that are divided as the inputs are; the devices, which have its outputs until the next."""
+        """Run one step on tiles divided like the inputs. Returns the devices, which hold outputs until the next one."""
         local, self._loaded = self._local, None
         local.step(per_device)
         self._loaded = local  # devices whose step failed are not used again
@@ -277,17 +278,17 @@ class Executable:
     def put(self, arrays: Sequence[NDArray], first: int = 0) -> ShardedArrays:
         """Divide global arrays for inputs ``first``, ``first`` + 1, ... among the devices, which keep copies.
 
-        RunError for arrays that do not fit. An array in a mapped file is read only where this process's tiles lie.
+        Raises RunError if arrays do not fit. Of an array in a mapped file only this process's tiles are read.
         """
         if first + len(arrays) > len(self.inputs):
             self._require_count(first + len(arrays))
-        # One by one: a sequence may make each array when it is asked for it.
+        # One by one: a sequence may make each array when its element is read.
         columns = [self._divided(i, array) for i, array in enumerate(arrays, first)]
         tiles = tuple(tuple(column[d] for column in columns) for d in range(len(self.devices)))
         return ShardedArrays(tiles, self.inputs[first : first + len(arrays)])
 
     def place(self, per_device: Sequence[Sequence[NDArray]], first: int = 0) -> ShardedArrays:
-        """What each of ``devices`` holds of inputs ``first``, ``first`` + 1, ...: tiles go in as they are."""
+        """Put the tiles of inputs ``first``, ``first`` + 1, ... on each of ``devices``, without dividing them."""
         count = len(per_device[0])
         tiles = tuple(
             tuple(
@@ -299,7 +300,7 @@ class Executable:
         return ShardedArrays(tiles, self.inputs[first : first + count])
 
     def fit(self, state: ShardedArrays) -> ShardedArrays:
-        """``state`` divided as the inputs are; an array that is divided otherwise is gathered and divided again."""
+        """Return ``state`` divided like the inputs. An array divided otherwise is gathered and divided again."""
         self._require_count(len(state))
         if state.boundaries == self.inputs:
             return state
@@ -314,8 +315,9 @@ class Executable:
     def get(self, state: ShardedArrays, gather: Gather = "first") -> list[NDArray]:
         """Return global arrays of a run's outputs, or of any of them; with replicas, those of replica 0.
 
-        Bounded dynamic arrays, which a run gives at their bounds, are cut to their sizes, its last outputs, which are
-        left out. RunError where such arrays come without the rest of the run's outputs, or a size leaves its bound.
+        Bounded dynamic arrays, which a run returns at their bounds, are cut to their sizes. The sizes are the last
+        outputs and are left out. Raises RunError if such arrays come without the rest of the run's outputs, or if a
+        size exceeds its bound.
         """
         shapes = self._shapes_of(state)
         arrays = []
@@ -327,7 +329,7 @@ class Executable:
         return cut_to_sizes(arrays, shapes) if arrays else arrays
 
     def _shapes_of(self, state: ShardedArrays) -> list[ArrayShape]:
-        """Return the arrays' shapes. RunError for some of a run's outputs with bounded ones among them."""
+        """Return the arrays' shapes. Raises RunError for a part of a run's outputs that contains bounded arrays."""
         shapes = [one.shape for one in state.boundaries]
         if bounded_dimensions(shapes) and state.boundaries != self.outputs:
             raise RunError(
@@ -337,7 +339,7 @@ class Executable:
         return shapes
 
     def _divided(self, number: int, array: NDArray) -> list[DeviceArray]:
-        """Input ``number`` on each of this process's devices."""
+        """Copy the tiles of input ``number`` to each of this process's devices. Raises RunError if it does not fit."""
         sharding, shape = self.inputs[number].sharding, self.inputs[number].shape
         if array.shape != shape.dims or array.dtype != shape.element_type.numpy:
             raise RunError(
@@ -350,12 +352,12 @@ class Executable:
         ]
 
     def _named(self, number: int) -> str:
-        """Return the name of the parameter that input ``number`` is, or is part of, as the module has it."""
+        """Return the name of the parameter to which input ``number`` belongs, in parentheses."""
         names = [p.name for p in self.module.entry.parameters for _ in leaves(p.shape)]
         return f" ({names[number]})" if number < len(names) else ""
 
     def _everyones(self, own: Sequence[DeviceArray], _: Gather) -> Sequence[NDArray] | None:
-        """One array's tiles on all devices from those on this process's; None for a process that gets none."""
+        """Return one array's tiles on all devices, given those on this process's; None for a process that gets none."""
         return [tile.view() for tile in own]
 
     @property

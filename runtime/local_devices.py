@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class RunningDevice(Protocol):
-    """One device with the program loaded, between steps."""
+    """Device with the program loaded, between steps."""
 
     @property
     def results(self) -> tuple[Place, ...]:
-        """The outputs' places, each of which has the last step's array."""
+        """The array slots of the outputs. Each has the last step's array."""
         ...
 
     @property
@@ -33,7 +33,7 @@ class RunningDevice(Protocol):
         ...
 
     def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
-        """An array for parameter leaf ``number``, written by ``fill``: in its place where that is free."""
+        """Return an array for parameter leaf ``number``, written by ``fill``, in the parameter's slot if free."""
         ...
 
 
@@ -45,13 +45,13 @@ class KeepsSteps(Protocol):
 
 
 class LocalDevices(Protocol):
-    """This process's devices with the program loaded."""
+    """The devices of this process with the program loaded."""
 
     @property
     def devices(self) -> Sequence[RunningDevice]: ...
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
-        """One step on each, which then has its outputs; an error leaves them of no more use."""
+        """Run one step on each device, which then has its outputs. After an error the devices must not be used."""
         ...
 
 
@@ -59,15 +59,15 @@ class Engine(Protocol):
     """Engine that runs programs on devices other than the processor's cores (runtime/gpu/engine.py)."""
 
     def load_local(self, executable: Executable) -> LocalDevices:
-        """The program on all of its devices, in this process."""
+        """Load the program on all of its devices, in this process."""
         ...
 
     def load_rank(
         self, executable: Executable, communicator: Communicator, explain: Callable[[int], str]
     ) -> LocalDevices:
-        """The program on one device, which the others' ranks have theirs beside. Every rank calls it at the same time.
+        """Load the program on one device; the other ranks load theirs. Every rank calls it at the same time.
 
-        explain: what thunk number n is, for messages.
+        explain: returns the text for thunk number n in messages.
         """
         ...
 
@@ -81,7 +81,7 @@ class KernelForms(Protocol):
 
     @property
     def hosted(self) -> Sequence[object]:
-        """Those that the processor does for the device."""
+        """Kernels that the processor runs for the device."""
         ...
 
     def as_json(self) -> dict[str, object]: ...

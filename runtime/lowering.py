@@ -1,6 +1,6 @@
-"""Lowering: what buffer assignment and thunk emission must know about an opcode, one record each.
+"""Lowering: one record per opcode with what buffer assignment and thunk emission need to know.
 
-The records stand in ``runtime/emit/<family>.py``; ``runtime/emit/__init__.py`` imports them all.
+The records are defined in ``runtime/emit/<family>.py``; ``runtime/emit/__init__.py`` imports them all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Order: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class StepArrays:
-    """Where the arrays of one step lie: array leaves of all operands, array leaves of the result, scratch."""
+    """Arrays of one step: array leaves of all operands, array leaves of the result, scratch."""
 
     operands: tuple[ArrayView, ...]
     results: tuple[ArrayView, ...]
@@ -34,7 +34,7 @@ class StepArrays:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """How many devices the program is for; groups are given to thunks as lists of devices."""
+    """Device counts of the program, from which replica groups become lists of devices."""
 
     num_partitions: int
     replica_count: int
@@ -69,18 +69,18 @@ def no_part(_: HloInstruction, __: Device) -> tuple[Group, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Lowering:
-    """How one opcode runs.
+    """Rules by which one opcode is lowered.
 
-    emit: the thunk.
-    in_place: pairs (result leaf, operand leaf) where the result may take the memory of an operand that dies here.
-    layouts: operands that must lie without gaps, as {operand leaf: dimensions, slowest first}; they are copied first.
-        Given the operands' views as they are, an empty answer means that they will do.
+    emit: makes the thunk.
+    in_place: pairs (result leaf, operand leaf); the result may reuse the memory of an operand that dies here.
+    layouts: operands that must be contiguous, as {operand leaf: dimensions, slowest first}; they are copied first.
+        It is called with the operands' current views. An empty answer means that they need no copies.
     writes: whether the result, an array, can be written in that order of dimensions instead of row major.
-    scratch: arrays the thunk needs while it runs; they count as temporary memory.
+    scratch: arrays that the thunk needs while it runs; they count as temporary memory.
     alike: groups of devices whose members get the same results, and write them only once all of a group have started;
-        every device is in one group. Empty where results may differ.
-    own_part: groups of devices, where the smaller of operand n and result n may lie in the other as this device's one
-        of as many equal parts as its group has members, in the group's order. Empty where it may not.
+        every device is in one group. Empty if results may differ.
+    own_part: groups of devices. Cut the larger of operand n and result n into as many equal parts as the group has
+        members, in the group's order: the smaller one may lie in this device's part. Empty if it may not.
     """
 
     emit: Emit
@@ -96,7 +96,7 @@ LOWERINGS: Registry[Opcode, Lowering] = Registry("lowering")
 
 
 def result_order(instruction: HloInstruction) -> Order:
-    """In which order an array is written: its layout's, where the operation can do that, else row major."""
+    """Return the dimension order in which an array is written: its layout's if the op supports it, else row major."""
     shape = instruction.array_shape
     row_major = tuple(range(shape.rank))
     if shape.layout is None:

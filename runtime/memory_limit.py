@@ -1,4 +1,4 @@
-"""Refuse a program that takes more of a device's memory than it may, before anything is allocated."""
+"""Refuse a program that needs more device memory than it may use, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ from runtime.buffers.live_buffers import LiveBuffers
 from runtime.device_program import DeviceProgram
 from spmd.errors import RunError
 
-#: Buffers that a refusal names.
+#: Number of buffers that the error message names.
 MOST_NAMED = 5
 
 
 class MemoryLimitError(RunError):
-    """A program that does not fit the memory it may use."""
+    """Program that does not fit the memory it may use."""
 
 
 def require_memory(program: DeviceProgram, limit: int | None) -> None:
-    """MemoryLimitError where a device needs more bytes: what is live where most is, and the limit that would do."""
+    """Raise MemoryLimitError if a device needs more than ``limit`` bytes.
+
+    The message names the largest buffers that are live at the peak, and the limit that would suffice.
+    """
     assignment = program.assignment
     needed = assignment.device_bytes
     if limit is None or needed <= limit:

@@ -1,12 +1,12 @@
-"""Executables as bytes: a zip archive of the scheduled module and of how global arrays become tiles.
+"""Executables as bytes: a zip archive of the scheduled module and of the shapes and shardings of its arrays.
 
-    executable.json   format, version, shape and sharding of every input and output, as HLO text writes them, where
-                      values lie in heaps, and what the scheduler expects of collectives (saved_overlap.py)
+    executable.json   format, version, shape and sharding of every input and output in HLO text syntax, the offsets
+                      of values in heaps, and what the scheduler expects of collectives (saved_overlap.py)
     module.hlo.pb     the scheduled per-device module, constants included, as an HloProto
 
-An archive is not trusted: sizes are held against the file before anything is read, the module is verified, and so are
-the places of values, which take longest to find. All else of memory and thunks is worked out again from these, which is
-the same on every machine and takes a small part of a compilation.
+An archive is not trusted: sizes are compared with the file before anything is read, and the module and the offsets of
+values are verified. The offsets are stored because they take longest to find. The rest of memory and thunks is computed
+again from these. It is equal on every machine and takes a small part of a compilation.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ MAGIC = b"PK\x03\x04"
 
 _HEADER = "executable.json"
 _MODULE = "module.hlo.pb"
-#: All that a header may take: some hundred bytes for each of the entry's array leaves.
+#: Largest header in bytes; a header has some hundred bytes for each of the entry's array leaves.
 _MAX_HEADER = 1 << 26
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class SavedExecutableError(SpmdError):
-    """Bytes that are no executable of this version."""
+    """Bytes that are not an executable of this version."""
 
 
 def save_bytes(executable: Executable) -> bytes:
-    """The archive; equal executables give equal bytes.
+    """Return the archive; equal executables give equal bytes.
 
-    SavedExecutableError for what the scheduler expects, where that is more than can be read again.
+    Raises SavedExecutableError if the scheduler's expectations exceed the bounds that ``read_overlap`` accepts.
     """
     overlap = overlap_json(executable.overlap)
     read_overlap(overlap, executable.module, "overlap", SavedExecutableError)
@@ -74,7 +74,7 @@ def save_bytes(executable: Executable) -> bytes:
 
 
 def load_bytes(data: bytes, where: str = "<bytes>", *, check: bool = False) -> Executable:
-    """The executable in ``data``. SpmdError, naming ``where``, for what is none, or is not sound.
+    """Return the executable in ``data``. Raises SpmdError, naming ``where``, if it is none or is not valid.
 
     check: run the buffer and schedule checkers on the result.
     """
@@ -188,7 +188,7 @@ def _boundary_json(boundary: Boundary) -> dict[str, str | None]:
 def _boundaries(
     header: dict[str, Any], key: str, tiles: Sequence[Shape], module: HloModule, where: str
 ) -> tuple[Boundary, ...]:
-    """One per array leaf of ``tiles``, each of the size that its sharding says."""
+    """Read one boundary per array leaf of ``tiles``. Raises an error if a tile's size contradicts its sharding."""
     shapes = [s for one in tiles for _, s in leaves(one) if isinstance(s, ArrayShape)]
     entries = header.get(key)
     if not isinstance(entries, list) or len(entries) != len(shapes):
@@ -208,7 +208,7 @@ def _boundaries(
 
 
 def _require_sizes(outputs: Sequence[Boundary], where: str) -> None:
-    """SavedExecutableError unless the last outputs can be the sizes of the bounded ones."""
+    """Raise SavedExecutableError unless the last outputs can be the sizes of the bounded ones."""
     if not have_sizes([output.shape for output in outputs]):
         raise SavedExecutableError(
             f"{where}: the last outputs must be s32[] sizes, one for each bounded dimension"
@@ -228,7 +228,7 @@ def _boundary(entry: Any, where: str) -> Boundary:
 
 
 def _tile_dims(boundary: Boundary, partitions: int) -> tuple[int, ...] | None:
-    """None where the sharding cannot be one of this array over the partitions."""
+    """Return the dimensions of a tile; None if the sharding cannot apply to this array over the partitions."""
     sharding, shape = boundary.sharding, boundary.shape
     if sharding is None:
         return shape.dims

@@ -1,4 +1,4 @@
-"""What a scheduler expects of an executable's collectives, as JSON in its archive."""
+"""The scheduler's expectations of an executable's collectives, as JSON in its archive."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from spmd.hlo import HloModule
 from spmd.json_fields import JsonFields
 from spmd.machine.reader import COUNT, exchange_fields, read_exchange
 
-#: Longest time that any step or collective could take.
+#: Bounds of the time that a step or a collective takes, in seconds.
 _SECONDS = (0.0, 1e9)
 
 
 def overlap_json(overlap: ScheduledOverlap | None) -> dict[str, Any] | None:
-    """What ``read_overlap`` reads, or refuses: who writes it is to ask."""
+    """Return the JSON value that ``read_overlap`` reads. The writer must check that ``read_overlap`` accepts it."""
     if overlap is None:
         return None
     return {
@@ -35,7 +35,10 @@ def overlap_json(overlap: ScheduledOverlap | None) -> dict[str, Any] | None:
 def read_overlap(
     found: object, module: HloModule, where: str, error: type[SpmdError]
 ) -> ScheduledOverlap | None:
-    """``error``, naming ``where``, unless its collectives are such of ``module``, each once."""
+    """Read the scheduler's expectations. Raises ``error``, naming ``where``, if they are not valid.
+
+    Each collective that is named must be one of ``module``, and none may be named twice.
+    """
     if found is None:
         return None
     fields = JsonFields(found, where, error)

@@ -1,4 +1,4 @@
-"""Steps in a row on arrays that stay on their devices."""
+"""Consecutive steps on arrays that stay on their devices."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from runtime.executable import Executable
 
 
 class StepLoop:
-    """An output that an input's place is meant for goes there before the next step; the others are let go then.
+    """Loop of steps. Before each step, outputs that feed inputs become these inputs and the other outputs are released.
 
-    A step makes no Python object while nobody else holds arrays of the loop: its lists are written again, and outputs'
-    arrays are handed out again (``resident.py``). Where an output is divided among the devices unlike its input, it is
-    gathered and divided again, which makes some.
+    If no caller holds arrays of the loop, a step creates no Python object: its lists are overwritten, and arrays of
+    outputs are reused (``resident.py``). An output whose sharding differs from its input's is gathered and divided
+    again, which does create objects.
     """
 
     def __init__(
         self, executable: Executable, state: ShardedArrays, feedback: Mapping[int, int]
     ) -> None:
-        """``feedback``: output number -> number of the input that it is in the next step. RunError as of ``fit``."""
+        """``feedback``: output number -> number of the input that it feeds. Raises RunError as ``fit`` does."""
         self._executable = executable
         self._inputs = [list(own) for own in executable.fit(state).tiles]
         self._outputs = [[NOBODY] * len(executable.outputs) for _ in self._inputs]
@@ -46,7 +46,7 @@ class StepLoop:
         self._has_run = False
 
     def run(self) -> None:
-        """One step, which consumes the inputs that are donated: ``prepare`` comes before each one."""
+        """Run one step, which consumes the donated inputs. Call ``prepare`` before each one."""
         devices = self._executable.step(self._inputs)
         for device, outputs in zip(devices, self._outputs, strict=True):
             for number, place in enumerate(device.results):
@@ -55,12 +55,12 @@ class StepLoop:
 
     @property
     def outputs(self) -> ShardedArrays:
-        """Of the last step, between ``run`` and ``prepare``."""
+        """Outputs of the last step, between ``run`` and ``prepare``."""
         return ShardedArrays(tuple(map(tuple, self._outputs)), self._executable.outputs)
 
     def _divide_anew(self, output: int, argument: int) -> None:
         arrays = self._executable.get(self.outputs[output : output + 1], "all")
-        self._set(argument, [NOBODY] * len(self._inputs))  # so that its place is free
+        self._set(argument, [NOBODY] * len(self._inputs))  # this frees its slot
         self._set(argument, [tile for (tile,) in self._executable.put(arrays, argument).tiles])
 
     def _set(self, argument: int, tiles: list[DeviceArray]) -> None:

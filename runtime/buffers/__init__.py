@@ -1,1 +1,1 @@
-"""Buffer assignment: from a scheduled module to slices of allocations, with an independent checker."""
+"""Buffer assignment: places the values of a scheduled module in slices of allocations; an independent checker."""

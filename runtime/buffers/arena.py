@@ -1,4 +1,4 @@
-"""Arena: bytes over time, into which intervals of time are laid one after the other, each into a gap that holds it."""
+"""Arena: bytes over time, in which live intervals are placed one after the other, each in a gap that holds it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spmd.literal import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """``size`` bytes are needed at all positions ``start..end``, both included."""
+    """Live interval: ``size`` bytes are needed at all positions ``start..end``, both included."""
 
     start: int
     end: int
@@ -23,7 +23,7 @@ class Interval:
 
 
 class Fit(Enum):
-    """Which of the gaps that hold an interval it takes."""
+    """Choice among the gaps that hold an interval."""
 
     BEST = "best fit"  # the tightest one
     FIRST = "first fit"  # the lowest one
@@ -32,7 +32,7 @@ class Fit(Enum):
 class Arena:
     """Bytes 0.. (up to ``limit``, if given) over time; intervals are placed one after the other and stay.
 
-    ``capacity``: how many of them there is room for.
+    ``capacity``: the number of intervals for which it has room.
     """
 
     def __init__(self, capacity: int, limit: int | None = None) -> None:
@@ -42,16 +42,16 @@ class Arena:
 
     @property
     def size(self) -> int:
-        """The end of the highest one."""
+        """The end of the highest interval."""
         return int(self._placed[: self._count, 1].max(initial=0))
 
     def place(self, interval: Interval, fit: Fit = Fit.BEST) -> int | None:
-        """The offset of a gap among those that live at the same time; None where the limit leaves no room."""
+        """Return the offset of a gap among intervals that live at the same time; None if the limit leaves no room."""
         offsets = self.place_all(items_of([interval]), fit)
         return None if offsets is None else int(offsets[0])
 
     def place_all(self, items: NDArray, fit: Fit = Fit.BEST) -> NDArray | None:
-        """int64[n]: offsets of ``items_of`` n intervals, placed in turn; None as soon as there is no room for one."""
+        """Place ``items_of`` n intervals in turn. Returns offsets, int64[n], or None if one has no room."""
         if self._count + len(items) > len(self._placed):
             raise ValueError(f"an arena for {len(self._placed)} intervals is given more")
         offsets = _place(self._placed, self._count, items, fit, self.limit)
@@ -60,15 +60,15 @@ class Arena:
 
 
 def items_of(intervals: Sequence[Interval]) -> NDArray:
-    """int64[n, 4]: as native code places them."""
+    """Return the intervals as int64[n, 4] for the native placement."""
     rows = [(one.start, one.end, one.size, alignment_of(one.size)) for one in intervals]
     return np.array(rows, np.int64).reshape(len(rows), ITEM_WORDS)
 
 
 def _place(placed: NDArray, count: int, items: NDArray, fit: Fit, limit: int | None) -> NDArray:
-    """Offsets of the first items, as many as there is room for; of equal gaps each takes the lowest.
+    """Return the offsets of the first items, as many as fit; among equal gaps each takes the lowest.
 
-    placed: rows of what has its place, ``count`` of them, the lowest first; those of the items are put among them.
+    placed: rows of the ``count`` placed intervals, lowest first; the items' rows are inserted.
     """
     offsets = np.empty(len(items), np.int64)
     done = placement()(
@@ -84,7 +84,7 @@ def _place(placed: NDArray, count: int, items: NDArray, fit: Fit, limit: int | N
 
 
 def load(intervals: Sequence[Interval]) -> NDArray:
-    """int64[positions]: bytes that are needed at each position, from 0 to the last one's end."""
+    """Return int64[positions]: bytes that are needed at each position, from 0 to the last interval's end."""
     changes = np.zeros(max((one.end for one in intervals), default=0) + 2, np.int64)
     for one in intervals:
         changes[one.start] += one.size
@@ -93,5 +93,5 @@ def load(intervals: Sequence[Interval]) -> NDArray:
 
 
 def lower_bound(intervals: Sequence[Interval]) -> int:
-    """The largest sum of sizes that are needed at one time: no packing is smaller."""
+    """Return the largest sum of sizes that are needed at one time: no packing is smaller."""
     return int(load(intervals).max())

@@ -1,9 +1,9 @@
-"""Buffer assignment: a Program's values to slices of allocations.
+"""Buffer assignment: maps the values of a Program to slices of allocations.
 
-Parameters and constants have an allocation each. Everything else, outputs among it, lies in a heap for each colour, at
-offsets found by heap simulation over the lives of values (``heap.py``). An output lives from its first write to the end
-of the step. Before that its bytes are temporaries': an array that still lies there from the step before has moved out
-by then (``runtime/arrays/slots.py``).
+Parameters and constants have an allocation each. All other values, including outputs, lie in one heap per colour, at
+offsets found by heap simulation over their live ranges (``heap.py``). An output lives from its first write to the end
+of the step. Before that its bytes may hold temporaries: an array of the previous step that still occupies them has
+been moved out by then (``runtime/arrays/slots.py``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from spmd.shape import ArrayShape
 
 @dataclass(frozen=True)
 class AssignedProgram:
-    """A program whose values have places: what thunk emission reads."""
+    """Program whose values have slices: the input of thunk emission."""
 
     program: Program
     assignment: BufferAssignment
@@ -49,7 +49,10 @@ class AssignedProgram:
 
 
 def assign_buffers(program: Program, recorded: RecordedHeaps | None = None) -> AssignedProgram:
-    """``recorded``: what a former assignment of this program found. RecordedHeapsError where it cannot have."""
+    """Assign buffers. ``recorded``: an earlier assignment of this program.
+
+    Raises RecordedHeapsError if it does not fit the program.
+    """
     colocation = colocate(program)
     place_own_parts(colocation)
     fixed = _fixed_allocations(colocation.all_groups())
@@ -80,14 +83,14 @@ def assign_buffers(program: Program, recorded: RecordedHeaps | None = None) -> A
 
 
 def _fixed_allocations(groups: list[Group]) -> list[Group]:
-    """Groups with an allocation each: parameters, then constants, by number."""
+    """Return the groups with an allocation each: parameters, then constants, by number."""
     kinds = [GroupKind.PARAMETER, GroupKind.CONSTANT]
     fixed = [group for group in groups if group.kind in kinds]
     return sorted(fixed, key=lambda group: (kinds.index(group.kind), group.number))
 
 
 def _allocations(fixed: list[Group], heaps: list[Heap]) -> tuple[BufferAllocation, ...]:
-    """The heaps last, the default colour's first of them."""
+    """Return all allocations; the heaps come last, that of the default colour first among them."""
     first = len(fixed)
     return (
         *(
@@ -111,7 +114,7 @@ def _allocations(fixed: list[Group], heaps: list[Heap]) -> tuple[BufferAllocatio
 
 
 def _places(fixed: list[Group], heaps: list[Heap]) -> dict[int, BufferSlice]:
-    """The slice of each group, by its identity."""
+    """Return the slice of each group, by its identity."""
     place = {id(g): BufferSlice(i, 0, g.size) for i, g in enumerate(fixed)}
     for index, heap in enumerate(heaps, len(fixed)):
         for group, offset in zip(heap.groups, heap.packing.offsets, strict=True):
@@ -122,7 +125,7 @@ def _places(fixed: list[Group], heaps: list[Heap]) -> dict[int, BufferSlice]:
 def _named_slices(
     colocation: Colocation, slices: dict[Value, BufferSlice], outputs: Sequence[BufferSlice]
 ) -> tuple[NamedSlice, ...]:
-    """Every value; then every output that a copy brings to its place when all else is done."""
+    """Return every value, then every output that a copy writes at the end of the program."""
     program = colocation.program
     own = [o for o in program.outputs if colocation.outputs[o.number].kind is GroupKind.OUTPUT]
     written = {
@@ -180,7 +183,7 @@ def _stats(
 
 
 def _sums(sizes: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Bytes by key, in order of keys."""
+    """Return the sums of bytes by key, in order of keys."""
     result: dict[int, int] = {}
     for key, size in sizes:
         result[key] = result.get(key, 0) + size

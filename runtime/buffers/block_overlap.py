@@ -1,4 +1,4 @@
-"""Where the buffer checker lets results of a fusion that update a block of an array lie on that array."""
+"""Buffer checker rule: results of a fusion that update a block of an array may overlap that array."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from spmd.hlo import HloComputation, HloInstruction, Opcode
 
 
 def overlaps_but_for_a_block(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
-    """Pairs (result, operand) where the result is the operand but for a block, which is all that is done with it."""
+    """Return pairs (result, operand) that differ in one block, if nothing but its update reads the operand."""
     root = fusion.to_apply.root
     results = root.operands if root.opcode is Opcode.TUPLE else (root,)
     parameters = fusion.to_apply.parameters
@@ -18,8 +18,8 @@ def overlaps_but_for_a_block(fusion: HloInstruction) -> frozenset[tuple[int, int
 
 
 def is_written_block(x: HloInstruction, update: HloInstruction, fused: HloComputation) -> bool:
-    """Whether ``update`` does nothing with ``x`` but write it as a block of a result: element n of the block is written
-    when element n of the other results is.
+    """Return whether ``update`` only writes ``x`` as a block of a result. Element n of the block is then written when
+    element n of the other results is.
     """
     if update.opcode is not Opcode.DYNAMIC_UPDATE_SLICE or update.operands.count(x) != 1:
         return False
@@ -29,7 +29,7 @@ def is_written_block(x: HloInstruction, update: HloInstruction, fused: HloComput
 
 
 def _updated(result: HloInstruction) -> HloInstruction | None:
-    """What ``result`` changes a block of, if nothing else reads that or what is seen of it on the way."""
+    """Return the array of which ``result`` changes a block, if no other instruction reads it or a reshape of it."""
     update = _update(result)
     if update is None:
         return None
@@ -38,7 +38,7 @@ def _updated(result: HloInstruction) -> HloInstruction | None:
 
 
 def _update(result: HloInstruction) -> HloInstruction | None:
-    """The update that is all that makes ``result`` and that is seen as nothing else."""
+    """Return the update that alone makes ``result``, if no other instruction reads it."""
     update = _behind_reshapes(result)
     if update is None or update.opcode is not Opcode.DYNAMIC_UPDATE_SLICE:
         return None
@@ -46,7 +46,7 @@ def _update(result: HloInstruction) -> HloInstruction | None:
 
 
 def _behind_reshapes(x: HloInstruction) -> HloInstruction | None:
-    """None where somebody else reads one of them, or what is behind."""
+    """Skip reshapes of ``x``. Returns None if one of them, or the array found, has several readers."""
     while x.num_users <= 1 and x.opcode in (Opcode.BITCAST, Opcode.RESHAPE):
         x = x.operand(0)
     return x if x.num_users <= 1 else None

@@ -1,14 +1,14 @@
-"""The buffer checker: a symbolic run of the thunks over shadow memory, beside the HLO they came from.
+"""Buffer checker: runs the thunks symbolically on shadow memory and compares them with the HLO they came from.
 
-Every read must find the value that HLO's dataflow says; no thunk may write what a collective in flight still uses, nor
-touch its results; a result may lie on an operand only if the operation goes element by element. Loops run two trips, so
-that what the first one destroys is missed in the second; branches run each on its own copy of memory. Parameters that
-are not donated, and constants, must be there for the next step. Values lie in the memory space of their layouts; what
-groups of devices hold together is written when no member can be behind (``color_rules.py``).
+Every read must find the value that HLO's dataflow defines. No thunk may write memory that a collective in flight still
+uses, nor touch its results. A result may overlap an operand only if the operation works element by element. Loops run
+two trips, so that a value destroyed in the first is missed in the second; each branch runs on its own copy of memory.
+Parameters that are not donated, and constants, must be unchanged after the step. Values lie in the memory space of
+their layouts. Memory that a group of devices shares is written only when no member can be behind (``color_rules.py``).
 
-Written from the definition: it knows thunks and HLO, and nothing of how buffers were assigned. Peers use a collective's
-buffers where they lie, from its start until its done returns and never after: communicators keep that promise
-(``BoundCollective``), and their own tests hold them to it.
+The checker follows the definition: it uses thunks and HLO, and nothing of buffer assignment. Peers access a
+collective's buffers in place, from its start until its done returns and never after: communicators guarantee that
+(``BoundCollective``), and their own tests check it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TRIPS = 2
 
 
 def check_buffers(module: HloModule, program: DeviceProgram) -> None:
-    """CheckFailed with the first violation, if there is one. ``program`` was compiled from ``module``, scheduled."""
+    """Raise CheckFailed for the first violation. ``program`` was compiled from ``module``, which is scheduled."""
     _Checker(module, program).run()
 
 
@@ -74,7 +74,7 @@ class _Checker:
     in_flight: dict[str, _InFlight] = field(default_factory=dict)
 
     def run(self) -> None:
-        """The whole program: parameters and constants are there before, every output must be there after."""
+        """Check the entire program: parameters and constants exist before it, every output must exist after it."""
         allocations = self.program.assignment.allocations
         self.memory = ShadowMemory(allocations)
         entry = self.module.entry
@@ -102,7 +102,7 @@ class _Checker:
         context: Context,
         thunks: Thunks,
     ) -> Meanings:
-        """Walk instructions in schedule order, each taking the thunks that carry its name. The root's meanings."""
+        """Run instructions in schedule order, each with the thunks of its name. Returns the meanings of the root."""
         env: dict[HloInstruction, Meanings] = {}
         for instruction in computation.instructions:
             if instruction.opcode is Opcode.PARAMETER:
@@ -159,7 +159,7 @@ class _Checker:
         return state
 
     def require_state(self, thunk: WhileThunk, when: str, state: Meanings) -> None:
-        """Leaves that have a place hold what the loop works on now. What reads the others will see for itself."""
+        """Require that leaves with a slice hold the current loop state. The readers of other leaves check those."""
         meanings = meaning_leaves(state)
         for leaf, place in thunk.state:
             self.require(thunk.name, f"state {leaf} {when}", place.slice, meanings[leaf])
@@ -202,9 +202,10 @@ class _Checker:
 
     # ---- thunks
     def take(self, instruction: HloInstruction, thunks: Thunks) -> Iterator[Thunk]:
-        """The thunks of one execution: copies of operands, then what computes; a rearranging one is a copy or nothing.
+        """Yield the thunks of one execution: copies of operands, then the one that computes.
 
-        The next thunks may carry the same name: another call of the same computation.
+        A rearranging instruction has one copy, or no thunk. Further thunks of the same name belong to another call
+        of the same computation.
         """
         while thunks and thunks[0].name == instruction.name:
             thunk = thunks.popleft()
@@ -213,7 +214,7 @@ class _Checker:
                 return
 
     def run_copies_before(self, instruction: HloInstruction, thunks: Thunks) -> Thunk:
-        """Copies in front of a thunk with control flow, and that thunk."""
+        """Run the copies before a control flow thunk. Returns that thunk."""
         while thunks and thunks[0].name == instruction.name:
             thunk = thunks.popleft()
             if not isinstance(thunk, CopyThunk):
@@ -222,7 +223,7 @@ class _Checker:
         return self.fail(f"no thunk runs {instruction.name}")
 
     def run_copies(self, thunks: Thunks, name: str) -> None:
-        """What follows the last instruction of a region."""
+        """Run the copies after the last instruction of a region. Fails on any other thunk."""
         while thunks:
             thunk = thunks.popleft()
             if not isinstance(thunk, CopyThunk) or thunk.name != name:
@@ -232,7 +233,7 @@ class _Checker:
             self.run_copy(thunk)
 
     def run_copy(self, thunk: CopyThunk) -> None:
-        """The target comes to hold what the source holds; who reads it will say what that must be."""
+        """Give the target the symbols of the source. Later reads check that these are right."""
         symbols = self.memory.held(thunk.source.slice)
         if not symbols and thunk.source.slice.size:
             self.fail(f"{thunk.name} copies from {thunk.source.slice}, which holds no whole value")
@@ -318,7 +319,7 @@ class _Checker:
     def touch(
         self, name: str, place: BufferSlice, kind: UseKind, plan: CollectivePlan | None = None
     ) -> None:
-        """``plan``: of the collective that writes."""
+        """Check an access to ``place``. ``plan``: that of the collective that writes, if one does."""
         allocation = self.program.assignment.allocations[place.allocation]
         if place.offset < 0 or place.offset + place.span > allocation.size:
             self.fail(f"{name} uses {place} outside of its allocation of {allocation.size} bytes")

@@ -1,9 +1,9 @@
-"""Colocation: values that share memory, because the program demands it (loop state, aliases) or allows it (in place).
+"""Colocation: values that share memory, because the program requires it (loop state, aliases) or allows it (in place).
 
-Two values may share when the first is dead where the second is written, or is read there by the very operation that
-may write over it, and when both are of one memory space. Values that must end in one place but cannot share are
-joined by a copy, which ``copies`` lists.
-Order matters: first what saves a copy (aliased outputs, loops from the outside in, branches), then what saves memory.
+Two values may share memory if both are of one memory space, and the first is dead where the second is written, or the
+operation that writes the second reads the first there and may overwrite it. Values that must end in one slice but
+cannot share it are joined by a copy, listed in ``copies``. The order matters: first sharing that saves a copy (aliased
+outputs, loops from the outside in, branches), then sharing that saves memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from runtime.lowering import LOWERINGS
 
 
 class GroupKind(Enum):
-    """Whose memory it is. An output's is its own from its first write to the step's end, and anyone's before."""
+    """Owner of the memory. An output's memory is reserved from its first write to the step's end, and free before."""
 
     PARAMETER = "parameter"
     OUTPUT = "output"
@@ -36,9 +36,9 @@ class GroupKind(Enum):
 
 @dataclass(eq=False)
 class Group:
-    """Values of one size and memory space in one place. ``start`` to ``end`` (included) is when the place is taken.
+    """Values of one size and memory space that share one slice. ``start`` to ``end`` (included): when it is in use.
 
-    Some may be a part of it (``Colocation.parts``), never the first.
+    Some values may be a part of it (``Colocation.parts``), never the first.
     """
 
     values: list[Value]
@@ -53,7 +53,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Bring ``source`` to ``target`` (dense) at ``position``, for ``step``; None: for the output number ``target``."""
+    """Copy of ``source`` to ``target`` (dense) at ``position``, for ``step``; None: to output number ``target``."""
 
     source: ValueView
     target: Value | int
@@ -63,14 +63,14 @@ class Copy:
 
 @dataclass
 class Colocation:
-    """Group of every value, and the copies that are left to do."""
+    """Group of every value, and the copies that are needed."""
 
     program: Program
     groups: dict[Value, Group] = field(default_factory=dict)
     copies: list[Copy] = field(default_factory=list)
-    #: The group in whose memory output leaf n lies.
+    #: The group whose memory holds output leaf n.
     outputs: dict[int, Group] = field(default_factory=dict)
-    #: Values that are one part of their group's place (BufferSlice.parts).
+    #: Values that are one part of their group's slice (BufferSlice.parts).
     parts: dict[Value, tuple[DeviceGroup, ...]] = field(default_factory=dict)
 
     def merge(self, into: Group, other: Group) -> None:
@@ -85,12 +85,12 @@ class Colocation:
         return group.kind is GroupKind.TEMPORARY and len(group.values) == 1
 
     def in_heaps(self) -> list[Group]:
-        """What is laid out in heaps: temporaries and outputs that lie in no parameter."""
+        """Return the groups that lie in heaps: temporaries, and outputs that lie in no parameter."""
         kinds = (GroupKind.TEMPORARY, GroupKind.OUTPUT)
         return [group for group in self.all_groups() if group.kind in kinds]
 
     def all_groups(self) -> list[Group]:
-        """Each once, in order of their first values."""
+        """Return all groups, each once, in order of their first values."""
         unique: dict[int, Group] = {}
         for value in self.program.values:
             group = self.groups[value]
@@ -131,7 +131,7 @@ def colocate(program: Program) -> Colocation:
 
 
 def _held_until(program: Program) -> dict[Value, int]:
-    """Loop state and branch results are written at the ends of regions, read or not."""
+    """Return when loop state and branch results end at the earliest: regions write them at their ends."""
     held: dict[Value, int] = {}
     for step in all_steps(program.entry):
         if isinstance(step, WhileStep):
@@ -151,7 +151,7 @@ def _writers(program: Program) -> dict[Value, tuple[Step, int]]:
 
 
 def writes_over(step: Step, result: int) -> list[int]:
-    """Operand leaves of ``step`` whose memory result leaf ``result`` may take while they are being read."""
+    """Return operand leaves of ``step`` that result leaf ``result`` may overwrite while they are being read."""
     if isinstance(step, WhileStep):
         return [result]
     lowering = LOWERINGS.get(step.instruction.opcode)
@@ -161,7 +161,7 @@ def writes_over(step: Step, result: int) -> list[int]:
 
 
 def _is_read_in_place(value: Value, step: Step, result: int, over: Sequence[int]) -> bool:
-    """At ``step``, ``value`` is read once, as it lies in memory, by an operand in ``over``, which fits ``result``."""
+    """Return whether ``step`` reads ``value`` once, dense, as an operand in ``over``, and it fits ``result``."""
     here = [read for read in value.reads if read.step is step and read.position == step.position]
     if len(here) != 1 or not here[0].view.is_whole:
         return False
@@ -175,7 +175,7 @@ def _fits(value: Value, other: Value) -> bool:
 
 
 def _may_follow(value: Value, last_read: int, step: Step, result: int) -> bool:
-    """Whether ``result`` of ``step`` may be written into the place of ``value``, last read at ``last_read``."""
+    """Return whether ``result`` of ``step`` may be written into the memory of ``value``, last read at ``last_read``."""
     if last_read < step.position:
         return True
     return last_read == step.position and _is_read_in_place(
@@ -184,7 +184,7 @@ def _may_follow(value: Value, last_read: int, step: Step, result: int) -> bool:
 
 
 def _place_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, int]]) -> None:
-    """Outputs get a parameter's buffer where aliased, else a place of their own; best written there directly."""
+    """Give outputs a parameter's buffer if aliased, else their own; they are written there directly if possible."""
     program = colocation.program
     for output in program.outputs:
         value, view = output.view.value, output.view
@@ -221,7 +221,7 @@ def _place_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, int]
 
 
 def _can_write_directly(colocation: Colocation, view: ValueView, region: object) -> bool:
-    """The value is an ordinary one, seen whole, written in this very region, and shares with nobody yet."""
+    """Return whether the value is unshared, dense and written in this very region."""
     return view.is_whole and view.value.region is region and colocation.is_alone(view.value)
 
 
@@ -235,7 +235,7 @@ def _follows_parameter(
 def _place_loop_state(
     colocation: Colocation, loop: WhileStep, writers: dict[Value, tuple[Step, int]]
 ) -> None:
-    """The body's new value of a leaf is written straight into the leaf's place if its old value is dead by then."""
+    """Write the body's new value of a leaf into the leaf's memory if the old value is dead by then; else copy it."""
     for carried in loop.carried:
         value = carried.root.value
         if _can_write_directly(colocation, carried.root, loop.body) and _fits(value, carried.value):
@@ -262,7 +262,7 @@ def _place_branch_results(colocation: Colocation, step: ConditionalStep) -> None
 
 
 def _place_inits(colocation: Colocation, loop: WhileStep) -> None:
-    """The loop starts on the memory of what comes in, if that has no other use; else on a copy."""
+    """Let the loop start in the memory of its initial values if these have no other use; else copy them."""
     for i, carried in enumerate(loop.carried):
         source = colocation.groups[carried.init.value]
         target = colocation.groups[carried.value]
@@ -277,7 +277,7 @@ def _place_inits(colocation: Colocation, loop: WhileStep) -> None:
 
 
 def _can_share(source: Group, step: Step, result: int, over: Sequence[int]) -> bool:
-    """Whether ``result`` may take the memory of ``source``, of which one value is read in place at ``step``.
+    """Return whether ``result`` may take the memory of ``source``, one value of which ``step`` reads in place.
 
     over: operands whose memory it may take.
     """
@@ -290,7 +290,7 @@ def _can_share(source: Group, step: Step, result: int, over: Sequence[int]) -> b
 
 
 def _share_in_place(colocation: Colocation, step: Step) -> None:
-    """Each result that is still alone takes the memory of a dying operand of its size, if the operation allows it."""
+    """Give each unshared result the memory of a dying operand of its size, if the operation allows it."""
     for number, result in enumerate(step.results):
         if type(step) is not Step:
             return

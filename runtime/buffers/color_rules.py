@@ -1,10 +1,11 @@
-"""What the buffer checker asks of memory by its colour: the right space, and care with what groups hold together.
+"""Buffer checker rules for memory colours: the right memory space, and safe writes to memory that groups share.
 
-Memory of a group has readers on other devices. They go through the same schedule, each at its own pace: while this
+Memory that a group shares has readers on other devices. They run the same schedule, each at its own pace: while this
 device is at one position, a peer may be at any other between the last collective that both have started and the next.
-So at any position but a collective's, a write there may destroy what a peer has yet to read, or bring what a peer has
-not asked for. At a collective among exactly the group nobody is behind, and if it is one that gives all the same, each
-finds what it asked for. Everything else that a device keeps for itself, between trips, branches or steps, is private.
+So a write at a position that is no collective may destroy what a peer still reads, or present a value that it does not
+expect. At a collective among exactly the group no member is behind, and if the collective gives all members the same
+result, each finds the expected value. All other values that a device keeps, between trips, branches or steps, are
+private.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SAME_FOR_ALL = (AllGatherPlan, AllReducePlan, CollectiveBroadcastPlan)
 
 
 def wrong_space(allocation: BufferAllocation, meaning: Meaning) -> str:
-    """Why a value may not be looked for in this allocation; empty where it may."""
+    """Return why a value must not lie in this allocation, or an empty string if it may."""
     found = allocation.color.memory_space
     if found == meaning.memory_space:
         return ""
@@ -30,7 +31,7 @@ def wrong_space(allocation: BufferAllocation, meaning: Meaning) -> str:
 
 
 def wrong_write(allocation: BufferAllocation, plan: CollectivePlan | None) -> str:
-    """Why a collective, or (None) something else, may not write to this allocation; empty where it may."""
+    """Return why a collective, or (None) another op, must not write to this allocation; an empty string if it may."""
     if allocation.kind is AllocationKind.CONSTANT:
         return "a constant"
     if not allocation.color.groups:
@@ -45,5 +46,5 @@ def wrong_write(allocation: BufferAllocation, plan: CollectivePlan | None) -> st
 
 
 def wrong_state(allocation: BufferAllocation) -> str:
-    """Why nothing may lie in this allocation that outlives a region or a step; empty where it may."""
+    """Return why loop state, branch results or outputs must not lie here; an empty string if they may."""
     return "in memory that others write" if allocation.color.groups else ""

@@ -1,4 +1,4 @@
-"""Buffer assignment as text, in the manner of XLA's -buffer-assignment.txt."""
+"""Buffer assignment as text, similar to XLA's -buffer-assignment.txt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from runtime.buffers.types import AllocationKind, BufferAllocation, BufferAssignment, NamedSlice
 
-#: Values that are listed at the moment when most bytes are live.
+#: Number of values that are listed at the peak.
 _MOST_AT_PEAK = 40
 
 
@@ -17,7 +17,7 @@ def dump_assignment(assignment: BufferAssignment) -> str:
 
 
 def _allocations(assignment: BufferAssignment) -> Iterator[str]:
-    """Every allocation with the values in it, by place, each with its number in order of definition."""
+    """Yield every allocation with its values by offset, each with its number in order of definition."""
     yield "BufferAssignment:"
     by_allocation: dict[int, list[tuple[int, NamedSlice]]] = {}
     for number, value in enumerate(assignment.values):
@@ -36,7 +36,7 @@ def _allocations(assignment: BufferAssignment) -> Iterator[str]:
 
 
 def _color(allocation: BufferAllocation) -> str:
-    """Nothing for the default colour; replica groups, which XLA's colours do not have, where devices share it."""
+    """Return the text of a colour: empty for the default; with replica groups, unlike XLA, if devices share it."""
     color = allocation.color
     space = f"color {color.memory_space}, " if color.memory_space else ""
     groups = ",".join(f"{{{','.join(map(str, group))}}}" for group in color.groups)
@@ -44,7 +44,7 @@ def _color(allocation: BufferAllocation) -> str:
 
 
 def _purpose(allocation: BufferAllocation, inside: list[tuple[int, NamedSlice]]) -> str:
-    """Of a heap also whether it holds outputs, and which algorithm placed what is in it."""
+    """Return the text of the purpose; for a heap, whether it holds outputs, and the placement algorithm."""
     if allocation.kind is not AllocationKind.HEAP:
         return f"{allocation.kind.value} {allocation.number}"
     live_out = any(value.output is not None for _, value in inside)
@@ -64,12 +64,12 @@ def _totals(assignment: BufferAssignment) -> Iterator[str]:
 
 
 def _live_ranges(assignment: BufferAssignment) -> Iterator[str]:
-    """From which position of the schedule to which each value lives, and what lives when most bytes do."""
+    """Yield the live range of each value in schedule positions, and the values that are live at the peak."""
     values = sorted(assignment.values, key=attrgetter("start", "end"))
     yield f"HloLiveRange (max {max((value.end for value in values), default=0)}):"
     yield "  BufferLiveRange:"
     yield from (f"    {value.name}:{value.start}-{value.end}" for value in values)
-    # What lies in the host's memory takes none of the device's.
+    # Values in the host's memory take no device memory.
     values = [v for v in values if assignment.allocations[v.slice.allocation].is_on_device]
     peak = _peak(values)
     alive = sorted(
@@ -83,7 +83,7 @@ def _live_ranges(assignment: BufferAssignment) -> Iterator[str]:
 
 
 def _peak(values: list[NamedSlice]) -> int:
-    """The first position at which most bytes are live, each place counted once for every value in it."""
+    """Return the first position at which most bytes are live; each value counts, even if several share a slice."""
     changes: dict[int, int] = {}
     for value in values:
         changes[value.start] = changes.get(value.start, 0) + value.slice.size

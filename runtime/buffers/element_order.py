@@ -1,4 +1,4 @@
-"""Where operations leave elements, and which leave them where they are: what the buffer checker counts as movement."""
+"""Element order: where operations move elements, and which leave them in place, as the buffer checker sees it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spmd.shape import ArrayShape
 
 
 def is_read(x: HloInstruction, user: HloInstruction) -> bool:
-    """Whether any element of ``user`` needs one of ``x``. Padding may cut off all that it surrounds."""
+    """Return whether any element of ``user`` needs one of ``x``. Padding may cut off all of its operand."""
     if user.opcode is not Opcode.PAD or user.operand(0) is not x or user.operand(1) is x:
         return True
     attrs = user.attrs_as(PadAttrs)
@@ -23,13 +23,13 @@ def is_read(x: HloInstruction, user: HloInstruction) -> bool:
 
 
 def _comes_in(size: int, low: int, interior: int, result: int) -> bool:
-    """Whether one of ``size`` elements, ``interior`` apart, lies within a dimension of the result."""
+    """Return whether one of ``size`` elements, ``interior`` apart, lies within a dimension of the result."""
     first = max(0, -(low // (interior + 1)))
     return first < size and low + first * (interior + 1) < result
 
 
 def stays_in_place(x: HloInstruction, user: HloInstruction) -> bool:
-    """Whether element n of ``user`` needs element n of the array ``x`` alone, in row-major order."""
+    """Return whether element n of ``user`` needs only element n of the array ``x``, in row-major order."""
     shape, seen = x.shape, user.shape
     if not isinstance(shape, ArrayShape) or not isinstance(seen, ArrayShape):
         return False
@@ -46,13 +46,12 @@ def stays_in_place(x: HloInstruction, user: HloInstruction) -> bool:
 
 
 Digit: TypeAlias = tuple[int, int]
-"""Size, and elements of the first array between one index and the next."""
+"""Size, and the stride in elements of the first array."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Where an array's elements lay in the array that they come from: for each dimension as few digits as can be, the
-    slowest first.
+    """Location of elements in the array that they come from: per dimension the fewest digits, slowest first.
 
     f32[2,6] transposed and seen as f32[3,4] has, for [6,2], ((6, 1),) and ((2, 6),); for [3,4], ((3, 2),) and
     ((2, 1), (2, 6)).
@@ -62,13 +61,13 @@ class Order:
 
     @staticmethod
     def of(dims: Sequence[int]) -> Order:
-        """Of the array itself."""
+        """Return the order of the first array itself."""
         steps = [math.prod(dims[d + 1 :]) for d in range(len(dims))]
         return Order(tuple(((size, step),) for size, step in zip(dims, steps, strict=True)))
 
     @property
     def is_own(self) -> bool:
-        """Element n lay as element n."""
+        """Whether element n comes from element n."""
         step = 1
         for size, own in reversed(self._digits):
             if own != step:
@@ -77,7 +76,7 @@ class Order:
         return True
 
     def after(self, x: HloInstruction, user: HloInstruction) -> Order | None:
-        """Of ``user``, where ``x`` is in this order. None where an element of it needs others of ``x`` than one."""
+        """Return the order of ``user`` if ``x`` has this order; None if an element of it needs several of ``x``."""
         if stays_in_place(x, user):
             return self._reshaped(user.dims)
         if user.opcode is Opcode.TRANSPOSE:
@@ -90,7 +89,7 @@ class Order:
 
     @property
     def _joined(self) -> list[Digit]:
-        """The same elements in as few digits as can be, wherever dimensions begin."""
+        """The digits, merged as far as possible across dimensions."""
         found: list[Digit] = []
         for size, step in self._digits:
             if found and found[-1][1] == size * step:
@@ -99,7 +98,7 @@ class Order:
         return found
 
     def _reshaped(self, dims: Sequence[int]) -> Order | None:
-        """None where a dimension would begin within a digit."""
+        """Return the order with sizes ``dims``; None if a dimension would begin within a digit."""
         if 0 in dims:
             return Order.of(dims)
         left = self._joined
@@ -126,5 +125,5 @@ def _dimensions(user: HloInstruction) -> tuple[int, ...]:
 
 
 def _sizes(x: HloInstruction, user: HloInstruction) -> tuple[int, ...]:
-    """Of a broadcast's operand dimensions, or of a transpose's result dimensions: as ``dimensions`` lists them."""
+    """Return the sizes to which ``dimensions`` refers: the operand's for a broadcast, else the result's."""
     return x.dims if user.opcode is Opcode.BROADCAST else user.dims

@@ -1,4 +1,4 @@
-"""Which leaves a loop really changes: the others only pass through its body, however deep."""
+"""Search for the leaves that a loop changes; the others only pass through its body, at any depth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TRANSPARENT = frozenset({Opcode.COPY, Opcode.DOMAIN})
 
 
 def source_of(instruction: HloInstruction, index: ShapeIndex) -> Source:
-    """The instruction and leaf that leaf ``index`` of ``instruction`` merely repeats, within its computation."""
+    """Return the instruction and leaf that leaf ``index`` of ``instruction`` merely repeats, within its computation."""
     while True:
         if instruction.opcode is Opcode.TUPLE and index:
             instruction, index = instruction.operand(index[0]), index[1:]
@@ -43,6 +43,6 @@ def _passes_through(loop: HloInstruction, index: ShapeIndex) -> bool:
 
 
 def carried_leaves(loop: HloInstruction) -> list[int]:
-    """Numbers (among array leaves) of the leaves that the loop's body does not simply pass on."""
+    """Return the numbers (among array leaves) of the leaves that the loop's body does not simply pass on."""
     arrays = [index for index, shape in leaves(loop.shape) if isinstance(shape, ArrayShape)]
     return [n for n, index in enumerate(arrays) if not _passes_through(loop, index)]

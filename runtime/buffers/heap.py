@@ -1,17 +1,17 @@
-"""Heap simulation: offsets for intervals of time, so that what lives together lies apart.
+"""Heap simulation: offsets for live intervals such that intervals that overlap in time do not overlap in memory.
 
-Exact packing is NP-hard (dynamic storage allocation). ``lower_bound`` says how far off a packing can be at most, and so
-when to stop:
+Exact packing is NP-hard (dynamic storage allocation). ``lower_bound`` bounds the loss of a packing, and so decides when
+to stop:
 
 1. Greedy: intervals go one after the other into the tightest or into the lowest gap, in the orders of
-   ``placement_orders.py``, until a packing takes no more than what lives at one time.
-2. Where even the best of these is far off, a search for a packing of a given height (``height_search.py``).
-3. Where that finds none, *promotion*: what ends above the bound was placed too late, when the low gaps had gone. It
-   goes to the front of the order, all is placed anew, and again. Which order comes down soon cannot be told from where
-   it starts, so all greedy orders take turns.
+   ``placement_orders.py``, until a packing takes no more than the maximum of live bytes.
+2. If even the best of these is far off, a search for a packing of a given height (``height_search.py``).
+3. If that finds none, *promotion*: intervals that end above the bound were placed too late, after the low gaps were
+   taken. They go to the front of the order, all are placed again, and so on. It is not known in advance which order
+   improves soon, so all greedy orders take turns.
 
-The smallest packing that was found is kept. How much is tried depends on the number of intervals alone, never on time,
-so that all ranks find the same.
+The smallest packing found is used. The effort depends on the number of intervals only, never on time, so that all ranks
+find the same packing.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from runtime.buffers.placement_orders import ORDERS, Order
 from spmd.literal import NDArray
 from spmd.memory import out_of_memory
 
-#: Intervals that are placed at most by greedy packings, and again by promotions, and packings that these are at most;
-#: one packing is made in any case.
+#: Most intervals that greedy packings place, and again promotions, and most packings that these
+#: make; at least one packing is made.
 MOST_PLACEMENTS, MOST_ROUNDS = 20_000, 200
-#: A packing is as good as the bound if it takes less than this many bytes more, and no more than this part: alignment
-#: may cost that, and large programs need not try orders for it.
+#: A packing is as good as the bound if it takes less than this many bytes more, and at most this part
+#: more: alignment may cost that, and large programs need not try orders for it.
 EXACT_BYTES, EXACT_SHARE = 64, 1 / 200
 #: Within this part of the bound, greedy packings are good enough.
 NEAR_SHARE = 1 / 50
-#: A search takes this many steps for each interval, and no more of these.
+#: Steps of a search per interval, and the largest number of intervals that is searched.
 SEARCH_STEPS, MOST_SEARCHED = 6, 400
 
 
-#: Bytes of all intervals together that the native placement counts without overflow.
+#: Largest sum of bytes that the native placement counts without overflow.
 MOST_PACKED = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """``offsets`` by interval; ``size`` is the end of the highest one. ``algorithm``: how they were found, in words."""
+    """Packing. ``offsets`` by interval; ``size``: end of the highest one; ``algorithm``: how it was found."""
 
     offsets: tuple[int, ...]
     size: int
@@ -55,11 +55,11 @@ class Packing:
 
 
 def pack(intervals: Sequence[Interval]) -> Packing:
-    """The smallest of the packings that are tried, or the first that is as small as can be.
+    """Return the smallest of the packings that are tried, or the first that is as good as the bound.
 
-    OutOfMemoryError if sizes add up to more than 64-bit offsets count.
+    Raises OutOfMemoryError if sizes add up to more than 64-bit offsets count.
 
-    The last few are remembered: schedules are chosen by what they take, and the chosen one's buffers assigned.
+    The last few are cached: schedules are compared by their packings, then buffers of the chosen one are assigned.
     """
     total = sum(one.size for one in intervals)
     if total > MOST_PACKED:
@@ -83,7 +83,7 @@ def _packed(intervals: tuple[Interval, ...]) -> Packing:
 
 
 def fits(intervals: Sequence[Interval], size: int) -> bool:
-    """Whether ``pack`` takes no more than ``size`` bytes: known as soon as one of its packings does."""
+    """Return whether ``pack`` takes at most ``size`` bytes. Stops as soon as one packing does."""
     bound = lower_bound(intervals)
     if bound > size:
         return False
@@ -100,7 +100,7 @@ def _rounds(intervals: Sequence[Interval]) -> int:
 
 
 def _smallest(packings: Iterable[Packing], goal: int) -> Packing:
-    """Of all up to the first that has no more than ``goal`` bytes; of equal ones the first."""
+    """Return the first packing of at most ``goal`` bytes, else the first of the smallest ones."""
     best: Packing | None = None
     for packing in packings:
         if best is None or packing.size < best.size:
@@ -112,7 +112,7 @@ def _smallest(packings: Iterable[Packing], goal: int) -> Packing:
 
 
 def _turns(intervals: Sequence[Interval]) -> list[_Turn]:
-    """Of the greedy orders, as many as are tried."""
+    """Return one turn per greedy order, as many as are tried."""
     items = items_of(intervals)
     turns = [
         _Turn(intervals, items, order, fit, f"{fit.value}, {name}")
@@ -123,7 +123,7 @@ def _turns(intervals: Sequence[Interval]) -> list[_Turn]:
 
 
 def _smallest_greedy(turns: Sequence[_Turn], goal: int) -> Packing:
-    """As ``_smallest`` of their packings; one is given up where it grows as large as the smallest before it."""
+    """Return ``_smallest`` of their packings; a packing is given up when it reaches the smallest size before it."""
     best = turns[0].packing
     for turn in turns[1:]:
         if best.size <= goal:
@@ -144,7 +144,7 @@ def _searched(intervals: Sequence[Interval], height: int) -> Iterator[Packing]:
 
 
 def _promoted(turns: Sequence[_Turn], goal: int) -> Iterator[Packing]:
-    """Promotions of each in turn, until all come to what has been tried."""
+    """Yield promoted packings of each turn in rotation, until all orders have been tried."""
     tried = {turn.choices for turn in turns}
     while turns:
         going_on = []
@@ -158,12 +158,12 @@ def _promoted(turns: Sequence[_Turn], goal: int) -> Iterator[Packing]:
 
 
 class _Turn:
-    """An order that is changed from round to round, and what it gives."""
+    """Order that changes from round to round, and its packing."""
 
     def __init__(
         self, intervals: Sequence[Interval], items: NDArray, order: Order, fit: Fit, name: str
     ) -> None:
-        """``items``: of the intervals, in their order."""
+        """``items``: rows of the intervals, in the same order."""
         self._intervals, self._first_order, self._fit, self._name = intervals, order, fit, name
         self._items = items
         self._rounds = 0
@@ -174,11 +174,11 @@ class _Turn:
 
     @property
     def choices(self) -> tuple[Fit, tuple[int, ...]]:
-        """All that the packing depends on."""
+        """All inputs of the packing."""
         return self._fit, self._order
 
     def promote(self, goal: int) -> None:
-        """What ends above ``goal`` bytes is to be placed first, the highest before all."""
+        """Move intervals that end above ``goal`` bytes to the front of the order, the highest first."""
         sized = zip(self.packing.offsets, self._intervals, strict=True)
         high = {i: offset for i, (offset, one) in enumerate(sized) if offset + one.size > goal}
         self._order = (
@@ -195,7 +195,7 @@ class _Turn:
         return packing
 
     def packing_below(self, size: int) -> Packing | None:
-        """The packing if it takes fewer bytes than that."""
+        """Return the packing if it takes fewer than ``size`` bytes, else None."""
         return self._placed(size - 1)
 
     def _placed(self, limit: int | None) -> Packing | None:

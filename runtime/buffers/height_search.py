@@ -1,11 +1,12 @@
-"""Search for a packing that is no higher than given: from the bottom up, taking back what leaves too little room.
+"""Backtracking search, bottom up, for a packing of at most a given height.
 
-Any packing can be pushed down until each interval lies at 0 or on another one, and built in order of offsets. So the
-next interval lies, at the lowest place that it has left, no lower than the one before; and lower than where another one
-would end, which could lie below it otherwise. Time is cut where intervals start. A section's *reach* is how high what
-lies there is, and what is still to come on top of it: above the height wanted, the last choice was wrong.
+Any packing can be pushed down until each interval lies at 0 or on another one, and be built in order of offsets. So the
+next interval lies at its lowest free offset, no lower than the previous one, and lower than the end of any other
+remaining interval, which could otherwise lie below it. Time is cut into sections where intervals start. A section's
+*reach* is its current height plus the sizes still to be placed in it. If it exceeds the wanted height, the last choice
+was wrong.
 
-Where a packing exists mostly few choices are wrong, and it is found in hardly more steps than there are intervals.
+If a packing exists, few choices are wrong in general, and it is found in hardly more steps than there are intervals.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from spmd.literal import NDArray
 
 
 class Preference(Enum):
-    """Of intervals that could lie equally low, which goes first."""
+    """Order among intervals that could lie equally low."""
 
-    TIGHTEST = "tightest first"  # whose section has least room left
+    TIGHTEST = "tightest first"  # the one whose section has least room left
     LARGEST = "largest area first"
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """Interval ``index`` at ``offset``; ``floor``: how high its sections were before."""
+    """Interval ``index`` at ``offset``; ``floor``: the previous heights of its sections."""
 
     index: int
     offset: int
@@ -41,7 +42,7 @@ class _Choice:
 def search_height(
     intervals: Sequence[Interval], height: int, preference: Preference, most_steps: int
 ) -> tuple[int, ...] | None:
-    """Offsets within ``height`` bytes; None where none were found in so many steps."""
+    """Return offsets within ``height`` bytes; None if none were found in ``most_steps`` steps."""
     return _Search(intervals, height, preference).run(most_steps)
 
 
@@ -63,7 +64,7 @@ class _Search:
             np.flatnonzero((firsts < own.stop) & (stops > own.start)).tolist()
             for own in self._sections
         ]
-        #: Where each could lie at the lowest, as long as it is left.
+        #: Lowest possible offset of each remaining interval.
         self._lowest = [0] * len(intervals)
         self._floor = np.zeros(len(starts), np.int64)
         self._reach = np.zeros(len(starts), np.int64)
@@ -92,7 +93,7 @@ class _Search:
         return None
 
     def _choices(self, lowest: int) -> Iterator[_Choice]:
-        """What may be placed next, at ``lowest`` or above; equal intervals once."""
+        """Yield the intervals that may be placed next, at ``lowest`` or above; equal intervals once."""
         offsets = self._lowest.copy()
         first_end = min((offsets[i] + self._sizes[i] for i in self._left), default=self._height)
         candidates = [i for i in self._left if lowest <= offsets[i] < first_end]
@@ -112,7 +113,7 @@ class _Search:
         return (-int(self._reach[sections].max()), -area)
 
     def _make(self, choice: _Choice) -> None:
-        """What the interval leaves unused below it is added to what its sections must reach."""
+        """Place the interval. Bytes left unused below it are added to the reach of its sections."""
         sections, size = self._sections[choice.index], self._sizes[choice.index]
         self._reach[sections] += choice.offset - choice.floor
         self._floor[sections] = choice.offset + size
@@ -128,7 +129,7 @@ class _Search:
         self._lower(choice.index)
 
     def _lower(self, changed: int) -> None:
-        """Where those that live beside ``changed`` could lie now."""
+        """Update the lowest offsets of remaining intervals that overlap ``changed`` in time."""
         for i in self._beside[changed]:
             if i in self._left:
                 floor, alignment = int(self._floor[self._sections[i]].max()), self._alignments[i]

@@ -1,6 +1,6 @@
-"""Native code that lays intervals of time into bytes, each into a gap that holds it (runtime/buffers/arena.py).
+"""Native code that places live intervals in bytes, each in a gap that holds it (runtime/buffers/arena.py).
 
-Buffer assignment tries hundreds of orders of hundreds of intervals: in Python that is most of a compilation.
+Buffer assignment tries hundreds of orders of hundreds of intervals; in Python that is most of a compilation's time.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 
 PLACED_WORDS = 4
-"""Of one that is placed: where it begins and ends in bytes, where in time, both positions included."""
+"""Words of a placed interval: first byte, end in bytes, first and last position in time."""
 
 ITEM_WORDS = 4
-"""Of one to be placed: first and last position in time, bytes, and of what its offset is a multiple (a power of 2)."""
+"""Words of an interval to place: first and last position in time, bytes, alignment (a power of 2)."""
 
 NO_LIMIT = 2**63 - 1
 
 _FUNCTION = "spmd_place"
 
-# placed: rows in order of where they begin, with room for all; of them ``count`` are there. A gap lies between
-# ``below``, where what lives at the same time and begins lower ends at the latest, and the next one's begin.
+# placed: rows by first byte, with room for all; ``count`` of them are filled. A gap lies between
+# ``below``, the highest end of the lower intervals that live at the same time, and the begin of the
+# next one.
 _IR = f"""
 declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 
@@ -149,15 +150,16 @@ end_of_items:
 
 @cache
 def placement_library() -> NativeLibrary:
-    """Which is being compiled from here on."""
+    """Return the library; its compilation starts at the first call."""
     return host_jit().compile(WORDS + _IR, (_FUNCTION,), passes=Passes.CALL)
 
 
 @cache
 def placement() -> Any:
-    """(placed, how many, items, how many, 1 for first fit, limit, offsets) -> how many of the items were placed.
+    """Return f(placed, count, items, number, 1 for first fit, limit, offsets) -> number of items that were placed.
 
-    The others found no room below ``limit`` (or NO_LIMIT). Arrays of words by address; ``offsets`` is written.
+    The remaining items found no room below ``limit`` (or NO_LIMIT). Arrays of words are passed by address; ``offsets``
+    is written.
     """
     word, pointer = ctypes.c_int64, ctypes.c_void_p
     arguments = (pointer, word, pointer, word, word, word, pointer)

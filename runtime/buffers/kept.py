@@ -1,4 +1,4 @@
-"""What a step finds when it begins and must leave for the next: constants, and parameters that it does not consume."""
+"""Memory that a step must leave unchanged for the next one: constants, and parameters that it does not consume."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.device_program import DeviceProgram
 
 
 class KeptBetweenSteps:
-    """``parameters``: what each array leaf of the entry's parameters is known by."""
+    """Contents that outlive a step. ``parameters``: the meaning of each array leaf of the entry's parameters."""
 
     def __init__(self, program: DeviceProgram, parameters: Sequence[Meaning]) -> None:
         self._outputs = {output.slice.allocation for output in program.outputs}
@@ -26,12 +26,12 @@ class KeptBetweenSteps:
             self._found.append((allocation, symbols))
 
     def write(self, memory: ShadowMemory) -> None:
-        """Memory as a step finds it."""
+        """Write the contents into ``memory``, as a step finds them."""
         for allocation, symbols in self._found:
             memory.write(_whole(allocation), symbols)
 
     def first_lost(self, memory: ShadowMemory) -> str | None:
-        """What the next step would not find; None where everything is as it was."""
+        """Return a message on the first content that is lost; None if all are unchanged."""
         for allocation, symbols in self._found:
             consumed = allocation.index in self._outputs
             if not consumed and not memory.holds(_whole(allocation), symbols):

@@ -1,4 +1,4 @@
-"""From a scheduled module to a Program: walk instructions in order, following views, calls and control flow."""
+"""Linearize a scheduled module to a Program: traverse instructions in order through views, calls and control flow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from spmd.shape import ArrayShape, ShapeIndex, leaves
 
 
 def linearize(module: HloModule) -> Program:
-    """The program of a SCHEDULED module. UnsupportedError for an opcode that the runtime does not run."""
+    """Return the program of a SCHEDULED module.
+
+    Raises UnsupportedError for an opcode that the runtime does not run.
+    """
     if module.stage < Stage.SCHEDULED:
         raise VerificationError(
             f"{module.name} is {module.stage.name}, buffers are assigned to SCHEDULED modules"
@@ -71,7 +74,7 @@ def _entry_parameter(
 
 
 def output_aliases(module: HloModule) -> dict[int, int]:
-    """{output leaf: parameter leaf} where the caller lets both share a buffer and the sizes agree."""
+    """Return {output leaf: parameter leaf} for aliases that the caller declares and whose sizes agree."""
     parameter_leaves: dict[tuple[int, ShapeIndex], tuple[int, ArrayShape]] = {}
     for parameter in module.entry.parameters:
         number = parameter.attrs_as(ParameterAttrs).number

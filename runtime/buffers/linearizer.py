@@ -1,4 +1,4 @@
-"""The walk that makes a Program: positions, values and steps; what is special is looked up in ``VISITORS``."""
+"""Traversal that makes a Program: positions, values and steps. ``VISITORS`` has the special opcodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spmd.shape import ArrayShape, Shape, ShapeIndex, TupleShape, subshape
 Environment: TypeAlias = dict[HloInstruction, Tree]
 Visitor: TypeAlias = Callable[["Linearizer", HloInstruction, tuple[Tree, ...], Region], Tree]
 
-#: Instructions that are not ordinary steps, by opcode.
+#: Visitors of instructions that are not ordinary steps, by opcode.
 VISITORS: Registry[Opcode, Visitor] = Registry("linearizer")
 
 _PAIRED = (
@@ -39,7 +39,7 @@ _REASONS = {Opcode.SEND: _PAIRED, Opcode.RECV: _PAIRED}
 
 @dataclass
 class Linearizer:
-    """State of one walk. ``position`` is the next free one."""
+    """State of one traversal. ``position`` is the next free one."""
 
     module: HloModule
     values: list[Value] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Linearizer:
     def run_computation(
         self, computation: HloComputation, arguments: tuple[Tree, ...], region: Region
     ) -> Tree:
-        """Walk ``computation`` within ``region``; the tree of its root."""
+        """Linearize ``computation`` within ``region``. Returns the tree of its root."""
         env: Environment = {}
         for instruction in computation.instructions:
             if instruction.opcode is Opcode.PARAMETER:
@@ -107,7 +107,10 @@ class Linearizer:
         region: Region,
         index: ShapeIndex = (),
     ) -> Tree:
-        """An ordinary instruction: reads its operands' leaves, writes a value per leaf of its result at ``index``."""
+        """Add an ordinary instruction: it reads its operands' leaves and writes a value per result leaf at ``index``.
+
+        Raises UnsupportedError if the runtime does not run the opcode.
+        """
         lowering = LOWERINGS.get(instruction.opcode)
         if lowering is None:
             reason = _REASONS.get(instruction.opcode, "")
@@ -155,7 +158,7 @@ class Linearizer:
         region: Region,
         memory_space: int,
     ) -> ValueView:
-        """A copy of ``view`` in that memory space without gaps, dimension ``order[0]`` slowest."""
+        """Add a dense copy of ``view`` in that memory space, with dimension ``order[0]`` slowest."""
         step = CopyStep(instruction, self.next_position(), region, (view,))
         region.steps.append(step)
         self.read(step, step.operands, step.position, region)
@@ -173,7 +176,7 @@ class Linearizer:
         order: tuple[int, ...],
         region: Region,
     ) -> ValueView:
-        """A copy of an operand, laid out anew where it is."""
+        """Add a copy of an operand in another dimension order, in the same memory space."""
         name = f"{instruction.name}.operand{operand}"
         return self.lay_out(instruction, name, view, order, region, view.value.memory_space)
 
@@ -185,7 +188,7 @@ class Linearizer:
         shape: ArrayShape,
         region: Region,
     ) -> ValueView:
-        """``view`` in the memory space of ``shape``: where that is another one, a row-major copy called ``name``."""
+        """Return ``view`` in the memory space of ``shape``; if it is in another one, add a row-major copy ``name``."""
         if view.value.memory_space == shape.memory_space:
             return view
         order = tuple(range(shape.rank))
@@ -199,9 +202,9 @@ class Linearizer:
         places: Collection[Value],
         region: Region,
     ) -> ValueView:
-        """``view``, copied if it shows one of ``places``: these are all overwritten where the region ends.
+        """Return ``view``, copied if it shows one of ``places``, which are all overwritten at the end of the region.
 
-        So copies there read nothing that another one has written (think of a loop that swaps two leaves).
+        So no copy there reads what another one has written (for example in a loop that swaps two leaves).
         """
         if view.value not in places:
             return view
@@ -214,7 +217,7 @@ def leaf_name(name: str, index: ShapeIndex) -> str:
 
 
 def rebuild(shape: Shape, views: Iterator[ValueView]) -> Tree:
-    """The tree of ``shape`` made of the next views, one per array leaf."""
+    """Return a tree of ``shape`` with the next views, one per array leaf."""
     if isinstance(shape, TupleShape):
         return tuple(rebuild(element, views) for element in shape.elements)
     return next(views) if isinstance(shape, ArrayShape) else None

@@ -1,4 +1,4 @@
-"""What lies in a device's memory at each position of its schedule, and where most of it does; not the host's."""
+"""Contents of a device's memory at each position of its schedule, and the peak; without host memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.buffers.types import AllocationKind, BufferAssignment, BufferSlice,
 
 @dataclass(frozen=True)
 class Held:
-    """One place that is taken from ``start`` to ``end``, both included, and the values that lie there one by one."""
+    """One slice that is in use from ``start`` to ``end``, both included, and its values in turn."""
 
     slice: BufferSlice
     start: int
@@ -21,12 +21,12 @@ class Held:
     values: tuple[NamedSlice, ...]
 
     def at(self, position: int) -> NamedSlice:
-        """The value that lies there, or the last one that did."""
+        """Return the value that lies there, or the last one that did."""
         return next((v for v in reversed(self.values) if v.start <= position), self.values[0])
 
 
 class LiveBuffers:
-    """Parameters and constants are there all the time; everything else from its first write to its last read."""
+    """Live buffers of an assignment. Parameters and constants are always live, others from first write to last read."""
 
     def __init__(self, assignment: BufferAssignment) -> None:
         self.assignment = assignment
@@ -39,7 +39,7 @@ class LiveBuffers:
 
     @cached_property
     def held(self) -> tuple[Held, ...]:
-        """By place and start. Values that follow one another in a place without a gap are held as one."""
+        """The slices in use, by slice and start. Values that follow one another without a gap count as one."""
         by_place: dict[BufferSlice, list[NamedSlice]] = {}
         for value in self.assignment.values:
             if (
@@ -58,7 +58,7 @@ class LiveBuffers:
 
     @cached_property
     def bytes_at(self) -> np.ndarray:
-        """int64[positions]: bytes that are held."""
+        """The live bytes, int64[positions]."""
         change = np.zeros(self.end + 2, np.int64)
         for one in self.held:
             change[one.start] += one.slice.size
@@ -67,17 +67,17 @@ class LiveBuffers:
 
     @property
     def peak(self) -> int:
-        """The first position at which most bytes are held."""
+        """The first position at which most bytes are live."""
         return int(self.bytes_at.argmax())
 
     def largest_at(self, position: int) -> list[NamedSlice]:
-        """One value for each place that is taken, largest first."""
+        """Return one value for each slice in use, largest first."""
         found = [one.at(position) for one in self.held if one.start <= position <= one.end]
         return sorted(found, key=lambda value: -value.slice.size)
 
 
 def _joined(place: BufferSlice, values: Sequence[NamedSlice]) -> list[Held]:
-    """``values`` by start; lives that touch are one."""
+    """Join ``values``, sorted by start, whose live ranges touch."""
     found: list[Held] = []
     run: list[NamedSlice] = []
     end = -1

@@ -1,4 +1,4 @@
-"""What the buffer checker asks of one operation: a result may lie on an operand only as a whole, element on element."""
+"""Buffer checker rule for one operation: a result may overlap an operand only entirely, element on element."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape
 
-#: Beside elementwise operations, those that may write over what they read: each result over the operand of its number,
-#: the solution of a triangular system over its right side.
+#: Non-elementwise operations that may overwrite operands: each result the operand of its number. A
+#: triangular solve may overwrite its right-hand side (below).
 _IN_PLACE = frozenset(
     {
         Opcode.ALL_REDUCE,
@@ -36,9 +36,9 @@ def wrong_overlap(
     results: Sequence[BufferSlice],
     plan: CollectivePlan | None = None,
 ) -> str:
-    """What is wrong with these places of operands, scratch and results; empty where nothing is.
+    """Return a description of the first illegal overlap among operands, scratch and results, or an empty string.
 
-    plan: of a collective.
+    plan: that of a collective.
     """
     elementwise = OPS[instruction.opcode].elementwise
     in_place = instruction.opcode in _IN_PLACE
@@ -63,9 +63,9 @@ def wrong_overlap(
 
 
 def _is_own_part(plan: CollectivePlan | None, read: ArrayView, result: BufferSlice) -> bool:
-    """Whether an operand lies where the result is to hold it, or the other way round, as the device's own part.
+    """Return whether an operand lies in its result, or a result in its operand, as this device's own part.
 
-    Nobody else's part comes there in an all-gather, and nobody else reads it in a reduce-scatter.
+    In an all-gather no other device's part is written there; in a reduce-scatter no other device reads there.
     """
     if isinstance(plan, AllGatherPlan):
         tile, whole = read.slice, result
@@ -79,12 +79,12 @@ def _is_own_part(plan: CollectivePlan | None, read: ArrayView, result: BufferSli
 
 
 def _pairs(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
-    """Results that may lie on operands of a fusion that goes by rows, or writes blocks."""
+    """Return pairs (result, operand) that may overlap in a fusion that works by rows, or writes blocks."""
     return overlaps_by_rows(fusion) | overlaps_but_for_a_block(fusion)
 
 
 def _steady_operands(instruction: HloInstruction) -> frozenset[int]:
-    """Operands of a fusion of which element n alone is needed for element n of the results, and for no other."""
+    """Return operands of a fusion of which the results' element n needs element n only."""
     if instruction.opcode is not Opcode.FUSION:
         return frozenset()
     fused = instruction.to_apply
@@ -100,7 +100,7 @@ def _steady_operands(instruction: HloInstruction) -> frozenset[int]:
 def _is_steady(
     parameter: HloInstruction, fused: HloComputation, needed: set[HloInstruction]
 ) -> bool:
-    """Whether its elements, wherever they are moved on the way, come to the results at their own places."""
+    """Return whether its elements reach the results at their own indices, wherever they are moved in between."""
     if not isinstance(parameter.shape, ArrayShape):
         return False
     orders = {parameter: Order.of(parameter.dims)}

@@ -1,19 +1,20 @@
-"""Tiles that lie in the whole that they belong to, as the part that is this device's own: they are not copied there.
+"""Placement of tiles in the array that they are a part of, as this device's own part, so that they are not copied.
 
     p = f32[8] multiply(a, b)             on device 1 of {0,1} written to bytes 32 to 64 of g
-    g = f32[16] all-gather(p)             copies what device 0 has to bytes 0 to 32, and nothing else
+    g = f32[16] all-gather(p)             copies device 0's part to bytes 0 to 32, and nothing else
 
-    s = f32[8] reduce-scatter(g)          on device 1 written over bytes 32 to 64 of g, which it alone still reads
+    s = f32[8] reduce-scatter(g)          on device 1 written over bytes 32 to 64 of g, which only it still reads
 
-Where a device's part begins is said by its place in its group: a slice with ``parts``. Peers read an operand there as
-they would elsewhere.
+A device's part begins according to its index in its group: a slice with ``parts``. Peers read an operand there as they
+would elsewhere.
 
-* An all-gather's operand lies in results that no group could hold once, outputs in the heap or in the place of a
-  donated parameter: of others, every member would write its part alone (``shared_results.py``).
-* A reduce-scatter's result lies in an operand that dies, and is no output: that would keep all of the operand's bytes.
+* An all-gather's operand lies in a result that no group could share: an output in the heap or in a donated parameter.
+  Of other results every member would write only its own part (``shared_results.py``).
+* A reduce-scatter's result lies in an operand that dies and is no output: otherwise all bytes of the operand would
+stay.
 
-A whole is there from the first of the two to the last. Where it lies in a heap, that must not make the sum of what
-lives at one time larger.
+The array is live from the first of the two to the last. If it lies in a heap, this must not increase the maximum of
+live bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from runtime.lowering import LOWERINGS
 
 
 def place_own_parts(colocation: Colocation) -> None:
-    """When all that can share whole places does so."""
+    """Place own parts, after all sharing of entire slices is done."""
     program = colocation.program
     for step in all_steps(program.entry):
         if type(step) is not Step:
@@ -56,7 +57,7 @@ def place_own_parts(colocation: Colocation) -> None:
 
 
 def _dies_at(group: Group, step: Step, operand: int) -> bool:
-    """Whether a temporary ends as this operand, read whole, and was used by nothing but steps of the same region."""
+    """Return whether a temporary ends as this operand, read entirely, and only steps of this region use it."""
     if group.kind is not GroupKind.TEMPORARY or group.end != step.position:
         return False
     here = [read for value in group.values for read in value.reads if read.step is step]
@@ -69,12 +70,12 @@ def _dies_at(group: Group, step: Step, operand: int) -> bool:
 
 
 def _is_local(value: Value, step: Step) -> bool:
-    """Written and read by steps of this very region."""
+    """Return whether only steps of this very region write and read ``value``."""
     return value.region is step.region and all(read.region is step.region for read in value.reads)
 
 
 def _is_free(whole: Group, since: int, step: Step) -> bool:
-    """Whether an output's place has nothing in it from ``since`` until ``step`` writes there."""
+    """Return whether an output's slice is unused from ``since`` until ``step`` writes there."""
     if whole.kind not in (GroupKind.OUTPUT, GroupKind.PARAMETER):
         return False
     return all(
@@ -84,7 +85,7 @@ def _is_free(whole: Group, since: int, step: Step) -> bool:
 
 
 def _may_shrink(colocation: Colocation, step: Step, tile: Group, whole: Group) -> bool:
-    """Whether all that is left of ``whole`` from ``step`` on may be a temporary in ``tile``."""
+    """Return whether all that remains of ``whole`` from ``step`` on may be a temporary in ``tile``."""
     return (
         tile.kind is GroupKind.TEMPORARY
         and all(value.start >= step.position and _is_local(value, step) for value in tile.values)
@@ -93,7 +94,7 @@ def _may_shrink(colocation: Colocation, step: Step, tile: Group, whole: Group) -
 
 
 def _is_one_of(count: int, tile: Group, whole: Group) -> bool:
-    """Whether ``whole`` is so many times as large, and its parts begin where arrays may."""
+    """Return whether ``whole`` consists of ``count`` tiles, whose offsets are aligned."""
     return (
         tile.size * count == whole.size
         and tile.size % ALIGNMENT == 0

@@ -1,6 +1,6 @@
-"""In which order to lay intervals into an arena: greedy packing is as good as its order, and no one order is the best.
+"""Orders in which intervals are placed: greedy packing depends on the order, and no single order is always best.
 
-The order by size is XLA's GlobalDecreasingSizeBestFitHeap: large values choose first, small ones fill the gaps.
+The order by size is XLA's GlobalDecreasingSizeBestFitHeap: large values are placed first, small ones fill the gaps.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 from runtime.buffers.arena import Interval, load
 
-#: Indices of intervals, the one to be placed first before all.
+#: Function from intervals to their indices, the first to be placed first.
 Order: TypeAlias = Callable[[Sequence[Interval]], list[int]]
 
 
 def largest_first(intervals: Sequence[Interval]) -> list[int]:
-    """Among equals, the one that lives longest."""
+    """Order by size; among equals, the longest-lived first."""
     return sorted(
         range(len(intervals)),
         key=lambda i: (-intervals[i].size, intervals[i].start - intervals[i].end, i),
@@ -34,7 +34,7 @@ def earliest_first(intervals: Sequence[Interval]) -> list[int]:
 
 
 def latest_first(intervals: Sequence[Interval]) -> list[int]:
-    """What is left at the end, outputs among it, lies lowest."""
+    """Order by end, latest first: values that are live at the end, including outputs, lie lowest."""
     return sorted(range(len(intervals)), key=lambda i: (-intervals[i].end, -intervals[i].size, i))
 
 
@@ -46,7 +46,7 @@ def longest_first(intervals: Sequence[Interval]) -> list[int]:
 
 
 def busiest_first(key: Callable[[Interval], tuple[int, ...]]) -> Order:
-    """By the most bytes that are needed at one time of its life, so that these lie without gaps; then by ``key``."""
+    """Order by the maximum of live bytes during the interval, so that these lie without gaps; then by ``key``."""
 
     def order(intervals: Sequence[Interval]) -> list[int]:
         bytes_at = load(intervals)
@@ -57,7 +57,7 @@ def busiest_first(key: Callable[[Interval], tuple[int, ...]]) -> Order:
 
 
 def nearest_to_peak_first(intervals: Sequence[Interval]) -> list[int]:
-    """What lives where most bytes are needed, then outwards in time."""
+    """Order by distance in time from the peak of live bytes."""
     if not intervals:
         return []
     peak = int(load(intervals).argmax())
@@ -70,7 +70,8 @@ def nearest_to_peak_first(intervals: Sequence[Interval]) -> list[int]:
     )
 
 
-#: By what dumps call them. Measured on assignments of real programs, each is the best for some, the first for most.
+#: Orders by their names in dumps. Measured on assignments of real programs: each is best for some,
+#: the first for most.
 ORDERS: dict[str, Order] = {
     "busiest, then largest first": busiest_first(lambda one: (-one.size, one.start - one.end)),
     "largest first": largest_first,

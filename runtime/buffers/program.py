@@ -1,9 +1,9 @@
-"""The program that buffers are assigned to: a scheduled module with tuples, calls and view operations resolved.
+"""Input of buffer assignment: a scheduled module with tuples, calls and view operations resolved.
 
-A module is walked in schedule order. Instructions that only regroup, rename or re-stride values (tuple, call,
-get-tuple-element, broadcast, slice, ...) leave no step: their users read views of the values that exist. What remains
-is a list of steps, nested where control flow is, over values that need memory. Positions count instructions through
-all regions, so that a value's life is an interval.
+A module is traversed in schedule order. Instructions that only regroup, rename or re-stride values (tuple, call,
+get-tuple-element, broadcast, slice, ...) become no step: their users read views of existing values. The result is a
+list of steps, nested for control flow, over values that need memory. Positions count instructions through all regions,
+so that the live range of a value is an interval.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from spmd.shape import ArrayShape, ShapeIndex
 
 @dataclass(eq=False, slots=True)
 class Region:
-    """Steps that run one after the other: the entry, a loop's condition or body, a branch.
+    """Steps that run in sequence: the entry, a loop's condition or body, a branch.
 
-    ``start`` and ``end`` are positions; nothing else lies at either. ``loop_end``: the position after the loop whose
-    condition or body this is, else None. What a loop reads from outside must live that long.
+    ``start`` and ``end`` are positions at which nothing else lies. ``loop_end``: the position after the loop whose
+    condition or body this is, else None. Values from outside that a loop reads must live that long.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Region:
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """One array that a step writes (or a parameter, or a constant), without gaps.
+    """Dense array that a step writes, or a parameter or constant.
 
-    ``order``: its dimensions as they lie in memory, slowest first; row major where there is none.
+    ``order``: its dimensions in memory, slowest first; None: row major.
     ``memory_space`` is that of the layout it was defined with. ``constant`` holds a constant's data, ``parameter`` a
-    parameter leaf's number. ``start`` is where it is written.
+    parameter leaf's number. ``start`` is the position of its write.
     """
 
     number: int
@@ -69,33 +69,33 @@ class Value:
 
     @property
     def view(self) -> StridedView:
-        """The array as it lies in memory."""
+        """The view of the array in memory."""
         if self.order is None:
             return StridedView.dense(self.shape)
         return StridedView.dense_in_order(self.shape, self.order)
 
     @property
     def last_read(self) -> int:
-        """Where its life ends: a read inside a loop of what was written outside counts until the loop's end."""
+        """The end of its life. A read inside a loop of a value from outside counts until the loop's end."""
         return max((read.until(self) for read in self.reads), default=self.start)
 
 
 @dataclass(frozen=True, slots=True)
 class ValueView:
-    """What an instruction's result looks like: a value seen through strides."""
+    """Result of an instruction: a value seen through strides."""
 
     value: Value
     view: StridedView
 
     @property
     def is_whole(self) -> bool:
-        """The value as it lies in memory (a reshape is allowed)."""
+        """Whether the view shows the entire value in memory order (a reshape is allowed)."""
         return self.view.is_dense and self.view.byte_size == self.value.size
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Read:
-    """``step`` reads ``view`` at ``position`` within ``region``; ``operand`` counts the step's array operands."""
+    """Read of ``view`` by ``step`` at ``position`` within ``region``; ``operand`` counts the step's array operands."""
 
     step: Step
     operand: int
@@ -113,7 +113,7 @@ class Read:
         return position
 
     def until_within(self, *loop: Region) -> int:
-        """As ``until`` for a value written anew on each trip of a loop with these regions: inner loops alone count."""
+        """Return ``until`` for a value written on each trip of a loop with these regions: only inner loops count."""
         position = self.position
         region: Region | None = self.region
         while region is not None and region not in loop:
@@ -128,7 +128,7 @@ Tree: TypeAlias = ValueView | tuple["Tree", ...] | None
 
 
 def tree_leaves(tree: Tree) -> list[ValueView]:
-    """Array leaves in order."""
+    """Return the array leaves in order."""
     if tree is None:
         return []
     if isinstance(tree, ValueView):
@@ -145,7 +145,7 @@ def subtree(tree: Tree, index: ShapeIndex) -> Tree:
 
 @dataclass(eq=False, slots=True)
 class Step:
-    """One instruction that does something. ``operands``: array leaves of all its operands, in order."""
+    """Instruction that is executed. ``operands``: array leaves of all its operands, in order."""
 
     instruction: HloInstruction
     position: int
@@ -157,19 +157,19 @@ class Step:
 
 @dataclass(eq=False, slots=True)
 class CopyStep(Step):
-    """Lay one operand of ``instruction`` out anew as results[0] lies, for a step that needs it so."""
+    """Copy of one operand of ``instruction`` to the layout of results[0], for a step that needs it."""
 
 
 @dataclass(eq=False, slots=True)
 class DoneStep(Step):
-    """Wait for what ``start`` began. Reads the start's operands and results: they are in use until here."""
+    """Wait for ``start``. It reads the start's operands and results: they are in use until here."""
 
     start: Step = field(kw_only=True)
 
 
 @dataclass(eq=False, slots=True)
 class Carried:
-    """One leaf that a loop changes: ``value`` is its place; ``init`` comes in, ``root`` goes into the next trip."""
+    """Leaf that a loop changes: ``value`` has its memory, ``init`` comes in, ``root`` goes into the next trip."""
 
     leaf: int
     value: Value
@@ -179,7 +179,7 @@ class Carried:
 
 @dataclass(eq=False, slots=True)
 class WhileStep(Step):
-    """``results`` are the values of ``carried``; ``operands`` their inits. Leaves that the body passes on are views."""
+    """Loop. ``results`` are the values of ``carried``; ``operands`` their inits. Unchanged leaves are views."""
 
     condition: Region = field(init=False)
     body: Region = field(init=False)
@@ -190,7 +190,7 @@ class WhileStep(Step):
 
 @dataclass(eq=False, slots=True)
 class Branch:
-    """``roots[i]`` is what the branch leaves in result leaf i."""
+    """Branch of a conditional; ``roots[i]`` is its result leaf i."""
 
     region: Region
     roots: tuple[ValueView, ...]
@@ -198,7 +198,7 @@ class Branch:
 
 @dataclass(eq=False, slots=True)
 class ConditionalStep(Step):
-    """``operands[0]`` chooses the branch."""
+    """Conditional; ``operands[0]`` chooses the branch."""
 
     branches: list[Branch] = field(default_factory=list)
 
@@ -226,7 +226,7 @@ class Program:
 
 
 def all_steps(region: Region) -> Iterator[Step]:
-    """Steps of the region and of all regions inside, in order of position (a loop before what is in it)."""
+    """Yield the steps of the region and of all regions inside, in order of position (a loop before its contents)."""
     for step in region.steps:
         yield step
         for inner in inner_regions(step):

@@ -1,10 +1,10 @@
-"""Heaps as they were packed before: taken over by who loads a saved program, once they are seen to be sound.
+"""Heap packings recorded in a saved program; they are checked, then used again instead of packing.
 
-Packing is the longest part of assigning buffers. What it has found is a place for each group of values; to see that no
-two that live at the same time share a byte takes one walk over time. What allows groups of devices to hold a heap once
-is asked again of the program (``shared_results.py``).
+Packing is the longest part of assigning buffers. Its result is an offset for each group of values. One traversal of
+time checks that no two groups that are live at the same time share a byte. Whether groups of devices may share a heap
+is derived from the program again (``shared_results.py``).
 
-What lies in heaps is of other sizes on other processors, as kernels want scratch: there, heaps are packed anew.
+Sizes in heaps differ between processors because kernels need different scratch. In that case heaps are packed anew.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from spmd.errors import SpmdError
 
 
 class RecordedHeapsError(SpmdError):
-    """Places that are not those of the program that they come with."""
+    """Offsets do not fit the program that they come with."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedHeap:
-    """``size`` in bytes; ``algorithm``: how it was packed, in words."""
+    """Recorded heap. ``size`` in bytes; ``algorithm``: name of the packing algorithm."""
 
     color: Color
     size: int
@@ -39,9 +39,9 @@ class RecordedHeap:
 
 @dataclass(frozen=True, slots=True)
 class RecordedHeaps:
-    """``places``: number of the heap, and offset in it, of each group that lies in a heap, in their order.
+    """Recorded packings. ``places``: heap number and offset of each group that lies in a heap, in order.
 
-    ``sizes``: ``digest_of_sizes`` of these groups, for which the places were found.
+    ``sizes``: ``digest_of_sizes`` of the groups for which the places were found.
     """
 
     heaps: tuple[RecordedHeap, ...]
@@ -58,9 +58,9 @@ class RecordedHeaps:
         )
 
     def heaps_of(self, program: Program, groups: Sequence[Group]) -> list[Heap]:
-        """The heaps that ``shared_results.heaps_of`` gave for them, or gives for groups of other sizes.
+        """Return the recorded heaps; if the sizes of groups differ, those of ``shared_results.heaps_of``.
 
-        RecordedHeapsError where they cannot be.
+        Raises RecordedHeapsError if the recorded heaps are not valid for the program.
         """
         if digest_of_sizes(groups) != self.sizes:
             return heaps_of(program, groups)
@@ -86,7 +86,7 @@ class RecordedHeaps:
 
 
 def digest_of_sizes(groups: Sequence[Group]) -> str:
-    """Of the bytes of each, in their order."""
+    """Return a digest of the sizes of ``groups``, in order."""
     return sha256(",".join(str(group.size) for group in groups).encode()).hexdigest()
 
 

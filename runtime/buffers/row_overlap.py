@@ -1,9 +1,8 @@
-"""Where the buffer checker lets results of a fusion that reduces rows lie on operands.
+"""Buffer checker rule: results of a fusion that reduces rows may overlap operands.
 
-Such a kernel goes row by row, and over each row as often as reductions follow on one another. A result may lie on an
-operand of which each element is needed for the element at its own place and for what its own row is reduced to, and
-nothing else; if the result needs all reductions there are, it is written when nothing of the row is read any more but
-the element itself.
+Such a kernel processes row after row, and each row in as many passes as reductions depend on one another. A result may
+overlap an operand if an element of the operand is needed only for the result's element at the same index and for the
+reductions of its own row. If the result needs all reductions, it is written when only the element itself is still read.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from spmd.shape import ArrayShape
 
 
 def overlaps_by_rows(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
-    """Pairs (result, operand) that may lie on each other, element on element."""
+    """Return pairs (result, operand) that may overlap, element on element."""
     fused = fusion.to_apply
     roots = fused.root.operands if fused.root.opcode is Opcode.TUPLE else (fused.root,)
     needed = _above(fused, fused.root)
@@ -35,7 +34,7 @@ def overlaps_by_rows(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
 
 
 def _above(fused: HloComputation, root: HloInstruction) -> list[HloInstruction]:
-    """What ``root`` is computed from, and itself."""
+    """Return the instructions that ``root`` is computed from, and itself."""
     needed = {root}
     for x in reversed(fused.instructions):
         if any(user in needed and is_read(x, user) for user in x.users):
@@ -48,7 +47,7 @@ def _axes(reduce: HloInstruction) -> tuple[int, ...]:
 
 
 class _Rows:
-    """Index space and reduced dimensions of the reductions, and what leaves its place in it."""
+    """Index space and reduced dimensions of the reductions, and the instructions whose elements leave their index."""
 
     def __init__(self, fused: HloComputation, reduce: HloInstruction) -> None:
         self.dims = reduce.operand(0).dims
@@ -67,7 +66,7 @@ class _Rows:
         return self.is_whole(x) and x not in self.moved
 
     def moves(self, x: HloInstruction, user: HloInstruction) -> bool:
-        """Whether an element of ``x``, or of its row, is needed elsewhere by way of ``user``."""
+        """Return whether ``user`` needs an element of ``x``, or of its row, at another index."""
         if user.opcode is Opcode.TUPLE or not is_read(x, user):
             return False
         if user in self.moved or not isinstance(x.shape, ArrayShape):
@@ -85,7 +84,7 @@ class _Rows:
 
 
 def _runs(dims: tuple[int, ...], kept: tuple[int, ...]) -> list[tuple[int, bool]]:
-    """How rows lie in an array, element by element: sizes of runs of dimensions that are kept or reduced, in turns.
+    """Return the layout of rows in an array: sizes of alternating runs of kept or reduced dimensions.
 
     f32[6,1,2] of which dimensions 0 and 2 are reduced is one row of 12, as is f32[1,12] by dimension 1.
     """

@@ -1,4 +1,4 @@
-"""Shadow memory: for every slice that was written, the symbols of the value it holds."""
+"""Shadow memory: the symbols of the value in every slice that was written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.buffers.types import BufferAllocation, BufferSlice
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a device holds in its own one of some equal parts."""
+    """Value that a device holds in its own one of several equal parts."""
 
     parts: tuple[Group, ...]
     symbol: Symbol
@@ -25,14 +25,14 @@ def _as_part(place: BufferSlice, symbol: Symbol) -> _Part | Symbol:
 
 @dataclass
 class _Cells:
-    """Values in one allocation, by offset; none overlaps another."""
+    """Values in one allocation, by offset, without overlap."""
 
     offsets: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     symbols: list[frozenset[_Part | Symbol]] = field(default_factory=list)
 
     def clear(self, offset: int, end: int) -> int:
-        """Forget every value that has a byte in offset..end; where a new one would go."""
+        """Remove every value that has a byte in offset..end. Returns the index for a new value there."""
         first = bisect_left(self.offsets, offset)
         if first and self.ends[first - 1] > offset:
             first -= 1
@@ -52,7 +52,7 @@ class ShadowMemory:
         self.cells = [_Cells() for _ in self.allocations]
 
     def write(self, place: BufferSlice, symbols: frozenset[Symbol]) -> None:
-        """A device's part of a slice takes all of it: where the part lies differs from device to device."""
+        """Record a write. A device's part counts as all parts because its offset differs from device to device."""
         cells = self.cells[place.allocation]
         at = cells.clear(place.offset, place.offset + place.span)
         if place.size:
@@ -61,7 +61,7 @@ class ShadowMemory:
             cells.symbols.insert(at, frozenset(_as_part(place, one) for one in symbols))
 
     def held(self, place: BufferSlice) -> frozenset[Symbol]:
-        """Symbols of the value that lies in exactly this slice; none where there is no such value."""
+        """Return the symbols of the value that lies in exactly this slice; none if there is no such value."""
         cells = self.cells[place.allocation]
         at = bisect_left(cells.offsets, place.offset)
         if at == len(cells.offsets) or cells.offsets[at] != place.offset:
@@ -75,11 +75,11 @@ class ShadowMemory:
         )
 
     def holds(self, place: BufferSlice, symbols: Iterable[Symbol]) -> bool:
-        """Whether the value in this slice is known by any of ``symbols``."""
+        """Return whether the value in this slice has any of ``symbols``."""
         return not place.size or not self.held(place).isdisjoint(symbols)
 
     def add(self, place: BufferSlice, symbol: Symbol) -> None:
-        """The value in this slice is also known by ``symbol``."""
+        """Add ``symbol`` to the value in this slice."""
         if place.size:
             self.write(place, self.held(place) | {symbol})
 
@@ -89,7 +89,7 @@ class ShadowMemory:
         return result
 
     def keep_common(self, other: ShadowMemory) -> None:
-        """Forget what ``other`` does not hold in the same place."""
+        """Remove the values that ``other`` does not hold in the same slice."""
         for mine, theirs in zip(self.cells, other.cells, strict=True):
             there = dict(
                 zip(zip(theirs.offsets, theirs.ends, strict=True), theirs.symbols, strict=True)

@@ -1,27 +1,27 @@
-"""Results that a replica group holds once: which may be, and which shall be.
+"""Results that a replica group holds once: which ones may be shared, and which ones are.
 
-All members of a group get the same from an all-reduce, an all-gather or a collective-broadcast. Where they reach each
-other's memory it may lie there once for all of them: 1/n of the bytes, and each member writes its part alone. Memory
-that groups hold together is a colour, with one heap for each way to divide the devices into groups.
+All members of a group get the same result from an all-reduce, an all-gather or a collective-broadcast. If they can
+access each other's memory, it can be stored there once for all of them: this takes 1/n of the bytes, and each member
+writes only its part. Memory that groups share is a colour, with one heap for each division of the devices into groups.
 
-Why lives on one device's schedule are enough to pack such a heap. Its bytes are written by nothing but collectives
-among exactly the groups that hold it, and these write nothing there before all members have started: the promise of
-``Communicator.allocate_shared``, and the reason why ``Lowering.alike`` names the kinds. A member that has started a
-collective has done everything that comes before it in the schedule. So if value b follows value a in some bytes, with
-a's last use at a position before b's start, then every member is past its last use of a when b is written; and nobody
-reads b before its own done, which waits for all who write. This holds
+The live ranges on one device's schedule suffice to pack such a heap. Reasons: only collectives among exactly the groups
+that share it write its bytes, and these write nothing there before all members have started. That is guaranteed by
+``Communicator.allocate_shared``, and ``Lowering.alike`` lists such ops. A member that has started a collective has
+completed everything before it in the schedule. So if value b follows value a in some bytes, with a's last use at a
+position before b's start, then every member is past its last use of a when b is written; and no member reads b before
+its own done, which waits for all writers. This holds
 
-* in a loop, where b may come from an earlier position on a later trip: members have started the same collective as
-  often as each other, and a was read before that on each of them. What is read after the loop lives until then, and a
-  result of one trip is no loop state, so no trip that one member leaves out changes what the others read;
-* in branches, even where members take different ones: a collective in a branch is met only if its whole group took it;
-* between a start and its done: b is in use from the start, a until the done of whatever reads it;
-* from one step to the next, since nothing here outlives a step: outputs are private.
+* in a loop, where b may come from an earlier position on a later trip: members have started the same collective equally
+  often, and each has read a before that. A value that is read after the loop lives until then, and a result of one trip
+  is no loop state, so a trip that one member leaves out does not change what the others read;
+* in branches, even if members take different ones: a collective in a branch runs only if its whole group took it;
+* between a start and its done: b is in use from the start, a until the done of the collective that reads it;
+* from one step to the next, since no such value outlives a step: outputs are private.
 
-What else shares bytes with such a result, its dying operand or a consumer that works in place, keeps doing so: a place
-is shared memory only if each of its values is such a result. And no more of them are moved than leaves the sum of all
-heaps as small as one heap would be, but for a hundredth of what is moved, since groups that span nodes hold every byte
-of it on each device.
+Other values that share bytes with such a result, its dying operand or a consumer that works in place, continue to do
+so: a slice is shared memory only if each of its values is such a result. Values are moved only as long as the sum of
+all heaps stays as small as one heap would be, plus a hundredth of the moved bytes, since on groups that span nodes each
+device holds every byte.
 """
 
 from __future__ import annotations
@@ -36,21 +36,22 @@ from runtime.buffers.program import Program, Step, Value, all_steps
 from runtime.buffers.types import Color, Groups
 from runtime.lowering import LOWERINGS
 
-#: Up to this many bytes of operands, each member writes the whole result by itself, from slots (``node_memory``): one
-#: meeting instead of two counts for more than the bytes, and members would write to the same lines of the caches.
+#: For up to this many bytes of operands, each member writes the entire result, from slots
+#: (``node_memory``): one rendezvous instead of two outweighs the bytes, and members would write to
+#: the same cache lines.
 SMALL_OPERANDS = 4096
 
-#: Of the bytes that a group holds once, those by which all heaps together may grow: a flag or a counter that lay over a
-#: large result before must not keep that private.
+#: Part of the bytes that a group shares by which all heaps together may grow: a flag or a counter
+#: that lay over a large result before must not keep that result private.
 _GROWTH = 1 / 128
 
-#: How often a heap is made smaller until the sum of heaps is as small as it was.
+#: Number of attempts to shrink a heap until the sum of heaps is as small as before.
 _TRIES = 8
 
 
 @dataclass(frozen=True)
 class Heap:
-    """Places of one colour, and where they lie in its allocation."""
+    """Slices of one colour, with their offsets in its allocation."""
 
     color: Color
     groups: tuple[Group, ...]
@@ -58,7 +59,7 @@ class Heap:
 
 
 def heaps_of(program: Program, places: Sequence[Group]) -> list[Heap]:
-    """``places`` (of temporaries and outputs) packed by colour, in order of colours; one is always the default."""
+    """Pack ``places`` (of temporaries and outputs) by colour, in order of colours; one is always the default."""
     alike = _alike(program)
     spaces = sorted({0, *(group.memory_space for group in places)})
     heaps = []
@@ -73,16 +74,16 @@ def intervals(groups: Sequence[Group]) -> list[Interval]:
 
 
 def without(groups: Sequence[Group], taken: Sequence[Group]) -> list[Group]:
-    """``groups`` that are not among ``taken``."""
+    """Return the ``groups`` that are not among ``taken``."""
     gone = set(map(id, taken))
     return [group for group in groups if id(group) not in gone]
 
 
 def _alike(program: Program) -> dict[Value, Groups]:
-    """Results that are the same for all members of a group of several, and by which groups."""
+    """Return the results that are equal on all members of a group of several, with these groups."""
     result: dict[Value, Groups] = {}
     in_order: dict[int, Groups] = {}
-    written: list[Groups] = []  # kept, so that no other one gets its identity
+    written: list[Groups] = []  # retained, so that no other list gets its identity
     for step in all_steps(program.entry):
         if type(step) is Step and sum(v.view.byte_size for v in step.operands) > SMALL_OPERANDS:
             found = LOWERINGS[step.instruction.opcode].alike(step.instruction, program.device)
@@ -96,7 +97,7 @@ def _alike(program: Program) -> dict[Value, Groups]:
 
 
 def _heaps_in_space(space: int, places: list[Group], alike: dict[Value, Groups]) -> list[Heap]:
-    """The devices' own heap, then those that groups share, as many bytes as keep the sum as small as one heap."""
+    """Return the private heap, then shared heaps, as large as the sum of heaps allows."""
     own = places
     packing = pack(intervals(own))
     room = packing.size
@@ -112,7 +113,7 @@ def _heaps_in_space(space: int, places: list[Group], alike: dict[Value, Groups])
 
 
 def shareable(program: Program, places: Sequence[Group]) -> dict[int, Groups]:
-    """By the identity of those of ``places`` that groups of devices may hold once: these groups."""
+    """Return the device groups that may share each of ``places``, by its identity."""
     return _shareable(places, _alike(program))
 
 
@@ -129,7 +130,7 @@ def _shareable(places: Sequence[Group], alike: dict[Value, Groups]) -> dict[int,
 def _candidates(
     places: Sequence[Group], alike: dict[Value, Groups]
 ) -> list[tuple[Groups, list[Group]]]:
-    """Places that may be shared, by groups; first those that save most where a node holds all members."""
+    """Return the places that may be shared, by device groups; first those that save most within one node."""
     may_share = _shareable(places, alike)
     found: dict[Groups, list[Group]] = {}
     for group in places:
@@ -146,10 +147,10 @@ def _candidates(
 def _divide(
     own: list[Group], candidates: list[Group], room: int
 ) -> tuple[tuple[Group, ...], Packing, Packing] | None:
-    """Candidates to be moved to a heap of theirs, that heap, and the heap that is left; None where none should be.
+    """Return the candidates to move to a shared heap, that heap, and the remaining one; None to move none.
 
-    Both heaps together take no more than ``room`` and _GROWTH. The limit of the first starts where no heap can be
-    larger, and falls by what both were too large.
+    Both heaps together take at most ``room`` and _GROWTH. The limit of the first starts where no heap can be larger,
+    and is lowered by the excess of both.
     """
     limit = int((room - lower_bound(intervals(without(own, candidates)))) * (1 + _GROWTH))
     for _ in range(_TRIES):
@@ -165,7 +166,7 @@ def _divide(
 
 
 def _fill(candidates: list[Group], limit: int) -> tuple[tuple[Group, ...], Packing]:
-    """As many of the candidates as ``limit`` bytes hold, the largest first."""
+    """Pack as many of the candidates as ``limit`` bytes hold, the largest first."""
     arena = Arena(len(candidates), limit)
     taken, offsets = [], []
     for group in sorted(candidates, key=lambda g: (-g.size, g.start - g.end, g.start)):

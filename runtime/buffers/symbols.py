@@ -1,7 +1,7 @@
-"""What values are, by name: the buffer checker's own reading of HLO dataflow. Shares nothing with buffer assignment.
+"""Symbolic values of HLO dataflow for the buffer checker; independent of buffer assignment.
 
-An array leaf has a *meaning*: the symbols by which memory may hold it. An operation that computes gives a new symbol;
-one whose elements all come from its operand (broadcast, slice, reshape, ...) may also be held as its operand is.
+An array leaf has a *meaning*: the symbols under which memory may hold it. An operation that computes gives a new
+symbol. One whose elements all come from its operand (broadcast, slice, reshape, ...) also has the operand's symbols.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Symbol: TypeAlias = tuple[object, ...]
 #: Meanings of a value's array leaves, nested as its shape; None for tokens.
 Meanings: TypeAlias = Union["Meaning", tuple["Meanings", ...], None]
 
-#: Which activation of a computation: calls and (loop, trip) pairs from the entry down.
+#: Activation of a computation: calls and (loop, trip) pairs from the entry down.
 Context: TypeAlias = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What one array is: any of these symbols, in this memory space."""
+    """Meaning of one array: any of these symbols, in this memory space."""
 
     symbols: tuple[Symbol, ...]
     memory_space: int
@@ -56,7 +56,7 @@ REARRANGING = frozenset(
 )
 
 
-#: Where a start's result holds what its done gives.
+#: Index in a start's result of the result of its done.
 _START_RESULT: dict[Opcode, ShapeIndex] = {
     Opcode.ALL_REDUCE_START: (),
     Opcode.ALL_GATHER_START: (1,),
@@ -78,7 +78,7 @@ _DONE = frozenset(
 def own_meanings(
     instruction: HloInstruction, context: Context, shape: Shape, index: ShapeIndex = ()
 ) -> Meanings:
-    """New symbols for everything of ``shape`` that ``instruction`` computes."""
+    """Return new symbols for all arrays of ``shape`` that ``instruction`` computes."""
     if isinstance(shape, TupleShape):
         return tuple(
             own_meanings(instruction, context, element, (*index, i))
@@ -92,7 +92,7 @@ def own_meanings(
 def rearranged(
     instruction: HloInstruction, context: Context, operand: Meanings, shape: Shape
 ) -> Meaning:
-    """The operand's elements as an array of ``shape``."""
+    """Return the meaning of the operand's elements as an array of ``shape``."""
     own = own_meanings(instruction, context, shape)
     assert isinstance(own, Meaning)
     assert isinstance(operand, Meaning)
@@ -100,7 +100,7 @@ def rearranged(
 
 
 def result_of(instruction: HloInstruction, operands: list[Meanings], context: Context) -> Meanings:
-    """What an instruction without control flow gives."""
+    """Return the meanings of the result of an instruction without control flow."""
     opcode = instruction.opcode
     if opcode is Opcode.TUPLE:
         return tuple(operands)
@@ -126,7 +126,7 @@ def result_of(instruction: HloInstruction, operands: list[Meanings], context: Co
 
 
 def written_by(instruction: HloInstruction, result: Meanings) -> Meanings:
-    """What the instruction writes: its result without what is passed on from operands."""
+    """Return the meanings that the instruction writes: its result without what it passes on from operands."""
     return _part(result, _START_RESULT.get(instruction.opcode, ()))
 
 
@@ -138,7 +138,7 @@ def _part(meanings: Meanings, index: ShapeIndex) -> Meanings:
 
 
 def in_spaces_of(shape: Shape, meanings: Meanings) -> Meanings:
-    """The same values, in the memory spaces that ``shape`` says."""
+    """Return the same values, in the memory spaces of ``shape``."""
     if isinstance(meanings, Meaning):
         assert isinstance(shape, ArrayShape)
         return Meaning(meanings.symbols, shape.memory_space)
@@ -156,7 +156,7 @@ def is_rearranging(instruction: HloInstruction) -> bool:
 
 
 def constant_symbol(array: NDArray) -> Symbol:
-    """By contents; an array of one repeated value is that value."""
+    """Return a symbol for the contents; an array of one repeated value has the symbol of that value."""
     flat = np.ascontiguousarray(array).reshape(-1)
     rows = flat.view(np.uint8).reshape(flat.size, flat.dtype.itemsize)
     if flat.size and (rows == rows[:1]).all():
@@ -165,7 +165,7 @@ def constant_symbol(array: NDArray) -> Symbol:
 
 
 def constant_meaning(instruction: HloInstruction) -> Meaning:
-    """Of a constant or an iota (which a line of numbers can hold)."""
+    """Return the meaning of a constant or an iota (whose contents may be stored as one line of numbers)."""
     shape = instruction.array_shape
     if instruction.opcode is Opcode.IOTA:
         size = shape.dims[instruction.attrs_as(IotaAttrs).dimension]

@@ -1,4 +1,4 @@
-"""Memory as data: allocations, slices of them, and arrays that lie in slices."""
+"""Memory as data: allocations, slices of them, and arrays in slices."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collectives.communicator.kinds import Group
 from runtime.program.strides import StridedView
 from spmd.memory_space import HOST
 
-#: Every allocation starts at a multiple of this many bytes (a line of the caches, the widest vector register), and so
-#: does every value in a heap that has LARGE bytes or more.
+#: Alignment in bytes (a cache line, the widest vector register) of every allocation, and of every
+#: value of LARGE bytes or more in a heap.
 ALIGNMENT = 64
 LARGE = 1024
 
@@ -23,36 +23,36 @@ def aligned(size: int) -> int:
 
 
 def alignment_of(size: int) -> int:
-    """Of which number of bytes a value of ``size`` bytes in a heap starts at a multiple.
+    """Return the alignment in bytes of a value of ``size`` bytes in a heap.
 
-    A small one at a multiple of the largest power of two that divides its size: its elements' size divides that, which
-    is all that kernels rely on, since they read slices of arrays, too. So scalars lie side by side.
+    A small value is aligned to the largest power of two that divides its size. The element size divides that, and
+    kernels rely on no more, since they also read slices of arrays. So scalars lie next to one another.
     """
     return ALIGNMENT if size >= LARGE or not size else min(size & -size, ALIGNMENT)
 
 
-#: Replica groups as sets of devices, each in ascending order, by their first ones.
+#: Replica groups as sets of devices, each in ascending order, sorted by their first device.
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Color:
-    """In which memory a value lies. Values of different colours share no bytes; each colour has a heap of its own.
+    """Colour of a value's memory. Values of different colours share no bytes; each colour has its own heap.
 
-    ``memory_space``: the n of ``S(n)`` in a layout. ``groups``: the members of each of these hold the memory together,
-    once; empty where every device has its own.
+    ``memory_space``: the n of ``S(n)`` in a layout. ``groups``: the members of each group share the memory; empty if
+    every device has its own.
     """
 
     memory_space: int = 0
     groups: Groups = ()
 
     def group_of(self, device: int) -> tuple[int, ...]:
-        """Who holds ``device``'s memory of this colour."""
+        """Return the devices that share ``device``'s memory of this colour."""
         return next((group for group in self.groups if device in group), (device,))
 
 
 class AllocationKind(Enum):
-    """What fills an allocation: the caller, once and for all the program, or (a heap) the step itself."""
+    """Content of an allocation: set by the caller, set when the program is loaded, or (heap) written by the step."""
 
     PARAMETER = "parameter"
     CONSTANT = "constant"
@@ -61,10 +61,11 @@ class AllocationKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BufferAllocation:
-    """``size`` bytes of a device's memory with one purpose.
+    """Allocation of ``size`` bytes of a device's memory with one purpose.
 
     ``number``: parameter leaf, constant or heap number, by ``kind``. There is one heap of each colour, and always one
-    of the default colour; temporaries and outputs lie in it. ``placement``: which algorithm found its offsets.
+    of the default colour; temporaries and outputs lie in it. ``placement``: name of the algorithm that chose its
+    offsets.
     """
 
     index: int
@@ -82,10 +83,10 @@ class BufferAllocation:
 
 @dataclass(frozen=True, slots=True)
 class BufferSlice:
-    """``size`` bytes from ``offset`` of allocation ``allocation``: an index, never a pointer.
+    """Slice of ``size`` bytes from ``offset`` of allocation ``allocation``: an index, never a pointer.
 
-    ``parts``: groups of devices, each in an order of its own. Where they are given, one such slice lies beside the
-    other from ``offset`` on, one for each member of a group, and a device's is that of its place in its group.
+    ``parts``: groups of devices, each in its own order. If given, such slices follow one another from ``offset`` on,
+    one for each member of a group; a device's slice is the one at its index in its group.
     """
 
     allocation: int
@@ -95,18 +96,18 @@ class BufferSlice:
 
     @property
     def span(self) -> int:
-        """Bytes from ``offset`` on of which some are this slice's, on whatever device."""
+        """The number of bytes from ``offset`` on in which the slice lies, on any device."""
         return self.size * len(self.parts[0]) if self.parts else self.size
 
     def start_on(self, device: int) -> int:
-        """Where in the allocation it begins on ``device``."""
+        """Return the offset in the allocation on ``device``."""
         if not self.parts:
             return self.offset
         group = next(group for group in self.parts if device in group)
         return self.offset + self.size * group.index(device)
 
     def overlaps(self, other: BufferSlice) -> bool:
-        """Whether the two share bytes on some device."""
+        """Return whether the two share bytes on some device."""
         return (
             self.allocation == other.allocation
             and self.offset < other.offset + other.span
@@ -120,7 +121,7 @@ class BufferSlice:
 
 @dataclass(frozen=True, slots=True)
 class ArrayView:
-    """An array in memory: its bytes, and how its elements lie in these; ``view.offset`` counts from the slice."""
+    """Array in memory: its slice, and the layout of its elements in it; ``view.offset`` counts from the slice."""
 
     slice: BufferSlice
     view: StridedView
@@ -128,15 +129,14 @@ class ArrayView:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """Bytes on one device. ``aliased`` counts outputs that lie in a parameter's buffer; they are in ``outputs`` too.
+    """Bytes on one device. ``aliased`` counts outputs that lie in a parameter's buffer; ``outputs`` includes them.
 
-    ``temp`` is what the heaps take beside the outputs that lie in them, kernels' scratch included; ``arena`` is all of
-    them. ``peak_live`` is the largest sum of bytes that are live at one time, arguments included: no assignment on this
-    schedule could do with less.
+    ``temp``: bytes of the heaps without the outputs in them, including scratch of kernels; ``arena``: all bytes of the
+    heaps. ``peak_live``: the maximum of live bytes, including arguments; no assignment of this schedule needs less.
 
-    ``shared``: those bytes of ``temp`` that the members of a group hold once between them where they share memory, as
+    ``shared``: bytes of ``temp`` that the members of a group hold once together if they share memory, as
     (members of the group, bytes); ``temp`` counts them in full. ``spaces``: bytes of all allocations by memory space.
-    What lies in the host's memory is counted there alone.
+    Host memory is only counted there.
     """
 
     arguments: int
@@ -149,7 +149,7 @@ class MemoryStats:
     spaces: tuple[tuple[int, int], ...] = ()
 
     def figures(self) -> dict[str, int]:
-        """Every figure by a name of its own: ``shared_by_4``, and ``space_5`` where there is more than one space."""
+        """Return all figures by name: also ``shared_by_4``, and ``space_5`` if there is more than one space."""
         shared = {f"shared_by_{members}": size for members, size in self.shared}
         spaces = {f"space_{space}": size for space, size in self.spaces}
         return {
@@ -165,25 +165,25 @@ class MemoryStats:
 
     @property
     def arena(self) -> int:
-        """Bytes of all heaps: temporaries, scratch and outputs that lie in no parameter's buffer."""
+        """The bytes of all heaps: temporaries, scratch and outputs that lie in no parameter's buffer."""
         return self.temp + self.outputs - self.aliased
 
     @property
     def peak_live_in_arena(self) -> int:
-        """The least that ``arena`` could be on this schedule."""
+        """The lower bound of ``arena`` on this schedule."""
         return self.peak_live - self.arguments
 
     @property
     def temp_on_a_node(self) -> int:
-        """``temp`` where every group lies within a node: a device's own bytes and its part of the shared ones."""
+        """The bytes of ``temp`` if every group lies within a node: own bytes and a device's part of shared ones."""
         return self.temp - sum(size - -(-size // members) for members, size in self.shared)
 
 
 @dataclass(frozen=True, slots=True)
 class NamedSlice:
-    """One value's place and the positions of the schedule between which it lives, for people and dumps.
+    """Slice and live range (schedule positions) of one value, for people and dumps.
 
-    ``output``: the entry's result leaf that it is, and whose bytes of a heap it leaves to the caller; None for others.
+    ``output``: the entry's result leaf that the value is; its heap bytes are left to the caller. None for other values.
     """
 
     name: str
@@ -196,10 +196,10 @@ class NamedSlice:
 
 @dataclass(frozen=True, slots=True)
 class BufferAssignment:
-    """Where every value of a program lies.
+    """Slices of all values of a program.
 
-    ``places``: number of the heap and offset of what lies in heaps (values that share a place count once), in order of
-    the first values, and ``sizes`` a digest of their bytes; see ``recorded_heaps.py``.
+    ``places``: heap number and offset of the values in heaps (values that share a slice count once), in order of the
+    first values; ``sizes``: a digest of their bytes; see ``recorded_heaps.py``.
     """
 
     allocations: tuple[BufferAllocation, ...]
@@ -210,7 +210,7 @@ class BufferAssignment:
 
     @property
     def device_bytes(self) -> int:
-        """All that lies in the device's memory."""
+        """The bytes of all allocations in the device's memory."""
         return sum(a.size for a in self.allocations if a.is_on_device)
 
     def of_kind(self, kind: AllocationKind) -> Iterator[BufferAllocation]:

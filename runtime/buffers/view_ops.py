@@ -1,7 +1,7 @@
-"""Instructions whose result is their operand's memory seen otherwise: by opcode, how the view changes.
+"""Rules, by opcode, for instructions whose result is a view of their operand's memory.
 
-A function gets the instruction and its first operand's view and gives the result's view, or None where no strides can
-say it (a reshape of a transpose): then the instruction is a step and writes an array of its own.
+A rule gets the instruction and its first operand's view. It returns the result's view, or None if strides cannot
+express it (a reshape of a transpose): then the instruction is a step and writes an array of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VIEW_RULES: Registry[Opcode, ViewRule] = Registry("view rule")
 
 @VIEW_RULES.register(Opcode.COPY, Opcode.DOMAIN, Opcode.ADD_DEPENDENCY)
 def same(_: HloInstruction, view: StridedView) -> StridedView:
-    """Values do not change once written, so a copy is the thing itself."""
+    """Return the same view: values do not change once written, so a copy is not needed."""
     return view
 
 
@@ -34,9 +34,9 @@ def convert(instruction: HloInstruction, view: StridedView) -> StridedView | Non
 
 @VIEW_RULES.register(Opcode.BITCAST_CONVERT)
 def bitcast_convert(instruction: HloInstruction, view: StridedView) -> StridedView | None:
-    """The last dimension of the narrower type runs through the wider one's bytes.
+    """Reinterpret types: the last dimension of the narrower type iterates over the wider one's bytes.
 
-    Sub-byte types hold no free bits, pred only 0 and 1.
+    Returns None for sub-byte types, which hold no free bits, and for pred, which holds only 0 and 1.
     """
     shape = instruction.array_shape
     types = (shape.element_type, view.element_type)
@@ -81,9 +81,9 @@ def reshape(instruction: HloInstruction, view: StridedView) -> StridedView | Non
 
 @VIEW_RULES.register(Opcode.BITCAST)
 def bitcast(instruction: HloInstruction, view: StridedView) -> StridedView | None:
-    """With layouts left out of account, a bitcast is a reshape of the same type.
+    """Return the reshape that a bitcast of equal type is if layouts are ignored.
 
-    One into the padding of tiles has another number of elements: there is no such padding here.
+    A bitcast into the padding of tiles has another number of elements: there is no such padding here.
     """
     shape = instruction.array_shape
     if shape.element_type is not view.element_type or shape.num_elements != math.prod(view.dims):
@@ -102,7 +102,7 @@ def imag(_: HloInstruction, view: StridedView) -> StridedView | None:
 
 
 def _complex_part(view: StridedView, part: int) -> StridedView | None:
-    """Real and imaginary parts alternate in memory; of a real array only the array itself is stored."""
+    """Return the real or imaginary part, which alternate in memory; a real array has only its real part."""
     if not view.element_type.is_complex:
         return view if part == 0 else None
     kind = PrimitiveType.F32 if view.element_type is PrimitiveType.C64 else PrimitiveType.F64
@@ -110,5 +110,5 @@ def _complex_part(view: StridedView, part: int) -> StridedView | None:
 
 
 def is_view(instruction: HloInstruction) -> bool:
-    """Whether the result may share its operand's memory (without strides at hand: a reshape may yet need a copy)."""
+    """Return whether the result may share its operand's memory (ignoring strides: a reshape may still need a copy)."""
     return instruction.opcode in VIEW_RULES

@@ -1,4 +1,4 @@
-"""Collectives in two halves: from a start to its done, operands and results are in use."""
+"""Visitors of asynchronous collectives: operands and results are in use from the start to its done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spmd.hlo import HloInstruction, Opcode
 from spmd.hlo.opcode_roles import DONES
 from spmd.shape import ShapeIndex, TupleShape, as_tuple
 
-#: Where a start's result tuple holds the collective's result.
+#: Index in a start's result tuple of the collective's result.
 _RESULT_OF_START: dict[Opcode, ShapeIndex] = {
     Opcode.ALL_REDUCE_START: (),
     Opcode.ALL_GATHER_START: (1,),
@@ -45,7 +45,7 @@ def visit_done(
 def visit_start(
     linearizer: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
 ) -> Tree:
-    """(operands, results, contexts...) where the start has a tuple of all, else the results. Contexts hold nothing."""
+    """Return (operands, results, contexts...) if the start has such a tuple, else results. Contexts are empty."""
     index = _RESULT_OF_START[instruction.opcode]
     results = linearizer.add_step(instruction, operands, region, index)
     linearizer.starts[instruction] = region.steps[-1]

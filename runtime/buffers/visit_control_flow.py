@@ -1,4 +1,4 @@
-"""Instructions that run computations: call, while, conditional."""
+"""Visitors of instructions that run computations: call, while, conditional."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spmd.shape import ArrayShape, leaves
 def visit_call(
     linearizer: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
 ) -> Tree:
-    """The callee's steps stand where the call stood."""
+    """Insert the callee's steps in place of the call."""
     return linearizer.run_computation(instruction.to_apply, operands, region)
 
 
@@ -30,7 +30,7 @@ def visit_call(
 def visit_while(
     linearizer: Linearizer, instruction: HloInstruction, operands: tuple[Tree, ...], region: Region
 ) -> Tree:
-    """Leaves that every trip passes on unchanged are views of what came in; the others get a place of their own."""
+    """Add a loop. Leaves that every trip passes on unchanged are views of the input; the others get a value."""
     (state,) = operands
     inits = tree_leaves(state)
     changed = carried_leaves(instruction)

@@ -1,4 +1,4 @@
-"""Instructions that only name or group values: tuples, barriers, tokens, constants, iota."""
+"""Visitors of instructions that only name or group values: tuples, barriers, tokens, constants, iota."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def visit_copy_start(
     operands: tuple[Tree, ...],
     region: Region,
 ) -> Tree:
-    """(copy, operand, context): memory is copied at once, so nothing is in flight until the done."""
+    """Return (copy, operand, context): the copy is made at once, so nothing is in flight until the done."""
     (source,) = operands
     assert isinstance(source, ValueView)
     shape = as_array(as_tuple(instruction.shape).elements[0])
@@ -69,7 +69,10 @@ def visit_copy_done(
 def visit_constant(
     linearizer: Linearizer, instruction: HloInstruction, _: tuple[Tree, ...], region: Region
 ) -> Tree:
-    """A constant lives outside of time: in an allocation that is filled when the program is loaded."""
+    """Add a constant, which is always live: its allocation is filled when the program is loaded.
+
+    Raises UnsupportedError if the constant has no value or is no array.
+    """
     literal = instruction.attrs_as(ConstantAttrs).literal
     if literal is None:
         raise UnsupportedError(
@@ -85,7 +88,7 @@ def visit_constant(
 def visit_iota(
     linearizer: Linearizer, instruction: HloInstruction, _: tuple[Tree, ...], region: Region
 ) -> Tree:
-    """Numbers along one dimension are a small constant; the other dimensions repeat it, or leave nothing of it."""
+    """Store the numbers along one dimension as a constant; the result is its broadcast, or an empty array."""
     shape = instruction.array_shape
     if shape.num_elements == 0:
         empty = np.empty(shape.dims, shape.element_type.numpy)
@@ -114,7 +117,7 @@ def _numbers(size: int, element_type: PrimitiveType, what: str) -> np.ndarray:
 def constant_view(
     linearizer: Linearizer, instruction: HloInstruction, array: np.ndarray, region: Region
 ) -> ValueView:
-    """A splat is stored as one element."""
+    """Add a constant with this content; a splat is stored as one element."""
     shape = ArrayShape(instruction.array_shape.element_type, array.shape)
     is_splat = array.size > 1 and bool((_bits(array) == _bits(array)[:1]).all())
     stored = array.reshape(-1)[:1].reshape(()) if is_splat else array

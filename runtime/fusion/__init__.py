@@ -1,1 +1,1 @@
-"""Fusions: what a kernel of several instructions computes, and which emitter makes it."""
+"""Fusions: what a kernel of several instructions computes, and the emitter that makes it."""

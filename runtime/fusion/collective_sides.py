@@ -1,4 +1,4 @@
-"""On which side of each collective an instruction stands: a kernel of several results must not tie two together."""
+"""Dependences between instructions and collectives, so that a kernel of several results does not tie two together."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _COLLECTIVES = frozenset((*KIND, Opcode.ASYNC_START))
 
 @dataclass(frozen=True)
 class CollectiveSides:
-    """before: the collectives that an instruction of a computation waits for, as bits; behind: those that wait for it.
+    """Dependences on collectives, as bit sets. before: those that an instruction needs; behind: those that need it.
 
-    r = all-reduce(x)      a: waits for nothing, s waits for it
-    a = negate(y)          b: waits for r
+    r = all-reduce(x)      a: needs none, s needs it
+    a = negate(y)          b: needs r
     b = negate(r)
     s = all-reduce(a)      In one kernel, a would wait for r, and s with it.
     """
@@ -26,7 +26,7 @@ class CollectiveSides:
 
     @staticmethod
     def of(order: Sequence[HloInstruction]) -> CollectiveSides:
-        """``order``: of a computation's instructions, operands first."""
+        """Compute the sets for ``order``, a computation's instructions, operands first."""
         bit = {x: 1 << n for n, x in enumerate(x for x in order if x.opcode in _COLLECTIVES)}
         before: dict[HloInstruction, int] = {}
         behind = dict.fromkeys(order, 0)
@@ -39,8 +39,8 @@ class CollectiveSides:
         return CollectiveSides(before, behind)
 
     def go_together(self, one: Iterable[HloInstruction], other: Iterable[HloInstruction]) -> bool:
-        """Whether two kernels with these results wait for the same collectives, and all wait for one of them that wait
-        for the other. Pieces do not: each has a collective of its own.
+        """Return whether two kernels with these results need the same collectives, and the collectives that need one of
+        them include those that need the other. Pieces of a split collective do not match: each has its own collective.
         """
         (before, behind), (before_other, behind_other) = self._sides(one), self._sides(other)
         return before == before_other and behind & behind_other in (behind, behind_other)

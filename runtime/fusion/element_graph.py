@@ -1,4 +1,4 @@
-"""What some instructions compute, element by element: a scalar program over elements that are read from memory."""
+"""Elementwise computation of some instructions: a scalar program over elements that are read from memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from spmd.ops.attrs import ConstantAttrs, IotaAttrs
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape, PrimitiveType
 
-#: Bounds on what one kernel computes per element: compile time and registers.
+#: Bounds on what one kernel computes per element, for the sake of compile time and registers.
 MAX_STEPS = 256
 MAX_LEAVES = 48
 
@@ -46,7 +46,7 @@ class InputLeaf:
 
 @dataclass(frozen=True, slots=True)
 class CountLeaf:
-    """An s64 number: ``counting.offset`` plus the sum of index times ``counting.strides``. No memory is read."""
+    """An s64 number: ``counting.offset`` plus the sum of index times ``counting.strides``. It reads no memory."""
 
     counting: StridedView
     shifts: tuple[Shift, ...] = ()
@@ -58,7 +58,7 @@ Leaf: TypeAlias = InputLeaf | CountLeaf
 
 @dataclass(frozen=True, slots=True)
 class ElementGraph:
-    """Parameter i of ``program`` is the element of leaf i; its results are what was asked for, in order."""
+    """Scalar program and its inputs. Parameter i is the element of leaf i; results are the wanted values in order."""
 
     leaves: tuple[Leaf, ...]
     program: ScalarProgram
@@ -66,7 +66,7 @@ class ElementGraph:
 
 #: An instruction seen through a path.
 Wanted: TypeAlias = tuple[HloInstruction, ViewPath]
-#: What tells one read of an instruction from another: the place, or the path where no strides can say it.
+#: Distinguishes the reads of an instruction: the place, or the path if strides cannot express it.
 _Key: TypeAlias = Place | ViewPath
 #: An instruction read at one place.
 _Read: TypeAlias = tuple[HloInstruction, _Key]
@@ -74,7 +74,7 @@ _Read: TypeAlias = tuple[HloInstruction, _Key]
 
 @dataclass
 class Starts:
-    """Scalars where dynamic slices start, numbered as they are met; graphs of one kernel share them."""
+    """Start scalars of dynamic slices, numbered in order of discovery; the graphs of a kernel share them."""
 
     scalars: list[HloInstruction] = field(default_factory=list)
 
@@ -87,7 +87,10 @@ class Starts:
         return Starts(list(self.scalars))
 
     def numbers(self, x: HloInstruction, starts: Sequence[HloInstruction]) -> tuple[int, ...]:
-        """Of where ``x`` starts, one for each dimension of its first operand."""
+        """Return the numbers of the start scalars of ``x``, one for each dimension of its first operand.
+
+        Raises NoEmitterError if the starts are a vector or of type u64.
+        """
         if len(starts) != array_shape(x.operand(0)).rank:
             raise NoEmitterError(f"{x.name} starts at a vector of indices")
         if any(array_shape(start).element_type is PrimitiveType.U64 for start in starts):
@@ -95,7 +98,10 @@ class Starts:
         return tuple(map(self.number, starts))
 
     def graphs(self, inputs: Mapping[HloInstruction, int]) -> tuple[ElementGraph, ...]:
-        """All of them as s64, by the last graph, once for the kernel. Its leaves start where the graph before says."""
+        """Return graphs that compute the scalars once for the kernel; the last one gives all of them as s64.
+
+        The starts of its leaves are computed by the graph before it.
+        """
         if not self.scalars:
             return ()
         before = Starts()
@@ -119,13 +125,13 @@ def element_graph(
     ranges: Sequence[Range] = (),
     order: Sequence[HloInstruction] | None = None,
 ) -> ElementGraph:
-    """The program that gives ``wanted`` from elements of ``inputs``, beyond which it does not look.
+    """Return the program that computes ``wanted`` from elements of ``inputs``, which are its leaves.
 
-    An instruction that is wanted at one place by several others is computed once; at two places, twice. Scalars where
-    dynamic slices start go to ``starts``; ``ranges`` say which indices there are. NoEmitterError where an instruction
-    is not elementwise, or no strides say how an input is read; CutError where that depends on the index.
+    An instruction that several others need at one place is computed once; at two places, twice. Start scalars of
+    dynamic slices are added to ``starts``; ``ranges`` narrow the index space. Raises NoEmitterError if an instruction
+    is not elementwise, or strides cannot express how an input is read; CutError if that depends on the index.
 
-    ``order``: the post order of what is wanted, for a caller that wants the same at several places.
+    ``order``: the post order of ``wanted``, for a caller that wants the same instructions at several places.
     """
     if order is None:
         order = post_order([instruction for instruction, _ in wanted], inputs)
@@ -135,7 +141,7 @@ def element_graph(
 def post_order(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> list[HloInstruction]:
-    """What ``roots`` need, operands first; inputs are leaves."""
+    """Return the instructions that ``roots`` need, operands first; inputs are leaves."""
     done: dict[HloInstruction, None] = {}
     stack = [(root, False) for root in reversed(roots)]
     while stack:
@@ -152,8 +158,9 @@ def post_order(
 
 @dataclass
 class _Builder:
-    """reads: what each instruction that computes reads for each of its demands. same: what names or rearranges, at the
-    place where that is looked for instead.
+    """Builder of a graph. reads: the operand reads of each computing instruction, per demand.
+
+    same: for instructions that only rename or rearrange, the read that replaces theirs.
     """
 
     wanted: Sequence[Wanted]
@@ -173,7 +180,7 @@ class _Builder:
     def build(self) -> ElementGraph:
         wanted = [self.demand(*each) for each in self.wanted]
         for instruction in reversed(self.order):
-            # Of several paths to the same elements, the first is followed further.
+            # If several paths lead to the same elements, the first is followed.
             for key, path in list(self.demands.get(instruction, {}).items()):
                 self.follow((instruction, key), path)
         self.make_leaves()
@@ -183,7 +190,7 @@ class _Builder:
         return _in_order_of_use(self.leaves, self.steps, list(map(self.register, wanted)))
 
     def follow(self, read: _Read, path: ViewPath) -> None:
-        """Demand what the instruction of ``read`` needs to be seen through ``path``."""
+        """Demand the reads that the instruction of ``read``, seen through ``path``, needs."""
         instruction, _ = read
         if instruction in self.inputs or instruction.opcode in _SOURCES:
             return
@@ -204,7 +211,7 @@ class _Builder:
         return instruction, key
 
     def key(self, instruction: HloInstruction, path: ViewPath) -> _Key:
-        """A constant is one value wherever it is read, unless it is an input: that may be any array."""
+        """Return the key of a read. A constant has one value at every place, unless it is an input (then any array)."""
         if instruction.opcode is Opcode.CONSTANT and instruction not in self.inputs:
             return ()
         place = place_of(path, array_shape(instruction).dims)
@@ -217,7 +224,7 @@ class _Builder:
             raise NoEmitterError(f"a kernel reads at most {MAX_LEAVES} elements per index")
 
     def operand_reads(self, instruction: HloInstruction, path: ViewPath) -> Iterator[Wanted]:
-        """Where the operands are read for ``instruction``, which computes, seen through ``path``."""
+        """Yield the operand reads of ``instruction``, which computes, seen through ``path``."""
         if not _is_elementwise(instruction.opcode):
             raise NoEmitterError(f"{instruction.opcode} is no element operation")
         dims = array_shape(instruction).dims
@@ -230,7 +237,7 @@ class _Builder:
                 raise NoEmitterError(f"{instruction.name} has other sizes than its operands")
 
     def seen(self, instruction: HloInstruction, path: ViewPath) -> Wanted | None:
-        """What an instruction that only names or rearranges is elsewhere; None of one that computes."""
+        """Return the read that replaces an instruction that only renames or rearranges; None if it computes."""
         if is_piecewise(instruction):
             return piece_read(instruction, path, self.ranges)
         if _is_name(instruction):
@@ -239,7 +246,7 @@ class _Builder:
         return None if op is None else (instruction.operand(0), (op, *path))
 
     def view(self, instruction: HloInstruction) -> ViewOp | None:
-        """The view that an instruction is of its first operand."""
+        """Return the view op by which an instruction shows its first operand, if it is a view."""
         if instruction.opcode is not Opcode.DYNAMIC_SLICE:
             return view_op(instruction)
         starts = self.starts.numbers(instruction, instruction.operands[1:])
@@ -341,7 +348,7 @@ def _operation(signature: ElementSignature, operands: tuple[int, ...]) -> Scalar
 
 
 def is_element_operation(x: HloInstruction) -> bool:
-    """Whether ``x`` is computed element by element of operands at its own indices, and of scalars."""
+    """Return whether ``x`` is computed per element from operands at its own indices, and from scalars."""
     shapes = [one.shape for one in (x, *x.operands)]
     if not _is_elementwise(x.opcode) or _is_name(x) or not x.num_operands:
         return False
@@ -361,7 +368,7 @@ def _is_elementwise(opcode: Opcode) -> bool:
 
 
 def _is_name(instruction: HloInstruction) -> bool:
-    """Whether the result is the operand itself."""
+    """Return whether the result is the operand itself."""
     if instruction.opcode is Opcode.CONVERT:
         return instruction.dims == instruction.operand(0).dims and (
             instruction.array_shape.element_type is instruction.operand(0).array_shape.element_type
@@ -370,7 +377,7 @@ def _is_name(instruction: HloInstruction) -> bool:
 
 
 def array_shape(instruction: HloInstruction) -> ArrayShape:
-    """NoEmitterError where the value is no array."""
+    """Return the array shape. Raises NoEmitterError if the value is not an array."""
     shape = instruction.shape
     if not isinstance(shape, ArrayShape):
         raise NoEmitterError(f"{instruction.name} is no array")

@@ -1,7 +1,7 @@
-"""Which emitter makes one kernel of a fusion: the only place that says what can be fused.
+"""Choice of the emitter for a fusion. Only this module decides what can be fused.
 
-Decided on the fused computation alone, as if its operands lay row-major without gaps: where one of them does not, and
-cannot be read as it lies, it is copied first (``Lowering.layouts``).
+The decision uses the fused computation alone, as if its operands were dense and row-major. An operand that is not, and
+cannot be read with its strides, is copied first (``Lowering.layouts``).
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 
-#: The emitters of loops and of products with what is computed of them, by name.
+#: Names of the emitters of loops and of products with epilogues.
 LOOP, PRODUCT = "loop", "product"
 
-#: What a fusion computes, in the form that its emitter takes.
+#: The computation of a fusion, in the form that its emitter needs.
 Plan: TypeAlias = LoopFusion | RowFusion | ProductFusion | SlicedProduct
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """The emitter's name, and its plan."""
+    """Name of the emitter, and its plan."""
 
     emitter: str
     plan: Plan
 
 
 def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
-    """The emitter of a fusion, of a fused computation, or of an instruction as if it were fused alone.
+    """Return the emitter of a fusion, of a fused computation, or of an instruction as if it were fused alone.
 
     "loop": one loop over the index space of all results. "reduce": reductions along the same dimensions of one index
-    space, of computed values, and what is computed of their results. "row": that and what is computed at all indices
-    with those results, such as softmax. "product": a product of matrices, and one of these three of its result, or
-    slices in front of it. None: there is no emitter, and ``why_not`` says why.
+    space, of computed values, and what is computed of their results. "row": the same, and what is computed at all
+    indices from their results, such as softmax. "product": a matrix product with one of these three as its epilogue, or
+    with slices as its operands. None: there is no emitter; ``why_not`` returns the reason.
     """
     try:
         return emitted(fused).emitter
@@ -52,7 +52,7 @@ def emitter_of(fused: HloInstruction | HloComputation) -> str | None:
 
 
 def why_not(fused: HloInstruction | HloComputation) -> str:
-    """Why ``emitter_of`` is None, as a sentence; empty where it is not."""
+    """Return a sentence on why ``emitter_of`` is None, or an empty string if it is not."""
     try:
         emitted(fused)
     except NoEmitterError as reason:
@@ -61,7 +61,7 @@ def why_not(fused: HloInstruction | HloComputation) -> str:
 
 
 def emitted(fused: HloInstruction | HloComputation) -> Emitted:
-    """What ``emitter_of`` names, with its plan; NoEmitterError where there is none."""
+    """Return the emitter and its plan. Raises NoEmitterError if there is none."""
     if isinstance(fused, HloInstruction):
         if fused.opcode is not Opcode.FUSION:
             return emitted_region((fused,), {x: fused.operands.index(x) for x in fused.operands})
@@ -76,9 +76,10 @@ def emitted(fused: HloInstruction | HloComputation) -> Emitted:
 def emitted_region(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> Emitted:
-    """A kernel that gives ``roots`` from ``inputs`` (by operand number), which may be part of any computation.
+    """Choose a kernel that computes ``roots`` from ``inputs`` (by operand number); both may be in any computation.
 
-    A pass can ask it before it makes a fusion: inputs are what the instructions to be fused read and are not.
+    A pass can call it before it makes a fusion: inputs are the instructions that the fused ones read. Raises
+    NoEmitterError if there is no emitter.
     """
     if not roots:
         raise NoEmitterError("there is no result")

@@ -1,8 +1,8 @@
-"""Products of matrices in one kernel with what reads them, or slices that they read: done when all others are planned.
+"""Fuse matrix products with their readers, or with slices that they read, after all other kernels are planned.
 
-A product is computed once, so it goes into one kernel at most, and a kernel makes one product at most. Where others
-read it, too, it is a result of that kernel. Where nobody takes it, it is a kernel of its own with the slices that it
-multiplies where they lie.
+A product is computed once, so it is part of one kernel at most, and a kernel contains one product at most. If other
+instructions read it too, it is a result of that kernel. If no kernel takes it, it forms its own kernel with the slices
+that it reads in place.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DotAttrs
 from spmd.verifier.collectives import STARTS_OF
 
-#: What begins to exchange something between devices, or waits for it.
+#: Instructions that begin or await communication between devices.
 _EXCHANGES = frozenset({*KIND, *STARTS_OF, Opcode.ASYNC_START})
 
 
@@ -38,7 +38,7 @@ def products_taken(graph: FusionGraph, profile: LiveProfile, prices: Prices) -> 
 
 @dataclass(frozen=True, slots=True)
 class TakenProducts:
-    """``within``: what kernels become with the products that they are to make; ``alone``: products with slices."""
+    """Products in kernels. ``within``: new plans of kernels that contain a product; ``alone``: products with slices."""
 
     within: Mapping[Kernel, PlannedKernel]
     alone: Sequence[PlannedKernel]
@@ -50,9 +50,9 @@ class _Epilogues:
     profile: LiveProfile
     prices: Prices
     keys: StructuralKeys = field(default_factory=StructuralKeys)
-    #: By what a kernel and a product say together: layers repeat.
+    #: Emitters by the structure of kernel and product: layers repeat.
     planned: dict[Hashable, Emitted | None] = field(default_factory=dict)
-    #: Where kernels run that make a product, and where those products are made.
+    #: Positions of kernels that contain a product, and of those products.
     kernel_places: dict[Kernel, int] = field(default_factory=dict)
     product_places: dict[HloInstruction, int] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ class _Epilogues:
     def together(
         self, product: HloInstruction, reads: Sequence[HloInstruction], kernel: Kernel
     ) -> PlannedKernel | None:
-        """The kernel with the product, which ``reads`` so much, if it saves time and may run at the place of either."""
+        """Return the kernel with the product and its ``reads``, if it saves time and can run at either position."""
         graph = self.graph
         others = [self.kernel_place(r) for r in graph.readers[product] if r is not kernel]
         others += graph.outside_readers(product)
@@ -97,9 +97,9 @@ class _Epilogues:
         return PlannedKernel(roots, inputs, position, emitted)
 
     def place(self, product: HloInstruction, kernel: Kernel, needed: int) -> int | None:
-        """Where both can run, if the product is ``needed`` elsewhere at that place: the kernel's, else the product's.
+        """Return where both can run: at the kernel, else at the product. ``needed``: first other use of the product.
 
-        Not on the other side of a collective: it may have been put there to run beside the product.
+        Returns None if a collective lies between them: the kernel may have been placed to overlap with it.
         """
         graph = self.graph
         first, last = graph.position[product], kernel.position
@@ -114,7 +114,7 @@ class _Epilogues:
         return self.kernel_places.get(kernel, kernel.position)
 
     def place_of(self, x: HloInstruction) -> int:
-        """Where ``x`` is computed, as far as is known: a product may have gone into a later kernel by now."""
+        """Return the position of ``x`` as planned so far: a product may have moved into a later kernel."""
         made = self.product_places.get(x)
         if made is not None:
             return made
@@ -128,7 +128,7 @@ class _Epilogues:
         roots: tuple[HloInstruction, ...],
         inputs: tuple[HloInstruction, ...],
     ) -> Emitted | None:
-        """Who makes it, and how; None if nobody does."""
+        """Return the emitter and plan of the combined kernel; None if there is none."""
         number = {x: n for n, x in enumerate(inputs)}
         key = (kernel.kind.number, kernel.place[product], self.form(product, number), len(roots))
         if key not in self.planned:
@@ -141,7 +141,7 @@ class _Epilogues:
     def form(
         self, product: HloInstruction, inputs: Mapping[HloInstruction, int]
     ) -> tuple[Hashable, ...]:
-        """What ``product`` and what it takes in say of ``inputs``."""
+        """Return the structural key of ``product`` and its slices in terms of ``inputs``."""
         members = post_order((product,), inputs)
         at = {x: n for n, x in enumerate(members)}
         return tuple(
@@ -152,7 +152,7 @@ class _Epilogues:
         )
 
     def saved(self, product: HloInstruction, plan: ProductFusion) -> float:
-        """Seconds: bytes that stay near and a thunk, less what it takes to make the product in bands."""
+        """Return the seconds saved: cached bytes and a thunk, less the extra time of computing the product in bands."""
         machine, shape = self.prices.machine, product.array_shape
         size, band = float(shape.byte_size), math.prod(plan.band) * shape.element_type.byte_size
         near = self.prices.array(size) - self.prices.again(size, 2.0 * band)
@@ -164,7 +164,7 @@ class _Epilogues:
     def seconds(
         self, product: HloInstruction, plan: ProductFusion, sizes: tuple[int, ...]
     ) -> float:
-        """Of the part of the product that has these sizes."""
+        """Return the seconds of the part of the product that has these sizes."""
         lhs = product.operand(0)
         attrs = product.attrs_as(DotAttrs)
         depth = math.prod(lhs.dims[d] for d in attrs.lhs_contracting)

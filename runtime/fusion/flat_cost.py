@@ -1,4 +1,4 @@
-"""What a flat kernel costs, each element of which is computed of those at its own place and of scalars."""
+"""Cost of a flat kernel: each element is computed from elements at its own index and from scalars."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def flat_cost(
     inputs: Collection[HloInstruction],
     prices: Prices,
 ) -> KernelCost:
-    """As ``loop_cost`` says: arrays are touched once, scalars computed once, in one innermost loop."""
+    """Return the cost as in ``loop_cost``: arrays are touched once, scalars computed once, in one innermost loop."""
     points = float(next(iter(roots)).array_shape.num_elements)
     compute = evaluations = 0.0
     code = values = 0

@@ -1,8 +1,8 @@
-"""The kernels of one computation, each a set of its instructions, and who reads whose results.
+"""Graph of the kernels of one computation, each a set of its instructions, and their readers.
 
-At first every instruction that an emitter takes is a kernel of its own, with the views through which it sees operands
-(those cost nothing and stand in as many kernels as like). Fusing grows kernels; the computation itself is not touched
-until the plan is made: ``make_fusions`` writes it down.
+At first every instruction that has an emitter is a kernel of its own, with the views through which it reads operands
+(views cost nothing and may be in any number of kernels). Fusing grows kernels. The computation itself is not changed
+until the plan is complete: ``make_fusions`` applies it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs
 
-#: Constants of more elements are operands: nobody would look through them for one value.
+#: Constants of more elements are operands: they are not searched for a single value.
 MAX_CONSTANT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one kernel may be: more computing instructions, or more places in its code, would spill registers and grow
-    code; more inputs and results would take more address registers than there are.
+    """Limits of one kernel: more computing instructions, or more code, would spill registers and grow code; more inputs
+    and results would need more address registers than exist.
     """
 
     instructions: int = 64
@@ -37,25 +37,26 @@ class Limits:
 
 @dataclass
 class FusionGraph:
-    """``order``: one that the computation could run in; kernels lie at places of it, and only move within it."""
+    """Kernel graph. ``order``: a valid order of the computation; kernels have positions in it, and only these."""
 
     computation: HloComputation
     order: Sequence[HloInstruction]
     facts: StepFacts
     kinds: KernelKinds
     limits: Limits = field(default_factory=Limits)
-    #: Where devices compute while bytes move; None where they do not.
+    #: Set if devices compute during communication; otherwise None.
     sides: CollectiveSides | None = None
-    #: What two kernels are together, by their kinds, what they share and which values are wanted.
+    #: Joined kernels, by the kinds of both, the values they share and the wanted values.
     recipes: dict[Hashable, Recipe] = field(default_factory=dict)
     position: dict[HloInstruction, int] = field(default_factory=dict)
     kernel_of: dict[HloInstruction, Kernel] = field(default_factory=dict)
     readers: dict[HloInstruction, dict[Kernel, None]] = field(default_factory=dict)
-    #: Positions of instructions outside of kernels that read a result, through views too; the end for the root.
+    #: Positions of instructions outside of kernels that read a result, also through views; the end
+    #: for the root.
     outside: dict[HloInstruction, list[int]] = field(default_factory=dict)
-    #: What was a kernel of its own at first.
+    #: Instructions that were initial kernels.
     _heads: frozenset[HloInstruction] = frozenset()
-    #: What products read that take slices where they lie: arrays, and where slices begin.
+    #: Operands of products that read slices in place: arrays, and start indices.
     _sliced: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
     _absorbable: dict[HloInstruction, bool] = field(default_factory=dict)
     _joined: dict[tuple[Kernel, Kernel], Recipe | None] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class FusionGraph:
     # ---- reading
     @property
     def kernels(self) -> list[Kernel]:
-        """Each once, in order."""
+        """The kernels, each once, in order."""
         return sorted(dict.fromkeys(self.kernel_of.values()), key=lambda kernel: kernel.position)
 
     def readers_of(self, kernel: Kernel) -> list[Kernel]:
@@ -87,7 +88,7 @@ class FusionGraph:
         return list(dict.fromkeys(r for x in kernel.roots for r in self.readers.get(x, ())))
 
     def most_readers(self, kernel: Kernel) -> int:
-        """Of one of its results, in constant time."""
+        """Return the number of readers of the result that has most, in constant time."""
         return max([len(self.readers.get(x, ())) for x in kernel.roots])
 
     def producers_of(self, kernel: Kernel) -> list[Kernel]:
@@ -95,19 +96,19 @@ class FusionGraph:
         return list(dict.fromkeys(producer for producer in found if producer is not None))
 
     def is_read_outside(self, kernel: Kernel) -> bool:
-        """Its results have to be in memory, whoever else reads them."""
+        """Return whether the results must be in memory because instructions outside of kernels read them."""
         return any(x in self.outside for x in kernel.roots)
 
     def takes_slices(self, product: HloInstruction) -> bool:
-        """Whether it multiplies slices where they lie."""
+        """Return whether ``product`` reads slices in place."""
         return product in self._sliced
 
     def operands_of(self, x: HloInstruction) -> tuple[HloInstruction, ...]:
-        """What an instruction outside of kernels reads: of a slice that is multiplied where it lies, the array."""
+        """Return the operands of an instruction outside of kernels: for a slice read in place, the array."""
         return self._sliced.get(x, x.operands)
 
     def outside_readers(self, x: HloInstruction) -> list[int]:
-        """Positions of instructions outside of kernels that read ``x``, which is no kernel's, through views too."""
+        """Return positions of readers of ``x`` outside of kernels, also through views. No kernel makes ``x``."""
         found: list[int] = []
         stack = [x]
         seen = {x}
@@ -126,7 +127,7 @@ class FusionGraph:
         return found
 
     def earliest(self, kernel: Kernel, without: Iterable[Kernel] = ()) -> int:
-        """Behind all that it reads, but for what ``without`` give."""
+        """Return the last position of the inputs of ``kernel``, except those that kernels in ``without`` make."""
         left_out = set(without)
         found = -1
         for x in kernel.inputs:
@@ -138,7 +139,7 @@ class FusionGraph:
         return found
 
     def latest(self, kernel: Kernel, without: Iterable[Kernel] = ()) -> int:
-        """Before all that read its results, but for ``without``."""
+        """Return the first position of the readers of ``kernel``, except those in ``without``."""
         left_out = set(without)
         found = len(self.order)
         for x in kernel.roots:
@@ -150,14 +151,14 @@ class FusionGraph:
 
     # ---- trying
     def joined(self, producer: Kernel, reader: Kernel) -> Recipe | None:
-        """How ``reader`` is made with what ``producer`` computes inside it, if limits allow."""
+        """Return how to make ``reader`` with ``producer`` computed inside it, if the limits allow it."""
         both = (producer, reader)
         if both not in self._joined:
             self._joined[both] = self._made_of(producer, reader, reader.kind.root_places)
         return self._joined[both]
 
     def together(self, one: Kernel, other: Kernel, position: int) -> Kernel | None:
-        """One kernel for the results of both, if limits allow; results that only the other one read are gone."""
+        """Return one kernel for both results, if the limits allow it; results that only these two read are dropped."""
         both = {one, other}
         roots = [
             x
@@ -172,17 +173,17 @@ class FusionGraph:
         return None if recipe is None else recipe.kernel(one, other, position)
 
     def is_fusion(self, kernel: Kernel) -> bool:
-        """Whether there is more to it than one instruction and views."""
+        """Return whether the kernel has more than one instruction, not counting views."""
         return self._computing(kernel) > 1
 
     def _computing(self, kernel: Kernel) -> int:
-        """How many members compute something."""
+        """Return the number of members that compute something."""
         return sum(1 for x in kernel.members if not self._is_absorbable(x))
 
     def _made_of(self, one: Kernel, other: Kernel, wanted: tuple[int, ...]) -> Recipe | None:
-        """What both compute for ``wanted`` values, of ``other`` by number, of ``one`` by the number's complement.
+        """Join two kernels for ``wanted`` values: n is value n of ``other``, ~n is value n of ``one``.
 
-        Found once for kernels of their kinds that share the same values.
+        The result is cached for kernels of the same kinds that share the same values.
         """
         shared = tuple(map(other.place.get, one.values))
         key = (one.kind.number, other.kind.number, shared, wanted)
@@ -229,7 +230,7 @@ class FusionGraph:
 
     # ---- making
     def _kernel(self, x: HloInstruction) -> Kernel:
-        """Of ``x`` alone, and the views in front of it."""
+        """Return the kernel of ``x`` and the views in front of it."""
         members, inputs = self._closed((x,), {x: None})
         kind = self.kinds.kind((x,), members, inputs)
         return Kernel((*members, *inputs), self.position[x], kind)
@@ -237,7 +238,7 @@ class FusionGraph:
     def _closed(
         self, roots: Sequence[HloInstruction], members: dict[HloInstruction, None]
     ) -> tuple[dict[HloInstruction, None], dict[HloInstruction, None]]:
-        """The members that roots need, with the views in between, and the inputs, in the order they are met."""
+        """Return the members that ``roots`` need, with views between them, and the inputs, in order of discovery."""
         found: dict[HloInstruction, None] = {}
         inputs: dict[HloInstruction, None] = {}
         stack = list(reversed(roots))
@@ -258,7 +259,7 @@ class FusionGraph:
         return self.kinds.has_emitter(x)
 
     def _is_absorbable(self, x: HloInstruction) -> bool:
-        """Free in a kernel, and outside of it: views, numbers that count, and one constant everywhere."""
+        """Return whether ``x`` is free inside and outside of a kernel: views, iotas, and constants of one value."""
         known = self._absorbable.get(x)
         if known is None:
             known = self._absorbable[x] = is_plain(x) and self._is_free(x)
@@ -277,7 +278,7 @@ class FusionGraph:
         return self.facts.is_view(x) and self.kinds.has_emitter(x)
 
     def _note_outside(self, heads: Collection[HloInstruction]) -> None:
-        """Backwards: who needs what a view shows stands behind the view."""
+        """Record outside readers, going backwards: a reader of a view comes after the view."""
         needed: dict[HloInstruction, list[int]] = {self.computation.root: [len(self.order)]}
         for x in reversed(self.order):
             here = needed.pop(x, [])
@@ -293,5 +294,5 @@ class FusionGraph:
                     needed.setdefault(operand, []).extend(here)
 
 
-#: Sources, which nothing computes.
+#: Sources, which no kernel computes, and fusions.
 _NEVER = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.IOTA, Opcode.FUSION})

@@ -1,4 +1,4 @@
-"""A kernel that fusion plans with: a set of instructions of the computation, in the order of its kind."""
+"""Kernel during fusion planning: a set of instructions of the computation, in the order of its kind."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from spmd.hlo import HloInstruction
 
 
 class Kernel:
-    """``members``: all that it computes, views among them; ``inputs``: what it reads; each as they are met from the
-    ``roots``, its results. Instruction n of ``values``, all of them in this order, is value n of the kind.
+    """Kernel. ``members``: all that it computes, with views; ``inputs``: what it reads; ``roots``: its results.
 
-    position: where in the computation's order it runs. Compared by identity.
+    Members and inputs are in the order in which a traversal from the roots meets them. Instruction n of ``values``,
+    which are both in this order, is value n of the kind. position: where in the computation's order it runs. Compared
+    by identity.
     """
 
     def __init__(self, values: tuple[HloInstruction, ...], position: int, kind: KernelKind) -> None:
@@ -26,18 +27,18 @@ class Kernel:
 
     @cached_property
     def place(self) -> Mapping[HloInstruction, int]:
-        """Where in ``values`` an instruction stands."""
+        """The index in ``values`` of each instruction."""
         return {x: n for n, x in enumerate(self.values)}
 
     @property
     def cost(self) -> KernelCost:
-        """Of one execution."""
+        """The cost of one execution."""
         cost = self.kind.cost
         assert cost is not None, "a kernel is made of what has a price"
         return cost
 
     def may_overwrite(self, root: HloInstruction, read: HloInstruction) -> bool:
-        """Whether ``root`` may be written over the memory of the input ``read``, which dies here."""
+        """Return whether ``root`` may be written over the memory of the input ``read``, which dies here."""
         return (self.roots.index(root), self.inputs.index(read)) in self.kind.overwrites
 
     @property
@@ -47,7 +48,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What two kernels are together: a kernel of ``kind``, whose value n is value ``chosen[n]`` of both in one row."""
+    """Join of two kernels: a kernel of ``kind``; its value n is value ``chosen[n]`` of their concatenated values."""
 
     kind: KernelKind
     chosen: tuple[int, ...]

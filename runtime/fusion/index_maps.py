@@ -1,8 +1,8 @@
-"""Index maps: which element of an operand an instruction reads for one of its own, said in a kernel's loop variables.
+"""Index maps: which element of an operand an instruction reads for one of its own, in terms of kernel loop variables.
 
 A map has one expression for each dimension of an array. Expressions are hashable and built the same way for the same
-element, so that two paths through a fused graph that reach one element of an instruction are seen to: it is computed
-once. What matters to the cost is which loop variables an expression depends on.
+element. So if two paths through a fused graph reach the same element of an instruction, this is detected and it is
+computed once. The cost depends on the loop variables of an expression.
 
     x = f32[4,8] .., t = f32[8,4] transpose(x), dimensions={1,0}, b = f32[2,8,4] broadcast(t), dimensions={1,2}
     loop (i0, i1, i2) over b:   b at (i0, i1, i2)   t at (i1, i2)   x at (i2, i1): not i0, so 32 elements read twice
@@ -23,13 +23,13 @@ from spmd.registry import Registry
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One expression. key: what it computes, by construction; it alone is compared.
+    """One expression. key: its structure; it alone is compared.
 
     variables: the loop variables that it depends on.
 
-    plain: the number of the one variable that it is, unchanged; None for anything else.
-    parts: of several merged into one, the slowest first: expressions with their sizes.
-    whole: of one that was divided into several: that one. Parts that come together again are the whole.
+    plain: the number of the variable, if the expression is that variable unchanged; otherwise None.
+    parts: if it was merged from several expressions: these with their sizes, slowest first.
+    whole: if it is part of a divided expression: that one. Parts that are merged again give it back.
     """
 
     key: tuple[object, ...]
@@ -44,7 +44,7 @@ IndexMap: TypeAlias = tuple[Index, ...]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An operand read at ``map`` by a part of the user's elements: ``share`` of them."""
+    """Operand read at ``map`` by the fraction ``share`` of the user's elements."""
 
     map: IndexMap
     share: float = 1.0
@@ -58,7 +58,8 @@ def identity(rank: int) -> IndexMap:
     return tuple(map(variable, range(rank)))
 
 
-#: The accesses of an instruction's operands, one each, for its own element at a map.
+#: Function from an instruction and the map of its own element to the accesses of its operands, one
+#: each.
 Rule: TypeAlias = Callable[[HloInstruction, IndexMap], list[Access]]
 
 _RULES: Registry[Opcode, Rule] = Registry("index map")
@@ -69,7 +70,7 @@ def has_rule(opcode: Opcode) -> bool:
 
 
 def operand_accesses(user: HloInstruction, at: IndexMap) -> list[Access]:
-    """Where each operand is read. Opcodes without a rule are taken to read anything, anywhere."""
+    """Return the access of each operand. Opcodes without a rule are assumed to read any element."""
     rule = _RULES.get(user.opcode)
     if rule is not None:
         return rule(user, at)
@@ -79,7 +80,7 @@ def operand_accesses(user: HloInstruction, at: IndexMap) -> list[Access]:
 
 
 def _same(operand: HloInstruction, at: IndexMap) -> Access:
-    """Scalars of select and clamp are read as they are."""
+    """Return an access at the same indices; scalars of select and clamp have none."""
     return Access(at if operand.array_shape.rank else ())
 
 
@@ -89,7 +90,7 @@ def _made(kind: str, parts: IndexMap, *how: object) -> Index:
 
 
 def _anywhere(user: HloInstruction, operand: HloInstruction, at: IndexMap) -> IndexMap:
-    """Places that only the running program knows."""
+    """Return indices that are only known at run time."""
     number = user.operands.index(operand)
     return tuple(
         _made("unknown", at, user.name, number, d) for d in range(operand.array_shape.rank)
@@ -142,7 +143,7 @@ def reshape(user: HloInstruction, at: IndexMap) -> list[Access]:
 
 
 def reshaped(at: IndexMap, target: tuple[int, ...], source: tuple[int, ...]) -> IndexMap:
-    """The element of an array of sizes ``source`` that is at ``at`` when it is seen with sizes ``target``.
+    """Map indices ``at`` of an array of sizes ``target`` to indices of its reshape to ``source``.
 
     Dimensions of equal size stay; others are merged and divided among those that hold the same elements.
     """
@@ -178,7 +179,7 @@ def _merged(parts: list[tuple[Index, int]]) -> Index:
 
 
 def _is_divided(whole: Index, parts: list[tuple[Index, int]], count: int) -> bool:
-    """Whether the parts are all those that ``whole``, of ``count`` values, was divided into, in order."""
+    """Return whether ``parts`` are all parts, in order, of ``whole``, which has ``count`` values."""
     top, below = count, count
     for part, size in parts:
         below //= max(size, 1)
@@ -191,7 +192,10 @@ _ZERO = Index(("zero",), frozenset())
 
 
 def _blocks(left: tuple[int, ...], right: tuple[int, ...]) -> Iterator[tuple[list[int], list[int]]]:
-    """The finest runs of dimensions of both that hold equally many elements, in order; as many altogether in both."""
+    """Yield the finest runs of dimensions of both that hold equally many elements, in order.
+
+    Both must have the same number of elements.
+    """
     i = j = 0
     while i < len(left) or j < len(right):
         ours, theirs = list(_take(left, i, 1)), list(_take(right, j, 1))
@@ -219,7 +223,7 @@ def _take(sizes: tuple[int, ...], start: int, count: int) -> range:
 # ---- choosing among operands
 @_RULES.register(Opcode.CONCATENATE)
 def concatenate(user: HloInstruction, at: IndexMap) -> list[Access]:
-    """Each operand by its part of the elements."""
+    """Return one access for each operand; its share is its part of the elements."""
     (along,) = user.attrs_as(DimensionsAttrs).dimensions
     found, start = [], 0
     for operand in user.operands:
@@ -240,7 +244,7 @@ def pad(user: HloInstruction, at: IndexMap) -> list[Access]:
     return [Access(moved, min(share, 1.0)), Access(())]
 
 
-# ---- places that the program computes
+# ---- positions that are computed at run time
 @_RULES.register(Opcode.DYNAMIC_SLICE)
 def dynamic_slice(user: HloInstruction, at: IndexMap) -> list[Access]:
     starts = tuple(operand.name for operand in user.operands[1:])

@@ -1,7 +1,7 @@
-"""Kinds of kernels: what all kernels that say the same in other names have in common, found once.
+"""Kernel kinds: equivalence classes of kernels with equal structure, so that costs and plans are computed once.
 
-Layers of a model repeat, and so do the kernels that a plan tries: a kind is priced once, and an emitter is asked for it
-once. Two kernels are of one kind if their instructions, numbered as they are met from the results, say the same.
+Layers of a model repeat, and so do the kernels that a plan tries: each kind is priced once, and its emitter is chosen
+once. Two kernels are of one kind if their instructions, numbered in order of discovery from the results, are equal.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ Instructions: TypeAlias = Mapping[HloInstruction, None]
 
 @dataclass(eq=False)
 class KernelKind:
-    """``roots``, ``members``, ``inputs``: of the first kernel of this kind that was met. number: among all kinds.
+    """Kernel kind. ``roots``, ``members``, ``inputs``: those of its first kernel. number: index among all kinds.
 
-    Values of a kernel are its ``size`` members, then its inputs, as they are met from its roots; ``root_places`` says
-    which of them these are.
+    Values of a kernel are its members, then its inputs, in order of discovery from its roots; ``root_places`` gives the
+    indices of the roots among the values.
 
     reduces: whether it has reductions.
-    straight: whether strides say how everything in it is read, however it is put together: it has no reshapes, no parts
-    that are chosen by index, and results of one shape. flat: whether each element is computed of those at its own place
-    and of scalars.
+    straight: whether strides express all reads, however it is combined: no reshapes, no parts that are chosen by index,
+        and results of one shape.
+    flat: whether each element is computed from those at its own index and from scalars.
     """
 
     number: int
@@ -53,7 +53,7 @@ class KernelKind:
 
     @cached_property
     def cost(self) -> KernelCost | None:
-        """Of one execution; None of a kernel with reductions along different rows."""
+        """The cost of one execution; None for a kernel with reductions along different rows."""
         if self.flat:
             return flat_cost(self.roots, self.members, self.inputs, self.prices)
         if not self.reduces:
@@ -62,7 +62,7 @@ class KernelKind:
 
     @cached_property
     def region(self) -> RowRegion | None:
-        """Of a kernel with reductions, if they go along the same rows."""
+        """The row region of a kernel with reductions, if they all reduce the same rows."""
         if not self.reduces:
             return None
         try:
@@ -74,7 +74,7 @@ class KernelKind:
 
     @cached_property
     def emitter(self) -> str | None:
-        """Who makes it; None if nobody does. Of straight loops of moderate size that is known without a plan."""
+        """The emitter's name; None if there is none. For straight loops of moderate size it is known without a plan."""
         if self.straight and not self.reduces:
             cost = self.cost
             if cost is not None and cost.reads <= MAX_LEAVES and cost.values <= MAX_STEPS:
@@ -83,7 +83,7 @@ class KernelKind:
 
     @cached_property
     def overwrites(self) -> frozenset[tuple[int, int]]:
-        """As plans have it: pairs (result, input) where one may be written over the other."""
+        """Pairs (result, input) of which the result may be written over the input, as in plans."""
         if self.flat and self.emitter == LOOP:
             return frozenset(
                 (i, n)
@@ -95,7 +95,7 @@ class KernelKind:
 
     @cached_property
     def scratch_bytes(self) -> int:
-        """What it writes for itself alone."""
+        """The bytes of scratch."""
         if not self.reduces or self.emitted is None:
             return 0
         plan = self.emitted.plan
@@ -104,14 +104,14 @@ class KernelKind:
 
     @cached_property
     def points(self) -> int:
-        """How many indices it goes over."""
+        """The number of indices that the kernel iterates over."""
         if self.region is not None:
             return self.region.points
         return written_block(self.roots[0]).array_shape.num_elements
 
     @cached_property
     def emitted(self) -> Emitted | None:
-        """Who makes it, and how; None if nobody does."""
+        """The emitter and its plan; None if there is none."""
         try:
             return emitted_region(self.roots, {x: n for n, x in enumerate(self.inputs)})
         except NoEmitterError:
@@ -120,7 +120,7 @@ class KernelKind:
 
 @dataclass
 class KernelKinds:
-    """All kinds that were met while the kernels of one module are planned, whose instructions stay as they are."""
+    """Cache of all kinds found while the kernels of one module are planned. The module must not change meanwhile."""
 
     prices: Prices
     _keys: StructuralKeys = field(default_factory=StructuralKeys)
@@ -133,7 +133,7 @@ class KernelKinds:
     def kind(
         self, roots: tuple[HloInstruction, ...], members: Instructions, inputs: Instructions
     ) -> KernelKind:
-        """Of a kernel of ``roots``, which reach ``members`` and then ``inputs`` in this order."""
+        """Return the kind of a kernel of ``roots``, which reach ``members`` and then ``inputs`` in this order."""
         place = {x: n for n, x in enumerate(inputs, len(members))}
         place.update(zip(members, range(len(members)), strict=True))
         says: list[int] = []
@@ -163,7 +163,7 @@ class KernelKinds:
         return kind
 
     def has_emitter(self, x: HloInstruction) -> bool:
-        """Of a kernel of this instruction alone."""
+        """Return whether a kernel of this instruction alone has an emitter."""
         operands = x.operands
         form = (self._member(x), *map(self._input, operands), *map(operands.index, operands))
         known = self._alone.get(form)
@@ -172,7 +172,7 @@ class KernelKinds:
         return known
 
     def _member(self, x: HloInstruction) -> int:
-        """Equal for instructions that say the same of as many operands."""
+        """Return a number that is equal for instructions with equal attributes, types and operand counts."""
         number = self._members.get(x)
         if number is None:
             form = (*instruction_form(x, self._keys.key), x.num_operands)
@@ -189,7 +189,7 @@ class KernelKinds:
         return self._number_of.setdefault(key, len(self._number_of))
 
 
-#: Strides say what these show of anything that strides can tell.
+#: Views that strides can express if they can express what is viewed.
 _STRAIGHT = frozenset(
     {
         Opcode.BITCAST_CONVERT,
@@ -205,7 +205,7 @@ _STRAIGHT = frozenset(
 
 
 def _is_straight(x: HloInstruction) -> bool:
-    """Of an instruction that has an emitter."""
+    """Return whether strides express all reads of ``x``, which has an emitter."""
     if x.opcode in (Opcode.RESHAPE, Opcode.BITCAST):
         wide = [[n for n in one.dims if n != 1] for one in (x, x.operand(0))]
         return wide[0] == wide[1]
@@ -213,7 +213,7 @@ def _is_straight(x: HloInstruction) -> bool:
 
 
 def _is_flat(x: HloInstruction, dims: tuple[int, ...]) -> bool:
-    """Elementwise over ``dims``, a scalar or a scalar everywhere."""
+    """Return whether ``x`` is elementwise over ``dims``, a scalar or a broadcast scalar."""
     if x.opcode is Opcode.BROADCAST:
         return x.dims == dims and not x.operand(0).dims
     elementwise = x.opcode is Opcode.CONSTANT or OPS[x.opcode].elementwise

@@ -1,8 +1,8 @@
-"""Bytes that are live along a computation's order, kept up to date while kernels are fused and moved.
+"""Live bytes along a computation's order, updated while kernels are fused and moved.
 
-A fusion takes away the buffer of what it fuses, and keeps alive what that one read until the fused kernel runs. Where
-the second outweighs the first, bytes rise between the two; they must not rise above what the computation needs at its
-peak anyway. Coarse, as the memory model is: who wants to know exactly plans the memory of both programs.
+A fusion removes the buffer of the fused producer, and keeps the producer's inputs alive until the fused kernel runs. If
+the inputs are larger, live bytes rise between the two. They must not exceed the computation's peak. The figures are as
+coarse as the memory model's; exact figures come from planning the memory of both programs.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _Bytes: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 @dataclass
 class LiveProfile:
-    """Of the kernels of ``graph``, whose computation ``model`` is about. needs: bytes alive at each place of its order.
+    """Live bytes of a kernel graph. ``model``: memory model of its computation. needs: live bytes per position.
 
-    headroom: the part of the peak that stays free wherever bytes rise; where all of it does, no kernel has scratch.
+    headroom: the fraction of the peak that must stay free where bytes rise; at 1.0, no kernel may have scratch.
     """
 
     graph: FusionGraph
@@ -35,7 +35,8 @@ class LiveProfile:
     headroom: float = 0.0
     limit: int = field(init=False)
     _live: _Bytes = field(init=False)
-    #: By instruction that has a buffer: the last place that reads it, the last outside of kernels, the kernels that do.
+    #: For each instruction with a buffer: last position that reads it, last one outside of kernels,
+    #: reading kernels.
     _last: dict[HloInstruction, int] = field(default_factory=dict)
     _last_outside: dict[HloInstruction, int] = field(default_factory=dict)
     _readers: dict[HloInstruction, dict[Kernel, None]] = field(default_factory=dict)
@@ -57,7 +58,7 @@ class LiveProfile:
                 self._last[x] = max(self._last.get(x, -1), kernel.position)
 
     def allows(self, old: Sequence[Kernel], new: Sequence[Kernel]) -> bool:
-        """Whether ``new`` kernels may take the place of ``old`` ones; if so, they are counted from now on."""
+        """Return whether ``new`` kernels may replace ``old`` ones. If so, the profile is updated."""
         if not all(map(self.keeps_places, new)):
             return False
         if self.headroom >= 1.0 and any(kernel.kind.scratch_bytes for kernel in new):
@@ -75,9 +76,9 @@ class LiveProfile:
         return True
 
     def keeps_places(self, kernel: Kernel, also_read: Sequence[HloInstruction] = ()) -> bool:
-        """Results that end where something came in are still written there, though the kernel reads that too.
+        """Return whether results that should overwrite an input can still do so, although the kernel reads it.
 
-        also_read: what else it is to read, all of it before it writes.
+        also_read: additional instructions that it reads, all before it writes.
         """
         for root in kernel.roots:
             place = self.model.overwrites.get(root)
@@ -93,7 +94,7 @@ class LiveProfile:
     def _changes(
         self, old: Sequence[Kernel], new: Sequence[Kernel]
     ) -> tuple[list[_Change], dict[HloInstruction, int]]:
-        """Where buffers begin or end elsewhere than before, and what kernels need for themselves; new last reads."""
+        """Return the changes of live ranges and scratch, and the new last reads."""
         changes = [
             _Change(kernel.position, kernel.position + 1, sign * kernel.kind.scratch_bytes)
             for kernels, sign in ((old, -1), (new, 1))
@@ -137,12 +138,12 @@ class LiveProfile:
         return changes, last
 
     def _last_without(self, x: HloInstruction, old: Sequence[Kernel]) -> int:
-        """The place of the last read of ``x`` but for those of ``old`` kernels."""
+        """Return the position of the last read of ``x`` that is not by one of the ``old`` kernels."""
         left = [k.position for k in self._readers.get(x, ()) if k not in old]
         return max([self._last_outside.get(x, -1), *left])
 
     def _apply(self, changes: Sequence[_Change]) -> bool:
-        """Unless bytes rise above the limit anywhere."""
+        """Apply the changes, unless live bytes would exceed the limit. Returns whether they were applied."""
         steps: dict[int, int] = {}
         for change in changes:
             steps[change.begin] = steps.get(change.begin, 0) + change.bytes
@@ -163,7 +164,7 @@ class LiveProfile:
         return True
 
     def _sources_of(self, kernel: Kernel) -> tuple[HloInstruction, ...]:
-        """Whose buffers the inputs show."""
+        """Return the instructions whose buffers the inputs show."""
         known = self._sources.get(kernel)
         if known is None:
             sources = self.model.sources
@@ -172,7 +173,7 @@ class LiveProfile:
         return known
 
     def _size(self, x: HloInstruction) -> int:
-        """Nothing, where the result lies in memory that is there anyway."""
+        """Return the bytes of the result; 0 if it lies in memory that exists anyway."""
         return 0 if x in self.model.overwrites else self.model.size.get(x, 0)
 
     def _begin(self, x: HloInstruction) -> int:
@@ -181,7 +182,7 @@ class LiveProfile:
 
 
 class _Change(NamedTuple):
-    """``bytes`` more, or less, from place ``begin`` up to ``end``."""
+    """Change by ``bytes`` from position ``begin`` up to ``end``."""
 
     begin: int
     end: int

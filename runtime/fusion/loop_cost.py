@@ -1,9 +1,9 @@
-"""What a loop over the elements of a kernel's results costs: work and traffic, from index maps.
+"""Cost of a loop over the elements of a kernel's results: work and traffic, from index maps.
 
-For each element it computes what the results need, down to the kernel's inputs. Where several instructions need one
-element of another at the same place, it is computed once; at two places, twice; what does not change along the
-innermost loop is computed once per row. An input is fetched once as far as it is touched; what is touched again comes
-from the memory level that holds it.
+For each element it computes what the results need, down to the kernel's inputs. An element that several instructions
+need at the same place is computed once; at two places, twice. A value that does not change along the innermost loop is
+computed once per row. Each touched byte of an input is fetched once; bytes that are touched again come from the memory
+level that holds them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from spmd.ops.opdef import OPS
 
 @dataclass(eq=False, slots=True)
 class _Place:
-    """Where elements are needed: at ``map``, which depends on ``variables``, ``times`` in all; ``inner``: the loop
-    variable that moves fastest through what is seen there.
+    """Place where elements are needed. ``map``: its index map, which depends on ``variables``.
+
+    times: number of evaluations; inner: the loop variable that moves fastest through the elements seen there.
     """
 
     map: IndexMap
@@ -34,14 +35,14 @@ class _Place:
 def loop_cost(
     roots: Sequence[HloInstruction], inputs: Collection[HloInstruction], prices: Prices
 ) -> KernelCost:
-    """A kernel that gives ``roots``, all of as many elements, from ``inputs``."""
+    """Return the cost of a kernel that computes ``roots``, all of as many elements, from ``inputs``."""
     walk = _Walk(prices, written_block(roots[0]).dims)
     walk.run(roots, dict.fromkeys(inputs, 0))
     return walk.cost(roots)
 
 
 def written_block(root: HloInstruction) -> HloInstruction:
-    """What a loop computes for ``root`` and writes: itself, or the block that it updates of a larger array."""
+    """Return what a loop computes and writes for ``root``: itself, or the block that it updates in a larger array."""
     update = root
     while update.opcode in (Opcode.RESHAPE, Opcode.BITCAST):
         update = update.operand(0)
@@ -61,7 +62,7 @@ class _Walk:
     counting: int = 0
 
     def run(self, roots: Sequence[HloInstruction], inputs: dict[HloInstruction, int]) -> None:
-        """From the roots to the inputs."""
+        """Traverse from the roots to the inputs."""
         dims = self.sizes
         at = identity(len(dims))
         inner = _innermost(at, dims)
@@ -76,7 +77,7 @@ class _Walk:
                 self._compute(x, places)
 
     def _place(self, at: IndexMap, inner: int | None) -> _Place:
-        """The one place there."""
+        """Return the one ``_Place`` of this map and inner variable."""
         found = self.places.get((at, inner))
         if found is None:
             variables = _variables(at)
@@ -85,7 +86,7 @@ class _Walk:
         return found
 
     def _times(self, variables: frozenset[int], inner: int | None) -> float:
-        """How often something is computed there; moved out of the innermost loop where that does not matter to it."""
+        """Return how often a value is computed there; the innermost loop is left out if the value ignores it."""
         if not variables:
             return 1.0
         all_points = math.prod(map(float, self.sizes))
@@ -151,7 +152,7 @@ class _Walk:
         )
 
     def _rows(self, dims: tuple[int, ...]) -> float:
-        """How often the innermost loop begins, dimensions that all arrays have in one run being one loop."""
+        """Return how often the innermost loop begins; dimensions that are contiguous in all arrays form one loop."""
         wide = [d for d, size in enumerate(dims) if size != 1]
         run = len(wide)
         for x, places in self.reads.items():
@@ -161,7 +162,7 @@ class _Walk:
 
 
 def _stride_factor(x: HloInstruction, places: Collection[_Place]) -> float:
-    """The mean over the places where ``x`` is read."""
+    """Return the mean over the places where ``x`` is read."""
     return sum(_place_factor(x, place) for place in places) / max(len(places), 1)
 
 
@@ -177,7 +178,7 @@ def _variables(at: IndexMap) -> frozenset[int]:
 
 
 def _innermost(at: IndexMap, dims: tuple[int, ...]) -> int | None:
-    """The loop variable that moves along the last dimension that has several elements."""
+    """Return the loop variable that moves along the last dimension of more than one element."""
     for index, size in zip(reversed(at), reversed(dims), strict=True):
         if size > 1:
             return _last(index)
@@ -191,7 +192,7 @@ def _last(index: Index) -> int | None:
 def _trailing_run(
     at: IndexMap, own: tuple[int, ...], dims: tuple[int, ...], wide: Sequence[int]
 ) -> int:
-    """How many of the last ``wide`` loop dimensions move through the array as one: in its order, or not at all."""
+    """Return how many of the last ``wide`` loop dimensions move through the array in its order, or not at all."""
     variables = _variables(at)
     absent = 0
     for d in reversed(wide):

@@ -1,4 +1,4 @@
-"""Loop fusions: every result has the same index space, up to its order, and is computed there element by element."""
+"""Loop fusions: all results have the same index space, up to its order, and are computed per element."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import SliceAttrs
 from spmd.shape import ArrayShape
 
-#: Each is code of its own.
+#: Largest number of pieces; each has its own code.
 MAX_PIECES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class LoopPiece:
-    """For all indices of ``dims``, of which only those in all ``ranges``: result i, seen as ``results[i]``, gets result
-    i of ``graph``'s program.
+    """Loop over the indices of ``dims`` that lie in all ``ranges``. Result i of ``graph``'s program is written to
+    result i through the view ``results[i]``.
     """
 
     dims: tuple[int, ...]
@@ -41,11 +41,11 @@ class LoopPiece:
 
 @dataclass(frozen=True, slots=True)
 class LoopFusion:
-    """``pieces`` make up the index space of the results: one, unless concatenations or pads are read.
+    """Plan of a loop fusion. ``pieces`` cover the results' index space: one, unless concatenations or pads are read.
 
-    starts: scalars where dynamic slices start, once for the kernel.
-    overwrites: pairs (result, input): every element of the input is read where the result's is written, nowhere else.
-    updates: pairs (result, input): what the loop does not write of the result is as it is in the input.
+    starts: start scalars of dynamic slices, computed once per kernel.
+    overwrites: pairs (result, input): each element of the input is only read where the same element is written.
+    updates: pairs (result, input): elements of the result that the loop does not write are those of the input.
     """
 
     pieces: tuple[LoopPiece, ...]
@@ -54,18 +54,18 @@ class LoopFusion:
     updates: tuple[tuple[int, int], ...] = ()
 
 
-#: From and to which index along each dimension.
+#: First index and end along each dimension.
 Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def loop_fusion(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> LoopFusion:
-    """One loop for ``roots``; NoEmitterError says why there is none.
+    """Plan one loop for ``roots``. Raises NoEmitterError, with the reason, if there is none.
 
-    The index space is that of the first root; or, if inputs cannot be read there (a reshape of a transpose), the one
-    before the views that the root is of another value, which are then how results are written. Of a root that updates
-    a block of an input, it is the block's.
+    The index space is that of the first root. If inputs cannot be read there (a reshape of a transpose), it is that of
+    the value that the root shows through views, and these views are applied when results are written. For a root that
+    updates a block of an input, it is the block's.
     """
     starts = Starts()
     forms = [result_forms(root, inputs, starts) for root in roots]
@@ -115,9 +115,9 @@ def _pieces(
     starts: Starts,
     order: Sequence[HloInstruction],
 ) -> Iterator[LoopPiece]:
-    """Loops over ``box`` of the index space ``dims``, which is cut where concatenations and pads have edges.
+    """Yield loops over ``box`` of the index space ``dims``, which is cut at the edges of concatenations and pads.
 
-    ranges: of indices of the whole space. order: of what the results need.
+    ranges: of indices of the entire space. order: post order of what the results need.
     """
     begins, ends = tuple(a for a, _ in box), tuple(b for _, b in box)
     ones = (1,) * len(dims)
@@ -144,7 +144,7 @@ def _pieces(
 def _halves(
     cut: CutError, box: Box, ranges: tuple[Range, ...]
 ) -> Iterator[tuple[Box, tuple[Range, ...]]]:
-    """On both sides of the cut, which counts from the box's begin."""
+    """Yield both sides of the cut, which is relative to the box's begin."""
     begins = tuple(a for a, _ in box)
     if cut.within is not None:
         others = tuple(each for each in ranges if not each.is_of(cut.within))
@@ -160,7 +160,7 @@ def _halves(
 
 
 def _moved(each: Range, begins: Sequence[int], sign: int) -> Range:
-    """For indices that begin ``begins`` earlier (1), or later (-1)."""
+    """Shift a range to indices that begin ``begins`` earlier (1), or later (-1)."""
     way = 0 if each.dimension is None else sign * begins[each.dimension]
     return replace(each, first=each.first + way, end=each.end + way)
 
@@ -168,7 +168,7 @@ def _moved(each: Range, begins: Sequence[int], sign: int) -> Range:
 def _require_unread(
     updates: Sequence[tuple[int, int]], pieces: Sequence[LoopPiece], starts: Sequence[ElementGraph]
 ) -> None:
-    """What is updated may be written over as soon as the kernel begins."""
+    """Require that updated inputs are not read, since the kernel may overwrite them at once."""
     graphs = [piece.graph for piece in pieces]
     leaves = [leaf for graph in (*graphs, *starts) for leaf in graph.leaves]
     read = {leaf.number for leaf in leaves if isinstance(leaf, InputLeaf)}
@@ -182,7 +182,7 @@ def _overwrites(
     inputs: Mapping[HloInstruction, int],
     starts: Sequence[ElementGraph],
 ) -> tuple[tuple[int, int], ...]:
-    """Where nothing between an input and a result changes the order of elements."""
+    """Return pairs (result, input) between which no operation changes the order of elements."""
     shapes: dict[int, ArrayShape] = {
         number: array_shape(instruction) for instruction, number in inputs.items()
     }

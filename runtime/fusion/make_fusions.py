@@ -19,13 +19,13 @@ from spmd.passes.fuel import Fuel
 from spmd.passes.rewrite import replace_and_prune
 from spmd.shape import TupleShape
 
-#: XLA's kinds by emitter; all others reduce, which makes an input fusion.
+#: XLA's fusion kinds by emitter; all other emitters reduce: kInput.
 _KINDS = {LOOP: "kLoop", PRODUCT: "kOutput"}
 
 
 @dataclass(frozen=True)
 class PlannedKernel:
-    """What is written of a kernel."""
+    """Kernel as it is written into the computation."""
 
     roots: tuple[HloInstruction, ...]
     inputs: tuple[HloInstruction, ...]
@@ -35,7 +35,7 @@ class PlannedKernel:
 
 @dataclass(frozen=True)
 class FusionPlan:
-    """Kernels that become fusions of ``computation``, and their places in ``order``."""
+    """Kernels that become fusions of ``computation``, and their positions in ``order``."""
 
     computation: HloComputation
     order: Sequence[HloInstruction]
@@ -47,7 +47,7 @@ class FusionPlan:
         products: Mapping[Kernel, PlannedKernel],
         others: Sequence[PlannedKernel] = (),
     ) -> FusionPlan:
-        """``products``: kernels that make a product, too; ``others``: kernels that are none of the graph's."""
+        """Plan all fusions. ``products``: kernels that also make a product; ``others``: kernels outside the graph."""
         kernels = [
             products[kernel] if kernel in products else _planned(kernel)
             for kernel in graph.kernels
@@ -57,7 +57,7 @@ class FusionPlan:
         return FusionPlan(graph.computation, graph.order, tuple(in_order))
 
     def on(self, computation: HloComputation, named: Mapping[str, HloInstruction]) -> FusionPlan:
-        """The same for a copy of the computation, whose instructions ``named`` gives."""
+        """Return the same plan for a copy of the computation, whose instructions ``named`` gives."""
         return FusionPlan(
             computation,
             [named[x.name] for x in self.order],
@@ -79,10 +79,10 @@ def _planned(kernel: Kernel) -> PlannedKernel:
 
 
 def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:
-    """One fusion for each kernel, as far as fuel goes; how many.
+    """Make one fusion for each kernel, while fuel lasts. Returns their number.
 
-    Each is valid by itself: what several kernels compute stays until none reads it. Fused computations are written
-    first, while the instructions that they are copies of still stand as planned.
+    Each is valid by itself: instructions that several kernels compute stay until none reads them. Fused computations
+    are written first, while the instructions that they copy are still as planned.
     """
     computation = plan.computation
     kernels = tuple(fuel.enough_for(plan.kernels))
@@ -99,14 +99,15 @@ def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:
             if len(results) > 1:
                 place[result.operand(0)] = kernel.position
     if kernels:
-        # The planned order is a schedule; where fuel ran out, what stays as it was may have to run earlier.
+        # The planned order is a schedule. If fuel ran out, remaining instructions may have to run
+        # earlier.
         computation.set_order(sorted(computation.instructions, key=place.__getitem__))
         computation.set_order(computation.post_order())
     return len(kernels)
 
 
 def _written(computation: HloComputation, kernel: PlannedKernel) -> HloComputation:
-    """The fused computation: copies of what the results need, down to the inputs."""
+    """Return the fused computation: copies of what the results need, down to the inputs."""
     module = computation.module
     assert module is not None, "passes work on modules"
     fused = module.new_computation("fused_computation")
@@ -135,7 +136,7 @@ def _call(
     fused: HloComputation,
     stands_for: Mapping[HloInstruction, HloInstruction],
 ) -> list[HloInstruction]:
-    """The fusion, or the elements of what it gives; it carries its emitter's name and its last result's metadata."""
+    """Create the fusion; return it or its elements. It has its emitter's name and its last root's metadata."""
     last = kernel.roots[-1]
     alone = len(kernel.roots) == 1
     fusion = computation.create(

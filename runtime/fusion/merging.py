@@ -1,8 +1,8 @@
-"""Kernels with several results: what is read twice is read once, and small kernels are dispatched together.
+"""Merge kernels into ones with several results: shared inputs are read once, and small kernels are dispatched together.
 
-Two kernels become one at the place of one of them: there, all that they read must have been made, and nobody may have
-read what they make. Places only ever move within the one order that the graph has, which therefore stays an order that
-the computation could run in: so no cycle can come about, and none has to be searched for.
+Two kernels become one at the position of one of them. There, all their inputs must have been computed and none of their
+results may have been read. Positions only move within the one order of the graph, which remains a valid order of the
+computation. Therefore no cycle can arise, and none has to be searched for.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.loop_cost import written_block
 
-#: Kernels that read one value, and kernels tried together with one of them.
+#: Number of readers of one value, and of kernels, that are tried with one kernel.
 MAX_TRIED = 8
-#: Bytes of a kernel that is dispatched together with others merely because it is small.
+#: Kernels of at most this many bytes are merged merely because they are small.
 SMALL_BYTES = 64 << 10
 
 
 def merge_kernels(graph: FusionGraph, profile: LiveProfile, *, horizontal: bool) -> int:
-    """How many kernels went into another: producers with a reader, siblings, and, if asked for, small ones alike."""
+    """Merge producers with readers, siblings, and, if ``horizontal``, small kernels. Returns the number merged away."""
     merger = _Merger(graph, profile)
     merged = merger.pass_over(merger.producers) + merger.pass_over(merger.siblings)
     if horizontal:
@@ -36,7 +36,7 @@ class _Merger:
     profile: LiveProfile
 
     def pass_over(self, partners: Callable[[Kernel], Iterator[Kernel]]) -> int:
-        """Each kernel with the first partner that it may be merged with, then with the next."""
+        """Merge each kernel with its first possible partner, then the result with the next. Returns the count."""
         merged = 0
         done: set[Kernel] = set()
         for kernel in self.graph.kernels:
@@ -55,13 +55,13 @@ class _Merger:
         return None
 
     def producers(self, kernel: Kernel) -> Iterator[Kernel]:
-        """Of what it reads and others read, too."""
+        """Yield the producers of inputs, which have other readers too."""
         for producer in self.graph.producers_of(kernel):
             if _alike(kernel, producer):
                 yield producer
 
     def siblings(self, kernel: Kernel) -> Iterator[Kernel]:
-        """Who reads something that it reads."""
+        """Yield kernels that read one of its inputs."""
         found: dict[Kernel, None] = {}
         for x in kernel.inputs:
             readers = self.graph.readers.get(x, {})
@@ -72,7 +72,7 @@ class _Merger:
         ]
 
     def small_ones(self) -> int:
-        """Kernels of equal sizes that are too small to be worth a thunk each, such as the updates of an optimizer."""
+        """Merge kernels of equal sizes that are too small to be worth a thunk each, such as updates of an optimizer."""
         merged = 0
         open_ones: dict[tuple[int, ...], Kernel] = {}
         for kernel in self.graph.kernels:
@@ -89,7 +89,7 @@ class _Merger:
         return self.graph.kernel_of.get(kernel.roots[0]) is kernel
 
     def merge(self, one: Kernel, other: Kernel) -> Kernel | None:
-        """The kernel of both, in the graph, if it saves time and may run at the place of either."""
+        """Replace both by one kernel, if it saves time and can run at the position of either. Returns it or None."""
         graph = self.graph
         both = (one, other)
         if graph.sides is not None and not graph.sides.go_together(one.roots, other.roots):
@@ -113,5 +113,5 @@ class _Merger:
 
 
 def _alike(one: Kernel, other: Kernel) -> bool:
-    """Whether one kernel could go over the indices of both."""
+    """Return whether both iterate over equally many indices."""
     return one.kind.points == other.kind.points

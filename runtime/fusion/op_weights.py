@@ -1,7 +1,7 @@
-"""How dear an element operation is, in additions or in evaluations of exp: what a machine description has rates for.
+"""Cost of element operations in additions or exp evaluations, for which a machine description has rates.
 
-Rounded from the instructions that vector code of each takes; what they are on a given processor differs by tens of
-percent, which changes no decision that is not close anyway.
+The values are rounded from the instruction counts of vector code. They differ by tens of percent between processors,
+which only changes decisions that are close anyway.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from spmd.hlo import Opcode
 from spmd.machine.description import Rates
 from spmd.shape import PrimitiveType
 
-#: In additions; what is neither here nor in _EXPONENTIALS is one.
+#: In additions; an operation that is neither here nor in _EXPONENTIALS counts as one.
 _ADDITIONS: dict[Opcode, float] = {
     Opcode.CBRT: 60.0,
     Opcode.CLAMP: 2.0,
@@ -49,7 +49,7 @@ _EXPONENTIALS: dict[Opcode, float] = {
     Opcode.TAN: 2.5,
     Opcode.TANH: 1.3,
 }
-#: Nothing is computed: other elements, or numbers, are taken.
+#: Operations that compute nothing: they select elements or numbers.
 _FREE = frozenset(
     {
         Opcode.BITCAST,
@@ -67,7 +67,7 @@ _FREE = frozenset(
 
 
 def operation_seconds(opcode: Opcode, kind: PrimitiveType, rates: Rates) -> float:
-    """Of one element of type ``kind`` that ``opcode`` gives. ``rates``: of the type it is computed in."""
+    """Return the seconds of one result element of type ``kind``. ``rates``: those of the type it is computed in."""
     if opcode in _FREE:
         return 0.0
     measured = dict(rates.functions).get(opcode)
@@ -81,5 +81,5 @@ def operation_seconds(opcode: Opcode, kind: PrimitiveType, rates: Rates) -> floa
 
 
 def computed_in(opcode: Opcode, operand: PrimitiveType, result: PrimitiveType) -> PrimitiveType:
-    """The element type whose rates hold: a comparison costs what its operands' type does."""
+    """Return the element type whose rates apply: a comparison costs what its operands' type does."""
     return operand if opcode is Opcode.COMPARE else result

@@ -1,8 +1,8 @@
-"""Concatenations and pads: which part is read depends on the index, so a loop over one of them is cut into pieces.
+"""Concatenations and pads: the index decides which operand is read, so a loop over them is cut into pieces.
 
-Over a piece of the index space whose elements all come from one operand, the operation is a view of that operand, as a
-slice that starts before it. Where a dynamic slice is read, the place of an edge is known when the kernel runs: a piece
-is then a range of indices whose ends are computed, maybe an empty one.
+In a piece whose elements all come from one operand, the operation is a view of that operand: a slice that starts before
+it. If a dynamic slice reads the operation, the position of an edge is known at run time only: the piece is then a range
+of indices with computed ends, and may be empty.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Of the indices of ``dimension`` those that the scalar ``start``, moved to 0 to ``limit``, moves to ``first`` or
-    more and less than ``end``. dimension: None for an index of 0 that no dimension counts.
+    """Range of the indices of ``dimension`` that lie in [``first``, ``end``) after adding the scalar ``start``, clamped
+    to [0, ``limit``]. dimension: None stands for an index of 0.
     """
 
     dimension: int | None
@@ -31,7 +31,7 @@ class Range:
     end: int
 
     def is_of(self, other: Range) -> bool:
-        """Whether both say which indices are which others, apart from which these are."""
+        """Return whether both have the same dimension and start, so that only their bounds may differ."""
         return (self.dimension, self.start, self.limit) == (
             other.dimension,
             other.start,
@@ -40,7 +40,7 @@ class Range:
 
 
 class CutError(NoEmitterError):
-    """The index space has to be cut before index ``at`` of dimension ``dimension``; or range ``within``, there."""
+    """The index space must be cut before index ``at`` of ``dimension``, or the range ``within`` there."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ def is_piecewise(instruction: HloInstruction) -> bool:
 def piece_read(
     instruction: HloInstruction, path: ViewPath, ranges: Sequence[Range] = ()
 ) -> tuple[HloInstruction, ViewPath]:
-    """The operand that a concatenation or pad, seen through ``path``, is made of, and how it is read there.
+    """Return the operand that a concatenation or pad, seen through ``path``, consists of, and the path to it.
 
-    ranges: to which the index space is narrowed. CutError where there are several such operands, NoEmitterError where
-    no cut across one dimension tells them apart.
+    ranges: narrow the index space. Raises CutError if there are several such operands, and NoEmitterError if no cut
+    across one dimension separates them.
     """
     if instruction.opcode is Opcode.CONCATENATE:
         return _concatenated(instruction, path, ranges)
@@ -111,14 +111,14 @@ def _padded(
 
 
 def _shifted(dims: tuple[int, ...], starts: tuple[int, ...]) -> ViewOp:
-    """An array seen with indices that start elsewhere, some of which it may not have: these are not read."""
+    """Return a slice at ``starts``, part of which may lie outside the array: those elements are not read."""
     limits = tuple(start + size for start, size in zip(starts, dims, strict=True))
     return ViewOp(Opcode.SLICE, dims, SliceAttrs(starts, limits, (1,) * len(dims)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """The index along one dimension of what is read, over the index space: ``view`` counts it."""
+    """Index along one dimension of what is read, over the index space, as the linear function ``view``."""
 
     view: StridedView
 
@@ -137,11 +137,11 @@ class _Line:
         )
 
     def is_within(self, start: int, limit: int) -> bool:
-        """Of an empty space, too."""
+        """Return whether all indices lie in [``start``, ``limit``); true for an empty space."""
         return 0 in self.view.dims or (start <= self.first and self.last < limit)
 
     def cut(self, instruction: HloInstruction, edge: int) -> NoEmitterError:
-        """Across the dimension of the longest steps, if the others do not lead over ``edge`` on either side of it."""
+        """Cut across the dimension of the largest stride, if the others stay on one side of ``edge`` in both parts."""
         steps = self.view.strides
         d = max(range(len(steps)), key=lambda n: abs(steps[n]) if self.view.dims[n] > 1 else 0)
         step = steps[d]
@@ -160,7 +160,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _MovedLine:
-    """The same where a dynamic slice is read: ``offset`` and what comes into the range."""
+    """Variant of ``_Line`` if a dynamic slice reads it: ``offset`` plus an index in the range."""
 
     offset: int
     range: Range

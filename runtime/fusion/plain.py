@@ -1,4 +1,4 @@
-"""Which instructions a kernel may take in at all."""
+"""Eligibility of instructions for kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spmd.shape import ArrayShape
 
 
 def is_plain(x: HloInstruction) -> bool:
-    """A static array in the default memory, of a value that nothing but its readers waits for."""
+    """Return whether ``x`` is a static array in the default memory without control edges."""
     shape = x.shape
     if not isinstance(shape, ArrayShape) or any(shape.dynamic):
         return False

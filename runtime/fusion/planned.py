@@ -1,6 +1,6 @@
-"""Plans of fusions, found once for equal computations: memory scheduling asks for them again and again.
+"""Cache of fusion plans for equal computations: memory scheduling requests them repeatedly.
 
-The fused computations of a scheduled module stay as they are, so that their plans are looked up by themselves.
+The fused computations of a scheduled module do not change, so their plans are looked up by identity.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from runtime.fusion.refusal import NoEmitterError
 from spmd.analysis.structure import computation_form, instruction_form
 from spmd.hlo import HloComputation, HloInstruction, Stage
 
-#: A training step has a few hundred different fusions.
+#: Capacity. A training step has a few hundred different fusions.
 _KEPT = 4096
 _PLANS: WeakKeyDictionary[HloComputation, Emitted] = WeakKeyDictionary()
 
 
 def planned(fusion: HloInstruction) -> Emitted:
-    """As ``emitted``: the emitter and its plan; NoEmitterError where there is none."""
+    """Return the emitter and its plan, as ``emitted`` does. Raises NoEmitterError if there is none."""
     fused = fusion.to_apply
     known = _PLANS.get(fused)
     if known is None:
@@ -30,13 +30,13 @@ def planned(fusion: HloInstruction) -> Emitted:
 
 
 def remember(fused: HloComputation, plan: Emitted) -> None:
-    """``plan`` is that of ``fused``, if its module is scheduled."""
+    """Store ``plan`` for ``fused``, if its module is scheduled."""
     if fused.module is not None and fused.module.stage >= Stage.SCHEDULED:
         _PLANS[fused] = plan
 
 
 def planned_alone(instruction: HloInstruction) -> Emitted | None:
-    """The same of one instruction, as if it were fused alone; None where no emitter takes it."""
+    """Return the plan of one instruction, as if it were fused alone; None if it has no emitter."""
     operands = instruction.operands
     read = tuple((operands.index(x), x.shape) for x in operands)
     key = (*instruction_form(instruction, _form), read)
@@ -44,7 +44,7 @@ def planned_alone(instruction: HloInstruction) -> Emitted | None:
 
 
 class _Form:
-    """Equal where the key is. What it is the key of is let go once it is planned."""
+    """Cache key, compared by ``key``. It releases the object that it stands for once this is planned."""
 
     def __init__(self, of: HloComputation | HloInstruction, key: Hashable) -> None:
         self.of: HloComputation | HloInstruction | None = of
@@ -52,7 +52,7 @@ class _Form:
         self._hash = hash(key)
 
     def emitted(self) -> Emitted:
-        """Asked once."""
+        """Plan the object. It must be called once only."""
         of, self.of = self.of, None
         assert of is not None, "a form is planned once"
         return emitted(of)

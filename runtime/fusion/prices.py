@@ -1,4 +1,4 @@
-"""What a machine takes for elements and for bytes, and what a kernel costs in all."""
+"""Time of elements and bytes on a machine, and cost of a kernel."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from spmd.hlo import HloInstruction, Opcode
 from spmd.machine.description import MachineDescription
 from spmd.shape import PrimitiveType
 
-#: How much longer it takes to read along another dimension than that which lies together in memory.
+#: Slowdown of reading along a dimension that is not contiguous.
 STRIDED = 4.0
-#: An array is found at the level that holds as many like it: what else is touched between two uses of it.
+#: An array is found at the level that holds this many of its size, because other arrays are touched
+#: between two uses.
 NEIGHBOURS = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCost:
-    """One execution. evaluations: elements computed, of all instructions that compute; code: places they stand in the
-    kernel's code. bytes_read, bytes_written: each touched byte once. seconds: from dispatch to end.
+    """Cost of one execution. seconds: from dispatch to end. bytes_read, bytes_written: each touched byte once.
 
-    reads: places in the code where elements of inputs, or numbers that count, are read. values: places of all that is
-    computed or seen there.
+    evaluations: elements computed, over all computing instructions; code: number of their occurrences in the code.
+    reads: occurrences in the code that read elements of inputs, or iota. values: occurrences of all values.
     """
 
     seconds: float
@@ -40,13 +40,13 @@ class KernelCost:
 
 @dataclass
 class Prices:
-    """Of operations, each found once."""
+    """Prices of operations, each computed once."""
 
     machine: MachineDescription
     _instructions: dict[HloInstruction, float] = field(default_factory=dict)
 
     def element(self, x: HloInstruction) -> float:
-        """Seconds of one element of ``x``."""
+        """Return the seconds of one element of ``x``."""
         known = self._instructions.get(x)
         if known is None:
             operand = x.operand(0) if x.num_operands else x
@@ -57,19 +57,19 @@ class Prices:
         return known
 
     def combining(self, kind: PrimitiveType) -> float:
-        """One element more in a sum, or in a maximum."""
+        """Return the seconds of one more element in a sum or a maximum."""
         return operation_seconds(Opcode.ADD, kind, self.machine.rates_of(kind))
 
     def array(self, size: float) -> float:
-        """So many bytes of one array, read or written, that were not touched just before."""
+        """Return the seconds to read or write ``size`` bytes of one array that was not touched just before."""
         return size / self.machine.level_for(NEIGHBOURS * size).bandwidth
 
     def again(self, size: float, among: float) -> float:
-        """So many bytes that this kernel has read before, of ``among`` that it goes over again and again."""
+        """Return the seconds of rereading ``size`` bytes in a kernel that goes over ``among`` bytes again and again."""
         return size / self.machine.level_for(among, same_kernel=True).bandwidth
 
     def kernel(self, work: float, rows: float) -> float:
-        """From dispatch to end: so many seconds of ``work`` in so many rows."""
+        """Return the seconds from dispatch to end of ``work`` seconds in ``rows`` rows."""
         machine = self.machine
         return machine.thunk_seconds + machine.kernel_seconds + rows * machine.row_seconds + work
 

@@ -1,4 +1,4 @@
-"""The pass that fuses: which instructions become one kernel, by what it saves on a machine."""
+"""Fuse instructions into kernels, chosen by the time that each fusion saves on a machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from spmd.machine.named import DEFAULT, machine_named
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
 
-#: Tried where what has been planned takes more memory; with the last one nothing lives longer than before.
+#: Headrooms tried in turn if a plan needs more memory; with the last one no value lives longer than
+#: before.
 HEADROOMS = (0.15, 0.4, 1.0)
 
 
@@ -33,18 +34,17 @@ class PriorityFusion(FueledPass):
         a = f32[1024] exponential(x)
         b = f32[1024] add(a, y)            =>  b = f32[1024] fusion(x, y), kind=kLoop, calls={add(exponential(x), y)}
 
-    First producers go into all of their readers, the one that saves most first, copied where that pays; then
-    kernels that read the same, or one of which reads the other, become one with several results; then small ones of
-    equal sizes (``horizontal``); then ``products`` of matrices go into a kernel that reads them, and read slices
-    where they lie. Every computation that runs by itself is done alone, within the order in which it stands, which
-    should be its schedule: kernels run at places of that order, where live bytes do not rise above its peak, less
-    ``headroom``, a part of it. If the planned memory is more all the same, because values do not lie as close,
-    products stay alone, more room is left, and in the end nothing is made that keeps anything alive for longer; up to
-    ``memory`` bytes more is no harm.
-    docs/internals/fusion.md says how time is estimated.
+    First, producers are fused into all of their readers, the one that saves most first; they are duplicated if that
+    pays. Then kernels that share an input, or one of which reads the other, become one with several results; then small
+    ones of equal sizes (``horizontal``). Then ``products`` of matrices join a kernel that reads them, and read slices
+    in place. Every scheduled computation is planned alone, within its current order, which should be its schedule:
+    kernels run at positions of that order at which live bytes do not rise above its peak, less the fraction
+    ``headroom`` of it. Packing may still need more memory. Then products stay alone, the headroom grows, and finally
+    nothing is fused that keeps a value alive for longer. Up to ``memory`` bytes in all are always accepted.
+    docs/internals/fusion.md describes how time is estimated.
 
-    Instructions with control edges, side effects, other memory spaces or dynamic sizes stay as they are, and so do
-    modules with an operation that the runtime does not run.
+    Instructions with control edges, side effects, other memory spaces or dynamic sizes stay unchanged, as do modules
+    with an operation that the runtime does not run.
     """
 
     name: ClassVar[str] = "priority-fusion"
@@ -76,8 +76,9 @@ class PriorityFusion(FueledPass):
         return True
 
     def plan(self, setting: Setting) -> tuple[list[FusionPlan], HloModule | None]:
-        """Kernels of every computation, with as many kinds of fusions as do not take more memory; the module with them,
-        None where there are none.
+        """Return the fusions of every computation and the module with them; None for the module if there are none.
+
+        The most aggressive variant of the pass is chosen that does not need more memory.
         """
         kinds = KernelKinds(Prices(machine_named(self.machine)))
         for step in self._ways():
@@ -93,7 +94,7 @@ class PriorityFusion(FueledPass):
         return [], None
 
     def _ways(self) -> Iterator[PriorityFusion]:
-        """This pass, then more and more careful forms of it."""
+        """Yield this pass, then more and more careful variants of it."""
         yield self
         alone = replace(self, products=False)
         if self.products:
@@ -112,7 +113,7 @@ class PriorityFusion(FueledPass):
     def graphs(
         self, setting: Setting, kinds: KernelKinds
     ) -> Iterator[tuple[FusionGraph, LiveProfile]]:
-        """Of every computation that runs by itself."""
+        """Yield the graph and profile of every scheduled computation."""
         limits = Limits(
             self.max_instructions, 2 * self.max_instructions, self.max_inputs, self.max_results
         )

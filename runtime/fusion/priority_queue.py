@@ -10,15 +10,15 @@ from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel, Recipe
 from runtime.fusion.live_profile import LiveProfile
 
-#: Readers that a producer is copied into at most.
+#: Largest number of readers into which a producer is copied.
 MAX_READERS = 16
-#: Savings below this part of what the kernels take are noise, for which nothing is computed twice.
+#: Savings below this fraction of the kernels' time are noise and do not justify duplication.
 WORTH = 1e-3
 
 
 @dataclass(slots=True)
 class _Candidate:
-    """``producer`` is to be computed in its readers; ``made`` says how each of these is made then."""
+    """Fusion of ``producer`` into its ``readers``; ``made`` has the new kernel of each. ``saved``: seconds."""
 
     producer: Kernel
     readers: list[Kernel]
@@ -27,10 +27,10 @@ class _Candidate:
 
 
 def fuse_producers(graph: FusionGraph, profile: LiveProfile, *, duplicate: bool = True) -> int:
-    """How many producers went into their readers. duplicate: into several, too.
+    """Fuse producers into their readers. Returns their number. duplicate: also into several readers.
 
-    A heap of candidates by time saved. A candidate is found again when a kernel in it has changed; stale entries of the
-    heap are left where they are and passed over, so that a graph of n kernels of bounded degree takes n log n.
+    A heap holds the candidates by time saved. A candidate is computed again when one of its kernels has changed; stale
+    heap entries are skipped, so that a graph of n kernels of bounded degree takes n log n.
     """
     return _Queue(graph, profile, MAX_READERS if duplicate else 1).run()
 
@@ -58,7 +58,7 @@ class _Queue:
         return fused
 
     def consider(self, producer: Kernel) -> None:
-        """Put its candidate, if there is one, in the place of an earlier one."""
+        """Replace the candidate of ``producer`` by a new one, if there is one."""
         self.forget(producer)
         candidate = self.candidate(producer)
         if candidate is None:
@@ -93,7 +93,7 @@ class _Queue:
         return _Candidate(producer, readers, made, saved)
 
     def take(self, candidate: _Candidate) -> bool:
-        """Fuse, if there is an emitter for every kernel and memory allows it."""
+        """Fuse, if every new kernel has an emitter and memory allows it. Returns whether it did."""
         producer = candidate.producer
         for reader, recipe in zip(candidate.readers, candidate.made, strict=True):
             if recipe.kind.emitter is None:
@@ -118,5 +118,5 @@ class _Queue:
         return True
 
     def neighbours(self, kernels: Iterable[Kernel]) -> list[Kernel]:
-        """Who produces for them: their candidates have changed."""
+        """Return the producers of their inputs: the candidates of these have changed."""
         return list(dict.fromkeys(p for kernel in kernels for p in self.graph.producers_of(kernel)))

@@ -1,7 +1,7 @@
-"""What a product multiplies: inputs of its kernel, or slices of them that begin where it finds out when it runs.
+"""Factors of a product: inputs of its kernel, or slices of them whose start is known at run time.
 
-A slice that is multiplied where it lies is never copied: of weights that a loop's layers have stacked, or of what a
-forward pass has saved for them.
+A slice that is multiplied in place is never copied: for example of weights stacked over a loop's layers, or of what a
+forward pass has saved.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from runtime.program.dot_matrices import unread_operands
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 
-#: What a factor may be seen through. Its first element is that of the array, but for what a slice is moved by.
+#: Views through which a factor may be read. Its first element is the array's, apart from slice
+#: starts.
 SEEN_THROUGH = frozenset({Opcode.DYNAMIC_SLICE, Opcode.RESHAPE, Opcode.TRANSPOSE})
 
 
@@ -28,13 +29,13 @@ class Factor:
     path: ViewPath
 
     def seen(self, view: StridedView) -> StridedView | None:
-        """Of an input that lies so, slices from index 0; None where no strides can say it."""
+        """Apply the path to the view of the input, with slices at index 0; None if strides cannot express it."""
         return through(self.path, view)
 
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """``starts``: the last graph gives the numbers where slices begin (element_graph.py)."""
+    """Both factors. ``starts``: the last graph computes the start indices of slices (element_graph.py)."""
 
     lhs: Factor
     rhs: Factor
@@ -46,7 +47,10 @@ class Factors:
 
 
 def factors_of(product: HloInstruction, inputs: Mapping[HloInstruction, int]) -> Factors:
-    """NoEmitterError where an operand is computed, or cannot be multiplied as it lies in a row-major input."""
+    """Return the factors of ``product``.
+
+    Raises NoEmitterError if an operand is computed, or cannot be multiplied in place in a row-major input.
+    """
     starts = Starts()
     found = [_factor(product, operand, inputs, starts) for operand in product.operands]
     lhs, rhs = (factor for factor, _ in found)
@@ -66,7 +70,7 @@ def _factor(
     inputs: Mapping[HloInstruction, int],
     starts: Starts,
 ) -> tuple[Factor, HloInstruction]:
-    """With the input that it shows."""
+    """Return the factor and the input that it shows."""
     path: ViewPath = ()
     while x not in inputs:
         if x.opcode is Opcode.DYNAMIC_SLICE:

@@ -1,7 +1,7 @@
-"""Product fusions: a product of matrices, and what is computed of its result at the same indices.
+"""Product fusions: a matrix product, and what is computed from its result at the same indices.
 
-The product is made in *bands*, parts of its result that a near cache holds. A band is read while it is there, and need
-not be in any buffer: where nobody else reads the product, every band lies in the same scratch.
+The product is computed in *bands*, parts of its result that fit a near cache. A band is read while it is cached and
+needs no buffer: if no other kernel reads the product, all bands use the same scratch.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DotAttrs
 from spmd.shape import ArrayShape
 
-#: Of a band, about: it is written and read again beside what the product packs, all of it in a second-level cache.
+#: Approximate bytes of a band. It is written and read next to packed operands, all in the
+#: second-level cache.
 BAND_BYTES = 1 << 20
-#: Of one product of several, at most: more than one of them would not be near, but to cut it would take time.
+#: Largest size of one product of a batch: more would leave the cache, but cutting it would take
+#: time.
 MOST_BYTES = 2 * BAND_BYTES
-#: Rows or columns of a band, at least: fewer would have the other operand packed for little.
+#: Fewest rows or columns of a band: fewer would not repay packing the other operand.
 LEAST_LINES = 128
-#: Whole tiles of every kernel, and whole lines of cache.
+#: Multiple of the tiles of every kernel, and of cache lines.
 LINES = 32
 
-#: From and to which index along each dimension.
+#: First index and end along each dimension.
 Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ProductFusion:
-    """``epilogue`` reads the product of ``factors`` as its input ``product``, at the index that it writes.
+    """Plan of a product fusion. ``epilogue`` reads the product of ``factors`` as input ``product`` at its own index.
 
-    kept: the result of the fusion that is the product itself; None where it is in no buffer.
-    dims: the product's; the first ``batch`` count products, the ``rows`` behind them rows of lhs, the others columns.
-    band: how many indices of each dimension a band has; those before the first that it has several of are done one by
-    one, and of those behind it has all.
+    kept: the result of the fusion that is the product itself; None if it is in no buffer.
+    dims: the product's; the first ``batch`` are batch dimensions, the next ``rows`` rows of lhs, the others columns.
+    band: size of a band along each dimension. Dimensions before the first one of size > 1 are iterated one by one;
+        those after it are entire.
     """
 
     factors: Factors
@@ -58,7 +60,7 @@ class ProductFusion:
 
 @dataclass(frozen=True, slots=True)
 class SlicedProduct:
-    """A product of ``factors`` alone, one of which is a slice that is read where it lies."""
+    """Product of ``factors`` alone, one of which is a slice that is read in place."""
 
     factors: Factors
     overwrites: tuple[tuple[int, int], ...] = ()
@@ -67,7 +69,7 @@ class SlicedProduct:
 def product_in(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> HloInstruction | None:
-    """The first product that a kernel of ``roots`` would have to make."""
+    """Return the first product that a kernel of ``roots`` contains, or None."""
     found = (x for x in post_order(roots, inputs) if x.opcode is Opcode.DOT and x not in inputs)
     return next(found, None)
 
@@ -75,7 +77,7 @@ def product_in(
 def product_fusion(
     roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
 ) -> ProductFusion | SlicedProduct:
-    """One kernel for ``roots``, one of which may be the product; NoEmitterError says why there is none."""
+    """Plan one kernel for ``roots``, one of which may be the product. Raises NoEmitterError, with the reason."""
     product = product_in(roots, inputs)
     assert product is not None, "the caller has seen one"
     factors = factors_of(product, inputs)
@@ -118,7 +120,7 @@ def whole(dims: Sequence[int]) -> Box:
 
 
 def bands_of(region: Box, band: Sequence[int]) -> Iterator[Box]:
-    """The bands that make up ``region``, in row-major order; smaller where it ends."""
+    """Return the bands that cover ``region``, in row-major order; the last ones may be smaller."""
     spans = [
         [(at, min(at + step, stop)) for at in range(start, stop, step)]
         for (start, stop), step in zip(region, band, strict=True)
@@ -134,16 +136,17 @@ def _is_made_by_blas(product: HloInstruction) -> bool:
 
 
 def _cut_dimensions(epilogue: LoopFusion | RowFusion) -> frozenset[int]:
-    """Along which it can be done in parts: all but those along which it reduces."""
+    """Return the dimensions along which the epilogue can be split: all but those along which it reduces."""
     if isinstance(epilogue, RowFusion):
         return frozenset(epilogue.counted)
     return frozenset(range(len(epilogue.pieces[0].dims)))
 
 
 def band_sizes(shape: ArrayShape, batch: int, rows: int, cut: frozenset[int]) -> tuple[int, ...]:
-    """Sizes of a band: all of it if that is small, else one product or several, else some rows or columns of one.
+    """Return the sizes of a band: all of it if small, else one or several products, else rows or columns of one.
 
-    Of rows or columns, those along which there is more: what the others are made of is packed for each band anew.
+    Of rows and columns, the longer side is cut, because the other operand is packed again for each band.
+    Raises NoEmitterError if the epilogue reduces along the dimensions to be cut.
     """
     dims, item = shape.dims, shape.element_type.byte_size
     if math.prod(dims) * item <= BAND_BYTES:
@@ -162,7 +165,7 @@ def band_sizes(shape: ArrayShape, batch: int, rows: int, cut: frozenset[int]) ->
 
 
 def _lines(dims: tuple[int, ...], batch: int, side: range, item: int) -> tuple[int, ...]:
-    """Some of the rows or columns of one product, about as many for each band."""
+    """Return a band of some rows or columns of one product; all bands have about the same size."""
     across = math.prod(dims[batch:]) // math.prod(dims[d] for d in side)
     lines = max(LEAST_LINES, BAND_BYTES // (across * item))
     band = [1] * batch + list(dims[batch:])
@@ -175,7 +178,7 @@ def _lines(dims: tuple[int, ...], batch: int, side: range, item: int) -> tuple[i
 
 
 def _even(size: int, most: int) -> int:
-    """As few parts of ``size`` as there are of ``most``, but of about the same size, whole blocks of lines if large."""
+    """Split ``size`` into the fewest parts of at most ``most``, of about equal size, in multiples of LINES if large."""
     part = -(-size // -(-size // most))
     return min(-(-part // LINES) * LINES, most) if part > LINES else part
 
@@ -183,7 +186,7 @@ def _even(size: int, most: int) -> int:
 def _require_same_indices(
     epilogue: LoopFusion | RowFusion, number: int, product: HloInstruction
 ) -> None:
-    """The product is read where its index is, by the epilogue's own indices, and nowhere else."""
+    """Require that the epilogue reads the product only at the epilogue's own index."""
     if isinstance(epilogue, RowFusion):
         dims, passes = epilogue.dims, epilogue.passes
         inside = [each.elements for each in passes]

@@ -1,4 +1,4 @@
-"""What is said of instructions that no emitter takes."""
+"""Error for instructions that no emitter takes."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from spmd.errors import UnsupportedError
 
 
 class NoEmitterError(UnsupportedError):
-    """No emitter makes one kernel of these instructions; the message says why."""
+    """No emitter makes one kernel of these instructions; the message gives the reason."""

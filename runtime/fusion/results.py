@@ -1,4 +1,4 @@
-"""How the results of a kernel are written: a root as views of what is computed, or as a block of a larger array."""
+"""Writing of a kernel's results: a root as views of what is computed, or as a block of a larger array."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spmd.hlo import HloInstruction, Opcode
 
 @dataclass(frozen=True, slots=True)
 class ResultView:
-    """Where elements of a result go over an index space: ``view``, moved by ``shifts``."""
+    """Location of a result's elements over an index space: ``view``, moved by ``shifts``."""
 
     view: StridedView
     shifts: tuple[Shift, ...] = ()
@@ -31,9 +31,9 @@ class ResultView:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A root as views of ``base``: ``peeled``, the nearest to the root first, are undone when it is written.
+    """Root as views of ``base``. ``peeled``: these views, nearest to the root first; writing inverts them.
 
-    updated: the input, by number, that the root is but for the block that is written; None of one written as a whole.
+    updated: if only a block is written, the number of the input that holds the rest of the root; otherwise None.
     """
 
     root: HloInstruction
@@ -42,7 +42,7 @@ class Result:
     updated: int | None = None
 
     def view(self, dims: tuple[int, ...]) -> ResultView | None:
-        """Over ``dims``, of the root as it lies in memory."""
+        """Return the view of the root's memory over ``dims``, or None if strides cannot express it."""
         view: StridedView | None = StridedView.dense(array_shape(self.root))
         shifts: list[Shift] = []
         for op, operand_dims in self.peeled:
@@ -67,9 +67,9 @@ class Result:
 def result_forms(
     root: HloInstruction, inputs: Mapping[HloInstruction, int], starts: Starts | None = None
 ) -> list[Result]:
-    """The root itself, then as views of its operand, and so on.
+    """Return the root itself, then as a view of its operand, and so on.
 
-    With ``starts``, which take the scalars where blocks start, also as a block of an input that is updated.
+    With ``starts``, to which start scalars of blocks are added, also as a block of an input that is updated.
     """
     result = Result(root, root)
     forms = [result]
@@ -93,7 +93,7 @@ def result_forms(
 
 
 def _updated_input(update: HloInstruction, inputs: Mapping[HloInstruction, int]) -> int:
-    """The input that ``update`` changes a block of, seen through reshapes at most."""
+    """Return the number of the input of which ``update`` changes a block, seen through reshapes at most."""
     source = update.operand(0)
     while source not in inputs:
         view = view_op(source)
@@ -104,7 +104,7 @@ def _updated_input(update: HloInstruction, inputs: Mapping[HloInstruction, int])
 
 
 def matching_result(forms: Sequence[Result], dims: tuple[int, ...]) -> Result:
-    """The form over ``dims``, or else one of as many elements."""
+    """Return the form over ``dims``, or else one of equally many elements. Raises NoEmitterError if there is none."""
     for form in forms:
         if array_shape(form.base).dims == dims:
             return form

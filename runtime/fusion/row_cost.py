@@ -1,8 +1,8 @@
-"""What a row kernel costs, pass by pass.
+"""Cost of a row kernel, pass by pass.
 
-Each pass computes at all indices what its reductions and results need, down to operands, values of the row and what
-earlier passes have kept; what is per row is computed once for a row. Operands are fetched by the first pass that reads
-them; later ones find the row in the cache. It asks for no plan, which takes longer to make than to price.
+Each pass computes at all indices what its reductions and results need, from operands, values of the row and values that
+earlier passes have kept. Values per row are computed once for a row. The first pass that reads an operand fetches it;
+later passes find the row in the cache. The cost needs no plan, which takes longer to make than to price.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class _Passes:
     compute: float = 0.0
     evaluations: float = 0.0
     code: int = 0
-    #: By operand: the passes that read it at all indices, and whether across memory.
+    #: For each operand: the passes that read it at all indices, and whether they read across memory
+    #: order.
     reads: dict[HloInstruction, dict[int, bool]] = field(default_factory=dict)
     per_row: dict[HloInstruction, None] = field(default_factory=dict)
 
@@ -60,7 +61,7 @@ class _Passes:
     def _walk(
         self, level: int, starts: Iterable[HloInstruction], kept: Iterable[HloInstruction]
     ) -> None:
-        """What pass ``level`` computes at all indices."""
+        """Add the cost of what pass ``level`` computes at all indices."""
         region = self.region
         ends = dict.fromkeys((*region.row_values(), *region.reduces))
         held = {x for x in kept if region.levels[x] < level}
@@ -80,7 +81,7 @@ class _Passes:
             stack.extend((operand, across) for operand in x.operands)
 
     def _fetched(self) -> tuple[float, float]:
-        """Bytes of operands that are touched, and seconds until all that is read of them has come."""
+        """Return the bytes of operands that are touched, and the seconds of all reads of them."""
         region, prices = self.region, self.prices
         touched_bytes = seconds = 0.0
         near = self._row_bytes(())
@@ -103,12 +104,12 @@ class _Passes:
         return touched_bytes, seconds
 
     def _row_bytes(self, kept: Iterable[HloInstruction]) -> float:
-        """What passes over one row touch."""
+        """Return the bytes that passes over one row touch."""
         arrays = (*self.reads, *kept)
         return self.region.row_length * sum(x.array_shape.element_type.byte_size for x in arrays)
 
     def _beginnings(self) -> float:
-        """How often an innermost loop begins: once for a row and pass, or along the rows that lie side by side."""
+        """Return how often an innermost loop begins: once per row and pass, or along adjacent rows."""
         region = self.region
         side_by_side = 1
         for d in reversed(range(len(region.dims))):
@@ -121,7 +122,7 @@ class _Passes:
 
 
 def _turns(x: HloInstruction) -> bool:
-    """Whether neighbours in the result are no neighbours in the operand."""
+    """Return whether neighbours in the result are not neighbours in the operand."""
     if x.opcode is not Opcode.TRANSPOSE:
         return False
     dimensions = x.attrs_as(DimensionsAttrs).dimensions

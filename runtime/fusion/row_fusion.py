@@ -1,8 +1,7 @@
 """Row fusions: reductions along the same dimensions of one index space, and what is computed with them row by row.
 
-A row is what the reductions reduce to one number. The kernel goes through the rows, or through blocks of them, and over
-each in as many passes as reductions follow on one another. Softmax reads a row from memory once, then from the cache:
-
+A row is what the reductions reduce to one number. The kernel iterates over rows or blocks of rows, and over each in as
+many passes as reductions depend on one another. Softmax reads a row from memory once, then from the cache:
     m = reduce max (x)                pass 0: m
     e = exp(x - broadcast m)          pass 1: s, keeping e
     s = reduce add (e)                        then r = 1 / s, once for the row
@@ -37,7 +36,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 class Source(Enum):
-    """Whose elements a leaf takes: an operand's, a reduction's, of a value per row, or of what a pass has kept."""
+    """Origin of a leaf's elements: an operand, a reduction, a value per row, or a value kept by a pass."""
 
     OPERAND = "operand"
     REDUCTION = "reduction"
@@ -47,7 +46,7 @@ class Source(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RowInput:
-    """What an input number of a row fusion's graphs stands for."""
+    """Meaning of one input number of a row fusion's graphs."""
 
     source: Source
     number: int
@@ -61,10 +60,10 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class RowPass:
-    """One walk over a row, and what is computed when it is done.
+    """One pass over a row, and what is computed after it.
 
     elements, at all indices: operands of ``reductions``, values to be ``kept``, ``results``.
-    inits, per row: what ``reductions`` start from. rows, per row: ``row_values``, ``row_results``.
+    inits, per row: initial values of ``reductions``. rows, per row: ``row_values``, ``row_results``.
     """
 
     elements: ElementGraph
@@ -79,9 +78,9 @@ class RowPass:
 
 @dataclass(frozen=True, slots=True)
 class RowFusion:
-    """``axes`` of ``dims`` run along a row, the others count the rows.
+    """Plan of a row fusion. ``axes`` of ``dims`` run along a row, the others count the rows.
 
-    starts: scalars where dynamic slices start, once for the kernel. inputs: what the graphs' input numbers mean.
+    starts: start scalars of dynamic slices, computed once per kernel. inputs: meaning of the graphs' input numbers.
     results: each result's view over ``dims``, or over the rows.
     overwrites: pairs (result, input): the last pass writes the result where it reads the input; no row needs another's.
     """
@@ -99,12 +98,12 @@ class RowFusion:
 
     @property
     def counted(self) -> tuple[int, ...]:
-        """Dimensions that count the rows."""
+        """The dimensions that count the rows."""
         return tuple(d for d in range(len(self.dims)) if d not in self.axes)
 
     @property
     def along_rows(self) -> bool:
-        """Whether neighbours are of one row, rather than of neighbouring rows."""
+        """Whether neighbours in memory belong to one row, rather than to neighbouring rows."""
         wide = [d for d, size in enumerate(self.dims) if size > 1]
         return not wide or wide[-1] in self.axes
 
@@ -123,7 +122,7 @@ def has_reductions(roots: Sequence[HloInstruction], inputs: Mapping[HloInstructi
 
 
 def row_fusion(roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]) -> RowFusion:
-    """One kernel of ``roots``, which need reductions; NoEmitterError says why there is none."""
+    """Plan one kernel of ``roots``, which need reductions. Raises NoEmitterError, with the reason, if there is none."""
     region = row_region(roots, inputs)
     keeping = region.worth_keeping()
     try:
@@ -135,7 +134,7 @@ def row_fusion(roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, 
 
 
 class _Assembly:
-    """Numbers what the graphs read, and makes the passes."""
+    """Builder of a plan: it numbers the inputs of the graphs and makes the passes."""
 
     def __init__(self, region: RowRegion, keeping: Sequence[HloInstruction]) -> None:
         self.region = region
@@ -189,7 +188,7 @@ class _Assembly:
     def overwrites(
         self, passes: Sequence[RowPass], starts: Sequence[ElementGraph]
     ) -> Iterator[tuple[int, int]]:
-        """Of results that need all reductions, over operands that are read at all indices, in their order."""
+        """Yield pairs of a result that needs all reductions and an operand read at all indices, in order."""
         region = self.region
         elsewhere = [graph for each in passes for graph in (each.inits, each.rows)]
         moved = {leaf.number for graph in (*elsewhere, *starts) for leaf in _inputs(graph)}
@@ -246,7 +245,7 @@ class _Assembly:
         return result.base, result.path(sizes)
 
     def over_all(self, wanted: Sequence[Wanted], level: int) -> ElementGraph:
-        """The graph at all indices of pass ``level``."""
+        """Return the graph of pass ``level`` at all indices."""
         levels, region = self.region.levels, self.region
         rows = {x: n for x, n in self.row_inputs.items() if levels[x] <= level}
         kept = {x: n for x, n in self.kept_inputs.items() if levels[x] < level}
@@ -259,7 +258,7 @@ class _Assembly:
         return graph
 
     def over_rows(self, wanted: Sequence[Wanted], level: int) -> ElementGraph:
-        """The graph that runs once for each row, when pass ``level`` is done."""
+        """Return the graph that runs once for each row after pass ``level``."""
         levels, region = self.region.levels, self.region
         rows = {x: n for x, n in self.row_inputs.items() if levels[x] <= level}
         reductions = {x: n for x, n in self.reduction_inputs.items() if levels[x] <= level + 1}
@@ -276,7 +275,7 @@ class _Assembly:
         strides: tuple[int, ...],
         sizes: tuple[int, ...],
     ) -> None:
-        """Values of this row are read for this row alone."""
+        """Require that values of a row are read for this row alone. Raises NoEmitterError otherwise."""
         wanted = Place(tuple(0 if n == 1 else s for n, s in zip(sizes, strides, strict=True)), 0)
         instructions = {number: x for x, number in inputs.items()}
         for leaf in graph.leaves:

@@ -1,4 +1,4 @@
-"""Which values of a region with reductions are per row, and in which pass over a row each can be had."""
+"""Region with reductions: which values are per row, and in which pass over a row each is available."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spmd.ops.reduction import reduction_kind
 class RowRegion:
     """Instructions between ``operands`` and ``roots``, in ``order``, whose reductions reduce ``axes`` of ``dims``.
 
-    levels: passes that must be complete before a value can be computed; a reduction's value comes with its pass.
+    levels: number of passes that must be complete before a value can be computed; for a reduction, including its own.
     """
 
     roots: tuple[HloInstruction, ...]
@@ -45,25 +45,25 @@ class RowRegion:
 
     @cached_property
     def rows(self) -> tuple[int, ...]:
-        """Sizes that count the rows."""
+        """The sizes of the dimensions that count the rows."""
         return tuple(n for d, n in enumerate(self.dims) if d not in self.axes)
 
     def is_inside(self, x: HloInstruction) -> bool:
         return x in self.levels and x not in self.operands
 
     def is_per_row(self, x: HloInstruction) -> bool:
-        """One element per row, of what has been reduced."""
+        """Return whether ``x`` depends on a reduction and has one element per row."""
         return self.levels[x] > 0 and array_shape(x).num_elements == self.row_count
 
     def is_row_result(self, root: HloInstruction) -> bool:
-        """Whether a root has an element per row, rather than one at each index."""
+        """Return whether a root has one element per row, not one per index. Raises NoEmitterError if neither."""
         count = array_shape(root).num_elements
         if count not in (self.points, self.row_count):
             raise NoEmitterError(f"{root.name} has other indices than the reductions")
         return count == self.row_count
 
     def row_values(self) -> list[HloInstruction]:
-        """What is per row and used where things are not: by broadcasts."""
+        """Return the values per row that are used at all indices, by broadcasts."""
         return [x for x in self.order if self.is_inside(x) and self._is_spread(x)]
 
     def _is_spread(self, x: HloInstruction) -> bool:
@@ -72,7 +72,7 @@ class RowRegion:
         )
 
     def worth_keeping(self) -> list[HloInstruction]:
-        """Values at all indices that need transcendental functions, and are needed in later passes than their own."""
+        """Return values at all indices that need transcendental functions and that a later pass needs too."""
         ends = {*self.operands, *self.row_values(), *self.reduces}
         dear: set[HloInstruction] = set()
         for x in self.order:
@@ -93,7 +93,7 @@ class RowRegion:
         return [x for x in self.order if x in found]
 
     def walks(self) -> dict[int, list[HloInstruction]]:
-        """By pass: what it computes at all indices, for reductions and results."""
+        """Return, by pass, what it computes at all indices, for reductions and results."""
         found: dict[int, list[HloInstruction]] = {}
         for reduce in self.reduces:
             found.setdefault(self.levels[reduce] - 1, []).append(reduce.operand(0))
@@ -106,7 +106,7 @@ class RowRegion:
 def row_region(
     roots: Sequence[HloInstruction], operands: Mapping[HloInstruction, int]
 ) -> RowRegion:
-    """NoEmitterError where the reductions are not plain ones along the same dimensions."""
+    """Return the region. Raises NoEmitterError unless the reductions are plain ones along the same dimensions."""
     order = post_order(roots, operands)
     reduces = [x for x in order if x.opcode is Opcode.REDUCE and x not in operands]
     dims, axes = array_shape(reduces[0].operand(0)).dims, _axes(reduces[0])

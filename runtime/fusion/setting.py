@@ -1,4 +1,4 @@
-"""The module in which kernels are planned: an order of each computation, and the memory that it takes there."""
+"""Inputs of fusion planning: a module with an order of each computation, and its memory in that order."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.clone import clone_module
 from spmd.passes.fuel import Fuel
 
-#: Of the module's memory: so much more may a plan take, since what is gained in time by it is rarely as little.
+#: Fraction of the module's memory that a plan may use in addition: the time saved is rarely as
+#: small.
 SLACK = 1 / 64
 
-#: What no kernel computes.
+#: Sources, which no kernel computes.
 _SOURCES = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.IOTA})
 
 
 @dataclass(frozen=True)
 class Setting:
-    """order_of: the schedule where there is one, else the stored order as it can run. program: its steps.
+    """Module to plan for. order_of: the schedule if there is one, else the stored order made topological.
 
-    needs_of: bytes alive at each place of the order, as the models have it.
+    program: its linearized steps. needs_of: live bytes at each position of the order, by the memory models.
     """
 
     module: HloModule
@@ -39,7 +40,7 @@ class Setting:
 
     @staticmethod
     def of(module: HloModule) -> Setting | None:
-        """None for a module that the runtime does not run."""
+        """Return the setting of a module; None if the runtime does not run it."""
         ordered = _in_order(module)
         try:
             program = linearize(ordered)
@@ -57,8 +58,9 @@ class Setting:
         return Setting(module, models, order_of, needs_of, program)
 
     def carried_out(self, plans: Iterable[FusionPlan], granted: int) -> HloModule | None:
-        """A copy of the module with the planned kernels; None where it takes much more memory than the module, and more
-        than ``granted`` bytes.
+        """Return a copy of the module with the planned kernels.
+
+        Returns None if it needs clearly more memory than the module, and more than ``granted`` bytes.
         """
         copy = clone_module(self.module)
         named = {x.name: x for x in copy.all_instructions()}
@@ -69,7 +71,7 @@ class Setting:
         return copy if self._holds(linearize(_in_order(copy)), granted) else None
 
     def _holds(self, fused: Program, granted: int) -> bool:
-        """Most plans take no more than what the values of the module need however they are packed."""
+        """Return whether the memory suffices. The lower bound comes first because most plans stay below it."""
         if granted and needs_no_more(fused, granted):
             return True
         return any(
@@ -81,7 +83,7 @@ class Setting:
 def _broadcast_results(module: HloModule) -> list[HloInstruction]:
     """Return broadcasts of computed values that are results of the program.
 
-    Nobody else sees them, so they are no views: their elements are written, best by what computes the value.
+    No other instruction reads them, so they are not views: their elements are written, best by what computes the value.
     """
     root = module.entry.root
     results = root.operands if root.opcode is Opcode.TUPLE else (root,)
@@ -95,7 +97,7 @@ def _broadcast_results(module: HloModule) -> list[HloInstruction]:
 
 
 def _in_order(module: HloModule) -> HloModule:
-    """``module`` where it is scheduled, else a copy that is."""
+    """Return ``module`` if it is scheduled, else a scheduled copy."""
     if module.stage >= Stage.SCHEDULED:
         return module
     copy = clone_module(module)

@@ -1,7 +1,7 @@
-"""Which products can multiply slices of larger arrays where these lie, so that no copy of a slice is made for them.
+"""Choice of products that multiply slices of larger arrays in place, so that the slices are not copied.
 
-A loop over layers takes its weights, and what the forward pass has saved for it, as slices of stacked arrays. Such an
-array must be there all along, as it came in: then nothing lives for longer, and nobody writes over it in between.
+A loop over layers reads its weights, and values saved by the forward pass, as slices of stacked arrays. Such an array
+must be an unchanged input: then no value lives longer, and no instruction overwrites it meanwhile.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from spmd.shape import ArrayShape
 def slices_read(
     product: HloInstruction, is_view: Callable[[HloInstruction], bool], prices: Prices
 ) -> tuple[HloInstruction, ...]:
-    """What ``product`` reads as a kernel with the slices in front of it: arrays first; empty if it takes none.
+    """Return the inputs of ``product`` as a kernel with its slices: arrays first; empty if it uses no slice.
 
-    is_view: whether an instruction is only another look at its operand.
+    is_view: whether an instruction is a view of its operand.
     """
     slices: Slices = [_slice_shown(operand, is_view) for operand in product.operands]
     if not any(slices):
@@ -45,12 +45,12 @@ def slices_read(
     return tuple(inputs)
 
 
-#: For each operand of a product the slice that it shows.
+#: The slice that each operand of a product shows, or None.
 Slices: TypeAlias = Sequence[HloInstruction | None]
 
 
 def _inputs(product: HloInstruction, slices: Slices) -> dict[HloInstruction, int]:
-    """By number: what operands, or slices of them, are taken of; then where slices begin."""
+    """Number the inputs: the arrays of operands or of their slices, then the start indices."""
     found: dict[HloInstruction, None] = {}
     for operand, taken in zip(product.operands, slices, strict=True):
         found[operand if taken is None else taken.operand(0)] = None
@@ -62,7 +62,7 @@ def _inputs(product: HloInstruction, slices: Slices) -> dict[HloInstruction, int
 
 
 def saves_time(taken: HloInstruction, slowdown: float, prices: Prices) -> bool:
-    """Whether a product that takes ``slowdown`` times a copy's time for far bytes reads sooner than a copy is made."""
+    """Return whether reading a slice in place, ``slowdown`` times slower than a copy, beats copying it first."""
     once = prices.array(float(taken.shape.byte_size))
     return slowdown * once < prices.kernel(2.0 * once, 0.0)
 
@@ -70,7 +70,7 @@ def saves_time(taken: HloInstruction, slowdown: float, prices: Prices) -> bool:
 def _slowdowns(
     product: HloInstruction, inputs: Mapping[HloInstruction, int], prices: Prices
 ) -> tuple[float, float]:
-    """Of lhs and rhs: how many times as long as a copy the product takes for bytes to come from far away."""
+    """Return for lhs and rhs how many times longer than a copy the product takes to load bytes from far memory."""
     known = class_for(prices.machine.products, product_types(product), product_sizes(product))
     if known is None:
         return 1.0, 1.0
@@ -85,7 +85,7 @@ def _slowdowns(
 def _slice_shown(
     x: HloInstruction, is_view: Callable[[HloInstruction], bool]
 ) -> HloInstruction | None:
-    """The dynamic slice that ``x`` is or shows, of an array that is there all along."""
+    """Return the dynamic slice that ``x`` is or shows, if its array stays unchanged; otherwise None."""
     while x.opcode in _VIEWS and is_view(x):
         x = x.operand(0)
     taken = x.opcode is Opcode.DYNAMIC_SLICE and is_plain(x) and _stays(x.operand(0))
@@ -96,7 +96,7 @@ _VIEWS = (SEEN_THROUGH | {Opcode.BITCAST}) - {Opcode.DYNAMIC_SLICE}
 
 
 def _stays(array: HloInstruction) -> bool:
-    """It comes in, is only sliced, and is handed on as it came where it is a loop's state."""
+    """Return whether ``array`` is an input that is only sliced, and is passed on unchanged if it is a loop's state."""
     computation = array.parent
     assert computation is not None, "it stands in a computation"
     assert computation.module is not None, "which stands in a module"
@@ -111,7 +111,7 @@ def _stays(array: HloInstruction) -> bool:
 
 
 def _is_handed_on(element: HloInstruction) -> bool:
-    """The root has it at its own index."""
+    """Return whether the root has the element at its own index."""
     assert element.parent is not None
     root = element.parent.root
     if element.opcode is not Opcode.GET_TUPLE_ELEMENT or root.opcode is not Opcode.TUPLE:

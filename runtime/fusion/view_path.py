@@ -1,7 +1,7 @@
-"""View paths: how elements of an array are seen from the index space that a kernel runs over.
+"""View paths: how elements of an array are seen from the index space of a kernel.
 
-Inside a fusion every elementwise operation commutes with broadcast, transpose, reshape, slice and reverse, so these are
-pushed from the results to the operands, and are left as a path of view operations at each place that is read.
+Inside a fusion every elementwise operation commutes with broadcast, transpose, reshape, slice and reverse. Therefore
+these are moved from the results to the operands, where each read has a path of view operations.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class ViewOp:
-    """One operation that only rearranges, apart from the instruction it came from. ``dims``: of its result.
+    """Operation that only rearranges, without its instruction. ``dims``: sizes of its result.
 
-    starts: of a dynamic-slice or dynamic-update-slice, numbers of the scalars where it starts, one for each dimension.
+    starts: numbers of the start scalars of a dynamic-slice or dynamic-update-slice, one for each dimension.
     """
 
     opcode: Opcode
@@ -31,11 +31,11 @@ class ViewOp:
 
     @property
     def keeps_order(self) -> bool:
-        """Element n of the result is element n of the operand, both counted in row-major order."""
+        """Whether element n of the result is element n of the operand, both counted in row-major order."""
         return self.opcode is Opcode.RESHAPE
 
 
-#: The first is applied to the array itself, the last leads to the index space.
+#: The first op is applied to the array itself, the last gives the index space.
 ViewPath: TypeAlias = tuple[ViewOp, ...]
 
 _VIEWS: dict[Opcode, Callable[[ViewOp, StridedView], StridedView | None]] = {
@@ -55,7 +55,7 @@ _INVERSES: dict[Opcode, Callable[[ViewOp, StridedView, tuple[int, ...]], Strided
 
 
 def view_op(instruction: HloInstruction) -> ViewOp | None:
-    """The view that ``instruction`` is of its operand; None where it computes, or names the operand itself."""
+    """Return the view op of an instruction; None if it computes, renames its operand, or is a dynamic-slice."""
     opcode = instruction.opcode
     if opcode is Opcode.BITCAST and _is_reshape(instruction):
         return ViewOp(Opcode.RESHAPE, instruction.dims)
@@ -67,24 +67,24 @@ def view_op(instruction: HloInstruction) -> ViewOp | None:
 
 
 def _is_reshape(bitcast: HloInstruction) -> bool:
-    """Layouts play no part here; one into the padding of tiles has another number of elements."""
+    """Return whether a bitcast is a reshape, ignoring layouts. One into tile padding changes the element count."""
     shape, source = bitcast.array_shape, bitcast.operand(0).array_shape
     return shape.element_type is source.element_type and shape.num_elements == source.num_elements
 
 
 def is_bijective(op: ViewOp) -> bool:
-    """Every element of the operand is one element of the result, and that is all of it."""
+    """Return whether every element of the operand is exactly one element of the result, and there are no others."""
     return op.opcode in _INVERSES and op.opcode is not Opcode.DYNAMIC_UPDATE_SLICE
 
 
 def repeated(dims: tuple[int, ...]) -> ViewOp:
-    """A scalar at all indices of ``dims``."""
+    """Return the broadcast of a scalar to ``dims``."""
     return ViewOp(Opcode.BROADCAST, dims, DimensionsAttrs(()))
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """What a dynamic-slice moves a view by: scalar ``start``, moved to 0 to ``limit``, times ``stride`` bytes."""
+    """Offset of a dynamic-slice: scalar ``start``, clamped to [0, ``limit``], times ``stride`` bytes."""
 
     start: int
     limit: int
@@ -92,7 +92,7 @@ class Shift:
 
 
 def shifts(path: ViewPath, view: StridedView) -> tuple[Shift, ...]:
-    """How far ``through(path, view)``, which is taken from index 0, is moved by the dynamic slices of ``path``."""
+    """Return the offsets that the dynamic slices of ``path`` add to ``through(path, view)``, which is at index 0."""
     if all(op.opcode is not Opcode.DYNAMIC_SLICE for op in path):
         return ()
     found = []
@@ -106,7 +106,7 @@ def shifts(path: ViewPath, view: StridedView) -> tuple[Shift, ...]:
 
 
 def block_shifts(starts: tuple[int, ...], sizes: tuple[int, ...], view: StridedView) -> list[Shift]:
-    """How far a block of ``sizes`` of ``view`` that starts at those scalars is from its first block."""
+    """Return the offset of the block of ``sizes`` of ``view`` at ``starts`` from the block at index 0."""
     return [
         Shift(start, whole - size, stride)
         for start, size, whole, stride in zip(starts, sizes, view.dims, view.strides, strict=True)
@@ -115,7 +115,7 @@ def block_shifts(starts: tuple[int, ...], sizes: tuple[int, ...], view: StridedV
 
 
 def through(path: ViewPath, view: StridedView) -> StridedView | None:
-    """``view`` seen at the end of ``path``, dynamic slices from index 0; None where no strides can say it."""
+    """Return ``view`` seen at the end of ``path``, dynamic slices at index 0; None if strides cannot express it."""
     seen: StridedView | None = view
     for op in path:
         if seen is None:
@@ -125,15 +125,15 @@ def through(path: ViewPath, view: StridedView) -> StridedView | None:
 
 
 def backwards(op: ViewOp, view: StridedView, dims: tuple[int, ...]) -> StridedView | None:
-    """From a view of the result of ``op`` that of its operand, which has sizes ``dims``: of a bijective one's only
-    operand, or of the block that a dynamic-update-slice writes, as if at index 0.
+    """Turn a view of the result of ``op`` into one of its operand, which has sizes ``dims``: the only operand of a
+    bijective op, or the block that a dynamic-update-slice writes, as if at index 0.
     """
     return _INVERSES[op.opcode](op, view, dims)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which element of a row-major array is read at each index, in elements: equal for equal reads."""
+    """Element of a row-major array that is read at each index, in elements: equal for equal reads."""
 
     strides: tuple[int, ...]
     offset: int
@@ -141,7 +141,7 @@ class Place:
 
 
 def place_of(path: ViewPath, dims: tuple[int, ...]) -> Place | None:
-    """What ``path`` reads of an array of sizes ``dims`` that lies without gaps; None where no strides can say it."""
+    """Return what ``path`` reads of a dense array of sizes ``dims``; None if strides cannot express it."""
     if not path:
         return _whole(dims)
     dense = StridedView.dense(ArrayShape(PrimitiveType.U8, dims))
@@ -153,12 +153,12 @@ def place_of(path: ViewPath, dims: tuple[int, ...]) -> Place | None:
 
 @lru_cache(maxsize=1024)
 def _whole(dims: tuple[int, ...]) -> Place:
-    """Every element where it is: the place that is asked for most often."""
+    """Return the place that reads every element at its own index, which is the most frequent one."""
     return Place(_moving(StridedView.dense(ArrayShape(PrimitiveType.U8, dims))), 0)
 
 
 def _moving(view: StridedView) -> tuple[int, ...]:
-    """Strides, but for dimensions along which there is only one element."""
+    """Return the strides, with 0 for dimensions of one element."""
     return tuple(0 if n == 1 else s for n, s in zip(view.dims, view.strides, strict=True))
 
 
@@ -177,7 +177,7 @@ def _slice_at_zero(op: ViewOp, view: StridedView) -> StridedView:
 
 
 def _first(view: StridedView, dims: tuple[int, ...]) -> StridedView:
-    """The first block of sizes ``dims``."""
+    """Return the first block of sizes ``dims``."""
     return view.slice((0,) * len(dims), dims, (1,) * len(dims))
 
 

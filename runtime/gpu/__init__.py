@@ -1,1 +1,1 @@
-"""Programs on GPUs: a plan made of thunks, a driver that carries it out. ``cuda`` and ``availability`` import CuPy."""
+"""Programs on GPUs: plans made from thunks, and a driver that runs them. ``cuda`` and ``availability`` import CuPy."""

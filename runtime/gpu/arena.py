@@ -1,4 +1,4 @@
-"""A device's memory: one block in which every allocation of a program has its place, and one of the host's memory."""
+"""Device memory of a program: one block for all allocations on the device, and one for those in host memory."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from runtime.program.strides import StridedView
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
 
-#: Every allocation starts at a multiple of this many bytes: what cudaMalloc gives, and what the widest loads need.
+#: Alignment of allocations in bytes: that of cudaMalloc, and that of the widest loads.
 ALIGNMENT = 256
 
 
 class DeviceArena:
-    """Bytes are zeros at first. Memory that a group of devices may share is each one's own here."""
+    """Memory blocks of one device, initially zero. Memory that a group of devices may share is private here."""
 
     def __init__(
         self, program: DeviceProgram, rank: int, driver: GpuDriver, staging: Staging
     ) -> None:
-        """GpuMemoryError, which says how much is missing, where the device has no room."""
+        """Raise GpuMemoryError, with the missing bytes, if the device has no room."""
         self._rank, self._staging = rank, staging
         allocations = program.assignment.allocations
         self._starts, size, hosted = _places(allocations)
@@ -41,7 +41,7 @@ class DeviceArena:
         return DeviceView(self._blocks[slice_.allocation].address + start, place.view)
 
     def fill_constants(self, program: DeviceProgram) -> None:
-        """Bring them to the device, once for all steps."""
+        """Copy the constants to the device, once for all steps."""
         for allocation in program.assignment.of_kind(AllocationKind.CONSTANT):
             address = self._blocks[allocation.index].address + self._starts[allocation.index]
             self._staging.send(address, program.constants[allocation.index])
@@ -63,16 +63,16 @@ class DeviceArena:
         tile.fill(fill)
 
     def beside(self, tile: DeviceTile) -> DeviceTile:
-        """Memory of its own for an array like ``tile``."""
+        """Return new memory for an array like ``tile``."""
         return tile.empty_like()
 
     def bring(self, tile: DeviceTile, array: DeviceArray) -> None:
-        """``tile`` = the values of ``array``, which is on this device or in the host's memory."""
+        """Copy the values of ``array``, which is on this device or in the host's memory, to ``tile``."""
         tile.take(array.data)
 
 
 def _places(allocations: Sequence[BufferAllocation]) -> tuple[list[int], int, int]:
-    """Return where each begins in its block, and the bytes of the device's block and of the host's."""
+    """Return the offset of each allocation in its block, and the bytes of the device's block and of the host's."""
     starts, sizes = [], [0, 0]
     for allocation in allocations:
         block = 0 if allocation.is_on_device else 1

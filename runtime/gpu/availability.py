@@ -1,4 +1,4 @@
-"""Whether there is a GPU that can be used, and if not what is missing."""
+"""Detection of a usable GPU, with an error that names what is missing."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import importlib
 from runtime.gpu.errors import NoGpuError
 
 EXTRA = 'pip install "spmd-executor[gpu]"'
-#: CUDA's libraries that are called, by CuPy's names: it finds each when its name is asked for.
+#: CUDA libraries that are called, by CuPy's names; CuPy loads each when its name is accessed.
 _LIBRARIES = ("cublas",)
 
 
 def require_gpu() -> int:
-    """The number of GPUs. NoGpuError names what is missing."""
+    """Return the number of GPUs. Raises NoGpuError, which names what is missing, if none is usable."""
     try:
         cupy = importlib.import_module("cupy")
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What a device gives to the steps that are bound to it: memory, streams, staging, collectives."""
+"""Binding of steps to a device: memory, streams, staging, collectives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spmd.shape import PrimitiveType
 
 
 class Binding:
-    """A GpuProgram."""
+    """GpuProgram of one device, to which steps are bound."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Binding:
         numbers: dict[int, int],
         around: Callable[[Step, Action], Action] | None,
     ) -> None:
-        """``numbers``: of thunks, by identity. around: adds what takes down when a step runs."""
+        """``numbers``: those of thunks, by identity. around: adds to an action the recording of when it runs."""
         self.driver, self._arena, self._streams = driver, arena, streams
         self.communicator, self.collectives = communicator, collectives
         self.host_kernels, self.host = host_kernels, host
@@ -67,7 +67,7 @@ class Binding:
         scratch: Sequence[DeviceView] = (),
     ) -> Mirror:
         mirror = Mirror(operands, results, scratch)
-        if mirror.num_bytes > self._pinned.size:  # those who have been here keep theirs
+        if mirror.num_bytes > self._pinned.size:  # earlier mirrors retain theirs
             self._pinned = self.driver.pinned(max(mirror.num_bytes, 2 * self._pinned.size))
         mirror.lie_in(self._pinned)
         return mirror
@@ -80,7 +80,7 @@ class Binding:
 
     def workspace(self, num_bytes: int) -> int:
         if num_bytes > self._workspace_bytes or not self._workspaces:
-            self._workspaces.append(self.driver.allocate(num_bytes))  # earlier steps keep theirs
+            self._workspaces.append(self.driver.allocate(num_bytes))  # earlier steps retain theirs
             self._workspace_bytes = num_bytes
         return self._workspaces[-1].address
 
@@ -112,7 +112,7 @@ class Binding:
         return run
 
     def _placed(self, number: int, action: Action) -> Action:
-        """With word for peers of where this rank is: at a thunk where it may wait, or they for it."""
+        """Return ``action`` with a report of this rank's position to peers, for a thunk at which ranks may wait."""
         position = self.communicator.position
 
         def run() -> None:

@@ -1,4 +1,4 @@
-"""A lock for each GPU around captures of graphs, and around the calls that CUDA refuses while another thread captures.
+"""Lock per GPU for captures of graphs, and for the calls that CUDA refuses while another thread captures.
 
 Devices of one process may share a GPU, each with a thread. While one captures a graph, a call of another that waits
 for the whole device, or works on CUDA's default stream, fails and invalidates the capture
@@ -13,9 +13,9 @@ from types import TracebackType
 
 
 class CaptureLock:
-    """A re-entrant lock, and the memory that is freed as soon as no thread holds it.
+    """Re-entrant lock that also frees memory as soon as no thread holds it.
 
-    Freeing waits for the device, and happens wherever an object ends, maybe in a capture: ``free`` never waits.
+    Freeing waits for the device, and may happen during a capture because objects end anywhere: ``free`` never waits.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,8 @@ class CaptureLock:
         self._free_ended()
 
     def _free_ended(self) -> None:
-        # Whoever holds the lock calls this after leaving it, so nothing that is appended meanwhile stays.
+        # Each holder of the lock calls this after leaving it, so memory that is appended meanwhile
+        # is freed.
         while self._ended and self._lock.acquire(blocking=False):
             try:
                 if self._depth:  # this thread's own capture

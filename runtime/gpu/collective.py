@@ -1,4 +1,4 @@
-"""Collectives between GPUs: what a communicator for them gives to the engine."""
+"""Collectives between GPUs: the interface of a GPU communicator."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from spmd.shape import PrimitiveType
 
 
 class BoundGpuCollective(Protocol):
-    """A collective on addresses that were bound to it once."""
+    """Collective that is bound to addresses."""
 
     @property
     def name(self) -> str: ...
 
     def enqueue(self, stream: int) -> None:
-        """Put it on the stream with CUDA's handle ``stream``; returns at once. Every rank does so in one order."""
+        """Enqueue it on the stream with CUDA's handle ``stream``; return at once. Every rank uses the same order."""
         ...
 
 
 class GpuCommunicator(Protocol):
-    """One device's end. Every rank binds the same collectives in the same order."""
+    """Communicator of one device. Every rank binds the same collectives in the same order."""
 
     def cannot(self, collective: Collective, kinds: Sequence[PrimitiveType]) -> str | None:
-        """Why a collective on operands of these kinds has to go through the host; the same on all ranks."""
+        """Return why a collective on operands of these kinds must go through the host, or None; equal on all ranks."""
         ...
 
     def bind(
@@ -37,30 +37,33 @@ class GpuCommunicator(Protocol):
         operands: Sequence[DeviceView],
         results: Sequence[DeviceView],
     ) -> BoundGpuCollective:
-        """``operands`` and ``results`` are dense: ``first``, and ``view``'s dims and element_type say all of them."""
+        """Bind a collective. ``operands`` and ``results`` are dense; ``first``, dims and element_type describe them."""
         ...
 
     def connect(self) -> None:
-        """Join what was bound since the last time: one communicator for each clique, split in one order."""
+        """Connect what was bound since the last call: one communicator for each clique, split in the same order."""
         ...
 
     def captured(self) -> Sequence[BoundGpuCollective]:
-        """What has been put into graphs since this was asked last."""
+        """Return the collectives that were captured into graphs since the last call."""
         ...
 
     def replay(
         self, captured: Sequence[BoundGpuCollective], stream: int, launch: Callable[[], None]
     ) -> None:
-        """``launch`` on ``stream`` a graph that holds ``captured``."""
+        """Call ``launch``, which puts a graph that holds ``captured`` on ``stream``."""
         ...
 
     def wait(self, stream: int) -> None:
-        """Until all that is on ``stream`` is done. RunError says which collective has failed, and on whose account."""
+        """Wait until all work on ``stream`` is done.
+
+        Raises RunError, which names the failed collective and the rank that caused it.
+        """
         ...
 
 
 class NcclCollectives:
-    """A GpuCommunicator over NCCL."""
+    """GpuCommunicator over NCCL."""
 
     def __init__(self, world: NcclCommunicator) -> None:
         self.world = world

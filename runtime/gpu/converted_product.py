@@ -1,6 +1,6 @@
-"""Matrix products that cuBLAS takes once their operands have been converted, or lie otherwise.
+"""Matrix products that cuBLAS supports after conversion of operands to another type or layout.
 
-f32[m,k] @ bf16[k,n] -> f32          rhs converted to f32, whose values those of bf16 are
+f32[m,k] @ bf16[k,n] -> f32          rhs converted to f32, which holds all bf16 values
 s8 @ s8 -> s32, of small depth       both to f32, which holds all sums; the result back
 """
 
@@ -25,7 +25,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 @dataclass(frozen=True)
 class Conversion:
-    """``kernel`` between an array of the program and ``view``, dense, at byte ``start`` of a workspace."""
+    """Conversion by ``kernel`` between an array of the program and dense ``view`` at byte ``start`` of a workspace."""
 
     kernel: Kernel
     launches: tuple[PtxLaunch, ...]
@@ -35,7 +35,7 @@ class Conversion:
 
 @dataclass(frozen=True)
 class ConvertedProduct:
-    """``product`` of operands that are converted where ``lhs`` or ``rhs`` says so, its result where ``result`` does."""
+    """``product`` with conversions of those of ``lhs``, ``rhs`` and ``result`` that are not None."""
 
     product: DotKernel
     lhs: Conversion | None
@@ -47,7 +47,10 @@ class ConvertedProduct:
 def converted_product(
     kernel: DotKernel, views: Sequence[StridedView], make_ptx: MakePtx
 ) -> ConvertedProduct | None:
-    """``views``: of lhs, rhs and result, from pointers that kernels in PTX take. None where sums are no float's."""
+    """Plan the conversions. ``views``: lhs, rhs and result, relative to pointers that PTX kernels accept.
+
+    Returns None if sums are not of a float type or no conversion helps.
+    """
     if kernel.compute.is_integer or kernel.k == 0:
         return None
     for wanted in _ways(kernel):
@@ -67,7 +70,7 @@ def converted_product(
 
 
 def _ways(kernel: DotKernel) -> list[tuple[PrimitiveType, PrimitiveType, PrimitiveType]]:
-    """Types of lhs, rhs and result that cuBLAS takes and that lose nothing; those with least to convert first."""
+    """Return lossless types of lhs, rhs and result that cuBLAS supports; those with fewest conversions first."""
     ways = []
     if kernel.lhs is kernel.rhs and (kernel.lhs, kernel.compute) in SUMS:
         ways.append((kernel.lhs, kernel.rhs, kernel.compute))
@@ -80,7 +83,7 @@ def _ways(kernel: DotKernel) -> list[tuple[PrimitiveType, PrimitiveType, Primiti
 
 
 class _Maker:
-    """Lays out a workspace."""
+    """Builder of conversions; it assigns offsets in a workspace."""
 
     def __init__(self, make_ptx: MakePtx) -> None:
         self._make_ptx = make_ptx
@@ -88,7 +91,7 @@ class _Maker:
         self.fails = False
 
     def made(self, view: StridedView, kind: PrimitiveType, *, is_result: bool) -> Conversion | None:
-        """None for what is taken as it is: of this type already, rows or columns without gaps."""
+        """Return the conversion of one array; None if it has this type already and contiguous rows or columns."""
         if view.element_type is kind and _suits(view):
             return None
         dense = StridedView.dense(ArrayShape(kind, view.dims))
@@ -103,7 +106,7 @@ class _Maker:
 
 
 def _suits(view: StridedView) -> bool:
-    """Its last two dimensions are a matrix of cuBLAS's, as far as that can be told of it alone."""
+    """Return whether its last two dimensions can be a matrix of cuBLAS, as far as the view alone decides."""
     item = view.element_type.byte_size
     return any(
         size == 1 or stride == item

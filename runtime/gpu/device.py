@@ -1,4 +1,4 @@
-"""One GPU's run of a program: LoadedDevice's sibling (runtime/cpu/executor.py)."""
+"""Program loaded on one GPU; the counterpart of LoadedDevice (runtime/cpu/executor.py)."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from spmd.literal import NDArray
 
 
 class LoadedGpuDevice:
-    """A program on one GPU, ready to run any number of times. Not thread-safe: one thread runs it.
+    """Program on one GPU that can run any number of times. Not thread-safe: one thread runs it.
 
-    A step ends when the device is done with it. Nothing is allocated in a step unless somebody holds an output that it
-    writes over, which then moves out into memory of its own.
+    A step ends when the device has completed it. A step allocates nothing unless the caller holds an output that it
+    overwrites, which is then copied to its own allocation.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class LoadedGpuDevice:
         reference_every: int = 0,
         explain: Callable[[int], str] = "thunk {}".format,
     ) -> None:
-        """RunError when the world has another size than the program. Every rank loads at the same time.
+        """Load the program. Every rank loads at the same time. Raises RunError if the world's size differs from it.
 
         collectives: between GPUs; without them collectives go through the hosts' ``communicator``.
-        record, reference_every: as of ``LoadedDevice``. Then there are no graphs, whose inside no event tells.
-        explain: what thunk number n is, for ranks that wait for one that is there.
+        record, reference_every: as in ``LoadedDevice``. They disable graphs, inside of which events give no times.
+        explain: returns the text for thunk number n, for messages of waiting ranks.
         """
         require_world(program, communicator.size)
         driver.use()
@@ -73,7 +73,7 @@ class LoadedGpuDevice:
         arena = DeviceArena(program, communicator.rank, driver, staging)
         arena.fill_constants(program)
         self._slots: Slots[DeviceTile] = Slots(program, arena)
-        #: The outputs' places, each of which has the last step's array.
+        #: The outputs' slots, each of which has the last step's array.
         self.results = self._slots.results
         self.recorder = GpuRecorder(program.thunks, driver, self._streams) if record else None
         if record:
@@ -86,7 +86,7 @@ class LoadedGpuDevice:
             options=options,
             has_blocking_steps=bool(reference_every),
         )
-        #: What the GPU does, as plain data.
+        #: The GPU's work, as plain data.
         self.plan = planned(program.thunks, planner)
         self._binding = Binding(
             driver,
@@ -106,15 +106,15 @@ class LoadedGpuDevice:
             collectives.connect()
 
     def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
-        """An array for parameter leaf ``number``, written by ``fill``: in its place where that is free."""
+        """Return an array for parameter leaf ``number``, written by ``fill``, in the parameter's slot if free."""
         self._driver.use()
         with failures_of(self._driver, f"argument {number} of {self.program.name}"):
             return self._slots.put(number, fill)
 
     def step(self, arrays: Sequence[DeviceArray]) -> None:
-        """One step on this device's tiles. Donated ones are consumed, the others stay as they are.
+        """Run one step on this device's tiles. Donated ones are consumed, the others stay unchanged.
 
-        RunError for arrays that do not fit, DonatedError for one that is gone; then nothing has been touched.
+        Raises RunError for arrays that do not fit and DonatedError for a consumed one; then no memory has been changed.
         """
         self._driver.use()
         with failures_of(self._driver, self.program.name):
@@ -123,7 +123,7 @@ class LoadedGpuDevice:
             self.end()
 
     def begin(self, arrays: Sequence[DeviceArray]) -> None:
-        """What comes before a step's work."""
+        """Prepare a step: check and place its arguments."""
         if not self._slots.hold(arrays):
             require_fit(self.program, arrays, self.communicator.rank)
             self._slots.bring(arrays)
@@ -136,7 +136,7 @@ class LoadedGpuDevice:
         self.position[PROGRAM], self.position[STEP] = self._number, self._steps
 
     def run_steps(self) -> None:
-        """Put the step's work on the streams, and wait until it is done."""
+        """Enqueue the step's work, and wait until it is complete."""
         self._run()
         for stream in self._streams.values():
             self._binding.wait(stream)
@@ -144,9 +144,9 @@ class LoadedGpuDevice:
             self.recorder.end_step()
 
     def seconds_in_a_row(self, times: int) -> float:
-        """Return the seconds that the GPU takes for a step when ``times`` follow each other and the host does not wait.
+        """Return the GPU's seconds per step for ``times`` consecutive steps without waits of the host.
 
-        They work on what the last step has left, so that outputs are of no more use; there must have been one.
+        They work on the state of the last step, so outputs are invalid afterwards; there must have been a step.
         """
         self._driver.use()
         compute = self._streams[Stream.COMPUTE]
@@ -160,7 +160,7 @@ class LoadedGpuDevice:
         return 1e-9 * self._driver.nanoseconds(begin, end) / times
 
     def end(self) -> None:
-        """What comes after it."""
+        """Finish a step: hand out its outputs."""
         self.position[THUNK] = NO_THUNK
         self._slots.hand_out()
 
@@ -170,7 +170,7 @@ class LoadedGpuDevice:
         return tuple([place.array for place in self.results])
 
     def use_graphs(self, wanted: bool) -> None:
-        """Have the next steps launch the plan's graphs, or do their steps one by one: to compare both."""
+        """Select whether the next steps launch the plan's graphs, or run their steps one by one, to compare both."""
         self._binding.uses_graphs = wanted
 
     def name_of(self, thunk: int) -> str:
@@ -178,5 +178,5 @@ class LoadedGpuDevice:
 
     @property
     def forms(self) -> KernelForms:
-        """How the program's kernels are done here."""
+        """The report on the program's kernels."""
         return KernelForms.of(self.plan)

@@ -1,7 +1,7 @@
-"""What the engine asks of a GPU: streams, events, memory, graphs, and work that is bound to addresses once.
+"""Interface of a GPU driver: streams, events, memory, graphs, and work bound to addresses.
 
-``cuda/driver.py`` answers with CuPy; tests answer with doubles, one that records and one that computes on host memory.
-Streams, events and graphs have the names that CuPy gives them, so its objects are passed as they are.
+``cuda/driver.py`` implements it with CuPy; tests use doubles, one that records and one that computes on host memory.
+Streams, events and graphs have CuPy's method names, so CuPy objects are passed unchanged.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Protocol, TypeAlias
 from runtime.gpu.work import Work
 from spmd.literal import NDArray
 
-#: Puts work that was bound before on a stream; returns at once.
+#: Function that enqueues bound work on a stream; it returns at once.
 Enqueue: TypeAlias = Callable[["GpuStream"], None]
 
 
 class GpuEvent(Protocol):
-    """A point of a stream's work."""
+    """Point in a stream's work."""
 
     def synchronize(self) -> None:
         """Wait on the host until the work before it is done."""
@@ -26,16 +26,16 @@ class GpuEvent(Protocol):
 
 
 class GpuGraph(Protocol):
-    """Work that was captured, to be launched any number of times."""
+    """Captured work that can be launched any number of times."""
 
     def launch(self, stream: GpuStream) -> None: ...
     def upload(self, stream: GpuStream) -> None:
-        """Bring it to the device, which the first launch does otherwise."""
+        """Upload it to the device. Otherwise the first launch does."""
         ...
 
 
 class GpuStream(Protocol):
-    """Work in order. Another stream's work is ordered with it by events alone."""
+    """Ordered work. Only events order it with another stream's work."""
 
     @property
     def ptr(self) -> int:
@@ -44,14 +44,14 @@ class GpuStream(Protocol):
 
     def record(self, event: GpuEvent) -> object: ...
     def wait_event(self, event: GpuEvent) -> None:
-        """What comes after it on this stream begins when the work before ``event`` is done."""
+        """Let later work on this stream begin only when the work before ``event`` is done."""
         ...
 
     def synchronize(self) -> None: ...
     def begin_capture(self) -> None:
         """Start capturing this stream, and the streams that wait for it, into a graph. Captured work does not run.
 
-        The thread holds ``GpuDriver.captures`` until ``end_capture`` has returned.
+        The thread must hold ``GpuDriver.captures`` until ``end_capture`` has returned.
         """
         ...
 
@@ -59,21 +59,21 @@ class GpuStream(Protocol):
 
 
 class GpuBlock(Protocol):
-    """Memory of the device, kept as long as the object."""
+    """Device memory, which lives as long as the object."""
 
     @property
     def address(self) -> int: ...
 
 
 class GpuDriver(Protocol):
-    """One GPU. Used by one thread at a time, which has called ``use``."""
+    """One GPU. One thread at a time uses it, after it has called ``use``."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def arch(self) -> str:
-        """As ptxas names it: sm_90."""
+        """The architecture name of ptxas: sm_90."""
         ...
 
     @property
@@ -84,12 +84,12 @@ class GpuDriver(Protocol):
 
     @property
     def failures(self) -> tuple[type[Exception], ...]:
-        """What calls raise, sooner or later, when work on the device has failed."""
+        """The exceptions that calls raise, possibly later, when work on the device has failed."""
         ...
 
     @property
     def captures(self) -> AbstractContextManager[None]:
-        """The GPU's lock (``CaptureLock``), one for all its drivers in this process. Captures are made under it."""
+        """The GPU's lock (``CaptureLock``), shared by all its drivers in this process. Captures require it."""
         ...
 
     def use(self) -> None:
@@ -97,47 +97,47 @@ class GpuDriver(Protocol):
         ...
 
     def allocate(self, num_bytes: int) -> GpuBlock:
-        """Zeros that begin at a multiple of 256. GpuMemoryError where there is no room."""
+        """Allocate zeros, aligned to 256 bytes. Raises GpuMemoryError if there is no room."""
         ...
 
     def allocate_on_host(self, num_bytes: int) -> GpuBlock:
-        """Zeros in the host's memory, at a multiple of 256, that kernels on the GPU read and write where they lie."""
+        """Allocate zeros in host memory, aligned to 256 bytes, that kernels on the GPU access in place."""
         ...
 
     def pinned(self, num_bytes: int) -> NDArray:
-        """Bytes of the host's memory that the GPU reaches: copies to and from them need no host."""
+        """Allocate pinned host memory, which is copied from and to the GPU without the host."""
         ...
 
     def pin(self, memory: NDArray) -> None:
-        """Make ``memory``, of which nothing has been pinned yet, such bytes; it has to last as long as the driver."""
+        """Pin ``memory``, no part of which is pinned yet; it must live as long as the driver."""
         ...
 
     def stream(self, *, urgent: bool = False) -> GpuStream:
-        """urgent: its kernels go first where the device is busy."""
+        """Create a stream. urgent: its kernels have priority when the device is busy."""
         ...
 
     def event(self, *, timed: bool = False) -> GpuEvent: ...
 
     def nanoseconds(self, first: GpuEvent, last: GpuEvent) -> int:
-        """Between two timed events that have come to pass."""
+        """Return the nanoseconds between two timed events that have occurred."""
         ...
 
     def upload(self, target: int, source: NDArray, stream: GpuStream) -> None:
-        """Bytes of a contiguous array to the device; to last until the stream has come so far where it is pinned."""
+        """Copy a contiguous array to the device. If it is pinned, it must stay unchanged until the copy is done."""
         ...
 
     def download(self, target: NDArray, source: int, stream: GpuStream) -> None: ...
 
     def copy(self, target: int, source: int, num_bytes: int, stream: GpuStream) -> None:
-        """Within the device."""
+        """Copy within the device."""
         ...
 
     def load(self, work: Work) -> Enqueue:
-        """Bind ``work`` to its addresses; modules are loaded and handles made here, not when it is put on a stream."""
+        """Bind ``work`` to its addresses. This loads modules and creates handles, so enqueuing does not."""
         ...
 
     def open_range(self, name: str) -> None:
-        """Begin a range with an operation's name in profilers' pictures (NVTX)."""
+        """Begin a profiler range (NVTX) with an operation's name."""
         ...
 
     def close_range(self) -> None: ...

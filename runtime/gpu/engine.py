@@ -1,4 +1,4 @@
-"""What runs an executable on GPUs: an Engine (runtime/executable.py)."""
+"""Engine that runs an executable on GPUs (runtime/executable.py)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _no_ptx(_: GpuDriver) -> MakePtx:
 
 @dataclass(frozen=True)
 class GpuEngine:
-    """``drivers``: device number -> the GPU that it runs on. ``make_ptx``: for kernels on that GPU.
+    """Engine of GPUs. ``drivers``: device number -> its GPU. ``make_ptx``: compiler of kernels for that GPU.
 
     collectives: from this rank's GPU to those of other processes; None: through the hosts.
     """
@@ -35,7 +35,7 @@ class GpuEngine:
     collectives: Callable[[], GpuCommunicator | None] = lambda: None
 
     def load_local(self, executable: Executable) -> LocalDevices:
-        """All devices of the program, in this process."""
+        """Load all devices of the program, in this process."""
         return GpuLoopbackDevices(
             executable.program,
             executable.kernels,

@@ -6,16 +6,16 @@ from spmd.errors import RunError, UnsupportedError
 
 
 class NoGpuError(UnsupportedError):
-    """A GPU was asked for, and this machine or this environment has none that can be used."""
+    """A GPU was requested, but this machine or environment has no usable one."""
 
 
 class GpuMemoryError(RunError):
-    """A program takes more of a GPU's memory than is free."""
+    """A program needs more of a GPU's memory than is free."""
 
 
 class PtxError(RunError):
-    """A text of PTX that CUDA does not take."""
+    """CUDA rejects a PTX text."""
 
 
 class GpuFailedError(RunError):
-    """Work on a GPU failed; the device is of no more use to this process."""
+    """Work on a GPU failed; this process cannot use the device any more."""

@@ -1,4 +1,4 @@
-"""What a device's calls raise, as errors of the run that say where."""
+"""Conversion of a driver's exceptions to run errors that name the operation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.gpu.errors import GpuFailedError
 
 @contextmanager
 def failures_of(driver: GpuDriver, what: str) -> Iterator[None]:
-    """GpuFailedError, which names ``what``, for the driver's own errors."""
+    """Raise GpuFailedError, which names ``what``, for the driver's own errors."""
     try:
         yield
     except driver.failures as error:

@@ -1,4 +1,4 @@
-"""Kernels that a library's function does: by kernel kind, which call on which arrays."""
+"""Kernels that library functions compute: by kernel kind, the library call for given arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from runtime.gpu.gemm import gemm_calls, in_one_call
 from runtime.gpu.work import CopyWork, FftWork, GemmWork, KernelArraysOnDevice, Work
 from runtime.program.kernel import Kernel
 
-#: (thunk's name, kernel, arrays) -> the work; None where the library does not take these types or strides.
+#: (thunk's name, kernel, arrays) -> the work; None if the library does not support these types or
+#: strides.
 LibraryForm: TypeAlias = Callable[[str, Kernel, KernelArraysOnDevice], Work | None]
 LIBRARY_FORMS: dict[type[Kernel], LibraryForm] = {}
 
@@ -22,7 +23,7 @@ K = TypeVar("K", bound=Kernel)
 def through_library(
     kind: type[K],
 ) -> Callable[[Callable[[str, K, KernelArraysOnDevice], Work | None]], object]:
-    """Decorator: this function says how a library does kernels of ``kind``. Addresses must not matter to whether."""
+    """Decorator: register the library form of ``kind``. Whether it exists must not depend on addresses."""
 
     def decorator(form: Callable[[str, K, KernelArraysOnDevice], Work | None]) -> object:
         if kind in LIBRARY_FORMS:

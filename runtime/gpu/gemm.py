@@ -1,7 +1,7 @@
-"""Matrix products as cuBLAS takes them: column major, one leading dimension and one step between matrices each.
+"""Matrix products in cuBLAS terms: column major, one leading dimension and one stride between matrices each.
 
-A row-major matrix is its transpose in column-major terms, so the row-major result[m, n] = lhs @ rhs is asked for as
-result' = rhs' @ lhs', where ' is what cuBLAS sees.
+A row-major matrix is its transpose in column-major terms. So the row-major result[m, n] = lhs @ rhs is computed as
+result' = rhs' @ lhs', where ' is cuBLAS's view of a matrix.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from spmd.shape import PrimitiveType
 
 #: Bytes: cuBLAS reads matrices behind pointers in vectors of this size.
 _ALIGNED = 16
-#: Pointers of one array, at most: they are written down once for each product.
+#: Most pointers of one array; they are written once for each product.
 _MOST_POINTERS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class GemmMatrix:
-    """Where a batch of matrices lies, in elements' bytes: ``offset`` from the view's first element.
+    """Layout of a batch of matrices. ``offset``: bytes from the view's first element.
 
-    ``transposed``: cuBLAS is to take it so. ``leading``: elements between columns; ``step``: between matrices.
+    ``transposed``: cuBLAS transposes it. ``leading``: elements between columns; ``step``: between matrices.
     """
 
     offset: int
@@ -36,11 +36,11 @@ class GemmMatrix:
 
 @dataclass(frozen=True, slots=True)
 class GemmCall:
-    """c = a @ b in column-major terms, ``m`` by ``n`` with depth ``k``, ``count`` of them.
+    """Batch of ``count`` products c = a @ b in column-major terms, ``m`` by ``n`` with depth ``k``.
 
-    ``swapped``: a is the product's right operand, as for every row-major result. Sums are made in ``compute``.
+    ``swapped``: a is the product's right operand, as for every row-major result. ``compute``: type of sums.
     tf32: operands are f32 and are rounded to TF32. places: bytes from the first elements of a, b and c to each of the
-    ``count`` matrices, if no step leads from one to the next; offsets and steps are 0 then.
+    ``count`` matrices, if these are not evenly spaced; offsets and steps are 0 then.
     """
 
     m: int
@@ -59,7 +59,7 @@ class GemmCall:
 
 
 _F32, _F64 = PrimitiveType.F32, PrimitiveType.F64
-#: (operands, result) -> in which type cuBLAS sums: f32 for the narrow floats, as XLA does.
+#: (operands, result) -> the type in which cuBLAS sums: f32 for narrow floats, as XLA does.
 SUMS = {
     (PrimitiveType.BF16, PrimitiveType.BF16): _F32,
     (PrimitiveType.BF16, _F32): _F32,
@@ -75,7 +75,7 @@ SUMS = {
 def gemm_calls(
     kernel: DotKernel, lhs: StridedView, rhs: StridedView, out: StridedView
 ) -> tuple[GemmCall, ...] | None:
-    """What ``kernel`` asks of cuBLAS; None where it does not take the types or the strides. Nothing for no elements."""
+    """Return the cuBLAS calls of ``kernel``: None for unsupported types or strides, no calls for no elements."""
     compute = SUMS.get((kernel.lhs, kernel.result))
     if compute is None or kernel.lhs is not kernel.rhs or kernel.k == 0:
         return None
@@ -93,7 +93,8 @@ def gemm_calls(
     items = [v.element_type.byte_size for v in views]
     if any(step % item for step, item in zip(steps, items, strict=True)):
         return None
-    # A result that lies transposed is what cuBLAS calls plain: then nothing is swapped.
+    # A result that is transposed in row-major terms is plain for cuBLAS: then operands are not
+    # swapped.
     swapped = not result[0]
     m, n = (kernel.n, kernel.m) if swapped else (kernel.m, kernel.n)
     calls = []
@@ -129,9 +130,9 @@ def gemm_calls(
 
 
 def in_one_call(calls: tuple[GemmCall, ...], lhs: int, rhs: int, out: int) -> tuple[GemmCall, ...]:
-    """Return calls of one product as a single call by pointers; unchanged if one is enough or cuBLAS takes no pointers.
+    """Return calls of one product as a single call by pointers; unchanged if one is enough or pointers do not fit.
 
-    lhs, rhs, out: addresses of the first elements. cuBLAS wants pointers that are multiples of 16 bytes.
+    lhs, rhs, out: addresses of the first elements. cuBLAS needs pointers that are multiples of 16 bytes.
     """
     count = sum(call.count for call in calls)
     if len(calls) < 2 or count > _MOST_POINTERS:
@@ -156,7 +157,7 @@ def in_one_call(calls: tuple[GemmCall, ...], lhs: int, rhs: int, out: int) -> tu
 
 
 def _matrix(dims: Sequence[int], strides: Sequence[int], item: int) -> tuple[bool, int] | None:
-    """(whether columns are contiguous instead of rows, elements between rows (or columns)); None for neither."""
+    """Return (whether columns are contiguous instead of rows, elements between rows (or columns)); None for neither."""
     (rows, columns), (along_rows, along_columns) = dims, strides
     if columns == 1 or along_columns == item:
         leading = columns if rows == 1 else along_rows // item
@@ -180,7 +181,7 @@ def _plain(matrix: GemmMatrix) -> GemmMatrix:
 def _merged_batch(
     sizes: Sequence[int], strides: Sequence[list[int]]
 ) -> list[tuple[int, list[int]]]:
-    """Batch dimensions, slowest first, neighbours that are evenly spaced in all three arrays made one."""
+    """Return batch dimensions, slowest first; neighbours that are evenly spaced in all three arrays are merged."""
     merged: list[tuple[int, list[int]]] = []
     for size, own in zip(sizes, strides, strict=True):
         if size == 1:
@@ -195,7 +196,7 @@ def _merged_batch(
 def _taken_at_once(
     batch: list[tuple[int, list[int]]],
 ) -> tuple[list[tuple[int, list[int]]], tuple[int, list[int]]]:
-    """The others, and the largest dimension, over which one call goes."""
+    """Return the other dimensions, and the largest one, which one call iterates over."""
     if not batch:
         return [], (1, [0, 0, 0])
     largest = max(range(len(batch)), key=lambda i: batch[i][0])
@@ -203,7 +204,7 @@ def _taken_at_once(
 
 
 def _offsets(outer: list[tuple[int, list[int]]]) -> list[list[int]]:
-    """Bytes of (lhs, rhs, result) for each call."""
+    """Return the byte offsets of (lhs, rhs, result) for each call."""
     return [
         [
             sum(i * strides[array] for i, (_, strides) in zip(index, outer, strict=True))

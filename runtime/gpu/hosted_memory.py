@@ -1,4 +1,4 @@
-"""Pinned memory beside a GPU's, for kernels that the host computes."""
+"""Pinned mirror of a GPU's memory, for kernels that the host computes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from spmd.literal import NDArray
 
 
 class Mirror:
-    """Bytes of the device's that one step reads and writes, each span at its place in pinned memory.
+    """Mirror of the device bytes that one step reads and writes: each span has an offset in pinned memory.
 
-    What is brought are operands, and results that leave bytes of their span as they are: those go back with it.
+    Operands are downloaded, and so are results that do not fill their span: the remaining bytes are written back too.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Mirror:
         given = merged(v.span for v in (*operands, *(r for r in results if not r.fills_span)))
         self._read = given
         self._written = merged(view.span for view in results)
-        # As far behind a multiple of the alignment as on the device.
+        # The offset modulo the alignment is the same as on the device.
         self._places: list[int] = []
         end = 0
         for span in self._spans:
@@ -39,7 +39,7 @@ class Mirror:
         self._memory: NDArray | None = None
 
     def lie_in(self, memory: NDArray) -> None:
-        """``memory``: at least ``num_bytes``, aligned."""
+        """Use ``memory``: at least ``num_bytes``, aligned."""
         self._memory = memory
 
     def array(self, view: DeviceView) -> NDArray:

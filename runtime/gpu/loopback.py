@@ -1,6 +1,6 @@
-"""All devices of a program in this process: a thread each, on the GPUs that there are, several on one if need be.
+"""All devices of a program in this process: one thread each; several devices may share a GPU.
 
-Their collectives go through the host: NCCL takes one rank for each GPU, and those of one process meet here anyway.
+Their collectives go through the host: NCCL allows one rank per GPU, and ranks of one process exchange data in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runtime.program.kernel import KernelLibrary
 
 
 class GpuLoopbackDevices:
-    """Loaded once, run any number of times. After a failed run the devices are of no more use (LocalDevices)."""
+    """Devices that are loaded once and run any number of times, until a run fails (LocalDevices)."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class GpuLoopbackDevices:
         record: bool = False,
         reference_every: int = 0,
     ) -> None:
-        """``drivers``: device number -> the GPU that it runs on."""
+        """``drivers``: device number -> its GPU."""
         self.world = LoopbackWorld(program.num_devices, timeout_seconds)
         self.devices = []
         for rank in range(program.num_devices):
@@ -56,7 +56,7 @@ class GpuLoopbackDevices:
         self._one_blas_thread = BlasThreads(1)
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
-        """Run a step of every device, the first one's on the caller's thread: a program of one hands nothing over.
+        """Run a step of every device, the first one on the caller's thread: one device alone needs no other thread.
 
         The error of the device that failed first is raised unchanged.
         """
@@ -71,7 +71,7 @@ class GpuLoopbackDevices:
             raise error
 
     def _step(self, device: LoadedGpuDevice, arrays: Sequence[DeviceArray]) -> BaseException | None:
-        """Run one device's step and return its error, of which the other devices know by then."""
+        """Run one device's step and return its error, which the other devices have been told by then."""
         rank = device.communicator.rank
         try:
             device.step(arrays)

@@ -1,4 +1,4 @@
-"""How a program runs on GPUs."""
+"""Options of programs on GPUs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GpuOptions:
-    """``graphs``: stretches without decisions of the host are captured once and replayed. ``ranges``: name every step
-    in profilers' pictures (NVTX). ``tf32``: f32 products are rounded to TF32 where the program allows it."""
+    """Options. ``graphs``: steps without host decisions are captured once and replayed. ``ranges``: every step has a
+    profiler range with its name (NVTX). ``tf32``: f32 products are rounded to TF32 if the program allows it.
+    """
 
     graphs: bool = True
     ranges: bool = False

@@ -1,4 +1,4 @@
-"""From thunks to a GPU's plan: for each class of thunks what a GPU does. Rules stand in ``steps/``."""
+"""Planning of GPU steps from thunks: one rule for each class of thunks. The rules are in ``steps/``."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from spmd.registry import Registry
 
 Views: TypeAlias = tuple[StridedView, ...]
 
-#: (kernel, operands, results, scratch) -> its launches in PTX; None where it has no such form.
+#: (kernel, operands, results, scratch) -> its PTX launches; None if it has no PTX form.
 MakePtx: TypeAlias = Callable[[Kernel, Views, Views, Views], tuple[PtxLaunch, ...] | None]
 
 
 def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
-    """Of no kernel."""
+    """Return None: no kernel has a PTX form."""
 
 
 @dataclass(frozen=True)
 class Planner:
-    """``rank``: this device's. ``collectives``: from GPU to GPU; what they cannot do goes through the host.
-    ``has_blocking_steps``: some steps wait for each collective at its start."""
+    """Planner. ``rank``: this device's. ``collectives``: between GPUs; unsupported ones go through the host.
+    ``has_blocking_steps``: some steps wait for each collective at its start.
+    """
 
     rank: int
     num_partitions: int
@@ -43,7 +44,7 @@ class Planner:
     by_host: set[str] = field(default_factory=set)
 
     def plan(self, thunk: Thunk) -> tuple[Step, ...]:
-        """What the GPU does for ``thunk``, in order."""
+        """Return the steps for ``thunk``, in order. Raises UnsupportedError if there is no rule."""
         rule = RULES.get(type(thunk))
         if rule is None:
             raise UnsupportedError(
@@ -52,7 +53,7 @@ class Planner:
         return tuple(rule(thunk, self))
 
     def goes_by_host(self, start: CollectiveStartThunk) -> bool:
-        """Whether a collective goes through the host, not from GPU to GPU. Asked of a start before its done."""
+        """Return whether a collective goes through the host. It must be called for a start before its done."""
         if self.collectives is not None:
             kinds = [place.view.element_type for place in start.operands]
             if self.collectives.cannot(start.plan.of_rank(self.rank), kinds) is None:
@@ -61,9 +62,9 @@ class Planner:
         return True
 
     def anchored(self, places: tuple[ArrayView, ...]) -> Views:
-        """What a kernel in PTX is told of arrays: how they lie from pointers that it takes (``anchored``).
+        """Return the views of arrays relative to pointers that PTX kernels accept (``anchored``).
 
-        Allocations begin at multiples that all kernels take, so what counts is where in them.
+        Allocations are aligned for all kernels, so only the offset in them matters.
         """
         return tuple(anchored(p.slice.start_on(self.rank), p.view)[1] for p in places)
 
@@ -75,7 +76,7 @@ T = TypeVar("T", bound=Thunk)
 
 
 def plans(kind: type[T]) -> Callable[[Callable[[T, Planner], Iterator[Step]]], object]:
-    """Decorator: this function says what a GPU does for thunks of ``kind``."""
+    """Decorator: register the rule for thunks of ``kind``."""
 
     def decorator(rule: Callable[[T, Planner], Iterator[Step]]) -> object:
         RULES.add(kind, cast("Rule", rule))

@@ -1,4 +1,4 @@
-"""Kernels in PTX for a driver's GPU."""
+"""PTX kernels for a driver's GPU."""
 
 from __future__ import annotations
 

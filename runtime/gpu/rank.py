@@ -1,4 +1,4 @@
-"""A rank's one device, on a GPU."""
+"""One rank's device on a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spmd.errors import RunError
 
 
 class GpuRankDevice:
-    """LocalDevices of a process that is one rank among others. Kernels that the host computes keep to one thread."""
+    """LocalDevices of a process that is one rank of many. Kernels that the host computes use one thread."""
 
     def __init__(self, device: LoadedGpuDevice) -> None:
         self.devices = (device,)

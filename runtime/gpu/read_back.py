@@ -1,4 +1,4 @@
-"""Scalars that the host decides by: read back through pinned memory."""
+"""Scalars that the host needs for decisions, read back through pinned memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runtime.timeline.events import Stream
 
 
 def read_back(device: GpuProgram, place: ArrayView) -> Callable[[], int]:
-    """The integer or truth value that lies at ``place`` when the compute stream has come so far: waits for that."""
+    """Return a function that waits for the compute stream and returns the integer or truth value at ``place``."""
     view, driver = device.view(place), device.driver
     dtype = place.view.element_type.numpy
     memory = driver.pinned(dtype.itemsize)

@@ -1,7 +1,7 @@
-"""When thunks ran on a GPU, from timed events on its streams: the stamps that a processor's recorder takes itself.
+"""Recorder of thunk timestamps on a GPU, by timed events on its streams, as the processor's recorder makes them.
 
-A stamp is an event that is recorded behind a thunk's work. Its time is known when the step is over; it is told on the
-host's clock, by which the step's first event is placed.
+A timestamp is an event recorded after a thunk's work. Its time is known when the step is over. It is converted to the
+host's clock by the step's first event.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runtime.timeline.recorder import KEPT_STEPS, Moment, RecordedStep, Stamp, m
 
 @dataclass
 class _Taken:
-    """A step's stamps; of those whose times are not known yet, (mark, event)."""
+    """Timestamps of one step; ``pending``: (mark, event) of those whose times are not known yet."""
 
     number: int
     is_blocking: bool
@@ -30,7 +30,7 @@ class _Taken:
 
 
 class GpuRecorder:
-    """Stamps of the last ``KEPT_STEPS`` steps. Events are made in the first step and used again in the next ones."""
+    """Timestamps of the last ``KEPT_STEPS`` steps. The first step creates events, later ones use them again."""
 
     def __init__(self, root: Thunk, driver: GpuDriver, streams: dict[Stream, GpuStream]) -> None:
         self._driver = driver
@@ -41,12 +41,12 @@ class GpuRecorder:
         self._used = 0
         self._begin = driver.event(timed=True)
         self._began = 0
-        #: Behind collectives on the communication stream, by the names of their starts.
+        #: Events after collectives on the communication stream, by the names of their starts.
         self._over: dict[str, GpuEvent] = {}
 
     @property
     def steps(self) -> list[RecordedStep]:
-        """Oldest first."""
+        """The recorded steps, oldest first."""
         return [RecordedStep(s.number, s.is_blocking, tuple(s.stamps)) for s in self._steps]
 
     def begin_step(self, number: int, is_blocking: bool) -> None:
@@ -57,11 +57,12 @@ class GpuRecorder:
         self._began = time.perf_counter_ns()
 
     def end_step(self) -> None:
-        """When the device is done with it."""
+        """Convert events to times. The device must have completed the step."""
         step, latest = self._steps[-1], -1
         for mark, event in reversed(step.pending):
             at = self._began + self._driver.nanoseconds(self._begin, event)
-            # The event behind a collective is another than the one that the compute stream waits for, just before it.
+            # The event recorded after a collective may be later than the compute stream's wait for
+            # it.
             if moment_of(mark)[1] is Moment.LANDED:
                 at = min(at, latest)
             latest = at
@@ -70,7 +71,7 @@ class GpuRecorder:
         step.pending.clear()
 
     def around(self, step: Step, action: Action) -> Action:
-        """``action``, which is ``step``, and stamps that say when it ran."""
+        """Return ``action`` of ``step`` with timestamps of when it ran."""
         if isinstance(step, StartStep):
             return self._start(step, action)
         if isinstance(step, BlockingStep):
@@ -122,7 +123,7 @@ class GpuRecorder:
         return run
 
     def _landed(self, thunk: Thunk, start: str) -> None:
-        """A collective through the host has its results behind what the communication stream has by now."""
+        """Record the completion of a collective; one through the host ends with the communication stream's work."""
         over = self._over.pop(start, None) or self._recorded(self._communication)
         self._take(thunk, Moment.LANDED, over)
 

@@ -1,4 +1,4 @@
-"""How a program's kernels are done on a GPU: in PTX, through a library, or by the host, which is named."""
+"""Report of a program's kernels on a GPU: in PTX, through a library, or on the host, with names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.gpu.steps.while_loop import HostedLoopStep
 
 @dataclass(frozen=True)
 class KernelForms:
-    """Kernel calls in the program, each counted once however often a loop runs it.
+    """Numbers of kernel calls by form, each counted once however often a loop runs it.
 
     ``hosted``: (kernel kind, thunk) of each that the host computes.
     """
@@ -34,7 +34,7 @@ class KernelForms:
 
     @property
     def hosted_kinds(self) -> list[tuple[str, list[str]]]:
-        """Kinds with the thunks of each, those with most first."""
+        """The kinds that the host computes, with their thunks, most frequent first."""
         counts = Counter(kind for kind, _ in self.hosted)
         return [
             (kind, [name for own, name in self.hosted if own == kind])
@@ -45,7 +45,7 @@ class KernelForms:
         return {"ptx": self.ptx, "library": self.library, "hosted": dict(self.hosted_kinds)}
 
     def __str__(self) -> str:
-        """How many by whom, and for each kind that the host computes some names."""
+        """Return the counts by form, and some names for each kind that the host computes."""
         lines = [
             f"{self.ptx} kernels in PTX, {self.library} by libraries, {len(self.hosted)} by the host"
         ]

@@ -1,7 +1,7 @@
-"""A collective of GPUs through their hosts: copies to pinned memory, the hosts' collective, copies back.
+"""Collective of GPUs through their hosts: copies to pinned memory, the hosts' collective, copies back.
 
-The host waits for the first copies where the collective starts, and for the collective where its results are needed;
-what the compute stream has been given goes on meanwhile. No callbacks: one thread does all of it.
+The host waits for the first copies when the collective starts, and for the collective when its results are needed;
+enqueued work of the compute stream continues meanwhile. There are no callbacks: one thread does all of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spmd.literal import NDArray
 
 
 class StagedCollective:
-    """A Flight; a ``finish`` that finds nothing started does nothing."""
+    """Flight through the host; ``finish`` without a start does nothing."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class StagedCollective:
 
 
 def _arrays(views: Sequence[DeviceView], device: GpuProgram) -> list[NDArray]:
-    """Row-major pinned arrays like ``views``."""
+    """Return row-major pinned arrays like ``views``."""
     sizes = [aligned(view.view.byte_size) for view in views]
     memory = device.shared_pinned(sum(sizes))
     arrays, start = [], 0

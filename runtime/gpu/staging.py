@@ -1,4 +1,4 @@
-"""Staging: between the host's arrays and a device's memory, through memory that both reach."""
+"""Staging: copies between host arrays and device memory through pinned memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from runtime.gpu.driver import GpuDriver, GpuStream
 from spmd.literal import NDArray
 
-#: Bytes of pinned memory for arrays on their way in or out; a larger array goes in parts.
+#: Bytes of pinned memory for arrays in transfer; a larger array is copied in parts.
 STAGING_BYTES = 32 << 20
 
 
 class Staging:
-    """Whole arrays in and out, each call complete when it returns. For what happens between steps, on any thread."""
+    """Synchronous copies of entire arrays, between steps, from any thread."""
 
     def __init__(
         self, driver: GpuDriver, stream: GpuStream, num_bytes: int = STAGING_BYTES
@@ -24,7 +24,7 @@ class Staging:
         self._memory = driver.pinned(num_bytes)
 
     def send(self, address: int, array: NDArray) -> None:
-        """The array's elements, row major, to the device."""
+        """Copy the array's elements, row major, to the device."""
         self.driver.use()
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         for start in range(0, data.size, self._memory.size):
@@ -41,7 +41,7 @@ class Staging:
         dtype: np.dtype[Any],
         fill: Callable[[NDArray], None],
     ) -> None:
-        """An array that ``fill`` writes; straight to pinned memory where it has room."""
+        """Copy an array that ``fill`` writes; it is written directly to pinned memory if it fits."""
         self.driver.use()
         size = _byte_size(shape, dtype)
         if size > self._memory.size:
@@ -55,7 +55,7 @@ class Staging:
         self.stream.synchronize()
 
     def fetch(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray:
-        """A new array of what lies there."""
+        """Return a new host array with the values at ``address``."""
         self.driver.use()
         array = np.empty(shape, dtype)
         data = array.reshape(-1).view(np.uint8)
@@ -68,7 +68,7 @@ class Staging:
         return array
 
     def move(self, target: int, source: int, num_bytes: int) -> None:
-        """Within the device."""
+        """Copy within the device."""
         if num_bytes:
             self.driver.use()
             self.driver.copy(target, source, num_bytes, self.stream)

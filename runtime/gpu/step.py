@@ -1,4 +1,4 @@
-"""What a GPU's plan is made of: steps, and what they are given when a device loads them."""
+"""Steps of a GPU's plan, and the interface of the device to which they are bound."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ from runtime.program.thunks.thunk import Thunk
 from runtime.timeline.events import Stream
 from spmd.literal import NDArray
 
-#: One step on a device, ready to be done any number of times: puts work on streams, or decides on the host.
+#: A bound step that can run any number of times: it enqueues work on streams, or decides on the
+#: host.
 Action: TypeAlias = Callable[[], None]
 
 
 class GpuProgram(Protocol):
-    """A device as steps see it when they are bound to it."""
+    """Device as seen by steps when they are bound to it."""
 
     @property
     def driver(self) -> GpuDriver: ...
     @property
     def communicator(self) -> Communicator:
-        """Between hosts; collectives go through it where ``collectives`` is None."""
+        """Communicator between hosts; collectives use it if ``collectives`` is None."""
         ...
 
     @property
     def collectives(self) -> GpuCommunicator | None:
-        """Between GPUs."""
+        """Communicator between GPUs."""
         ...
 
     @property
     def host_kernels(self) -> KernelLibrary:
-        """What computes what has no form on a GPU."""
+        """Library that computes kernels without a GPU form."""
         ...
 
     @property
     def host(self) -> HostChannel:
-        """Return the host's side: feeds of the present run, and Python functions."""
+        """The host's side: feeds of the present run, and Python functions."""
         ...
 
     @property
@@ -55,7 +56,7 @@ class GpuProgram(Protocol):
 
     @property
     def uses_graphs(self) -> bool:
-        """Say whether graphs of the plan are captured and launched; otherwise their steps are done one by one."""
+        """Whether graphs of the plan are captured and launched; otherwise their steps run one by one."""
         ...
 
     def view(self, place: ArrayView) -> DeviceView: ...
@@ -67,49 +68,49 @@ class GpuProgram(Protocol):
         results: Sequence[DeviceView],
         scratch: Sequence[DeviceView] = (),
     ) -> Mirror:
-        """Pinned memory beside these arrays, for one step at a time: the next one uses the same."""
+        """Return a pinned mirror of these arrays, for one step at a time: the next one uses the same memory."""
         ...
 
     def shared_pinned(self, num_bytes: int) -> NDArray:
-        """Pinned memory from where ``communicator`` reaches its peers fastest."""
+        """Return pinned memory from which ``communicator`` reaches its peers fastest."""
         ...
 
     def workspace(self, num_bytes: int) -> int:
-        """The address of memory for steps of the compute stream, each of which has it for itself while it runs."""
+        """Return the address of memory for steps of the compute stream; each uses it exclusively while it runs."""
         ...
 
     def number_word(self, value: int) -> DeviceView:
-        """A u32 on the device that is ``value`` for ever."""
+        """Return a u32 on the device that always has this value."""
         ...
 
     @property
     def flights(self) -> dict[str, Flight]:
-        """Collectives by the name of their start; of several calls of one computation, the one bound last.
+        """Collectives in flight by the name of their start; of several calls of one computation, the last bound one.
 
-        Steps are bound in the order of the schedule, so that is the one that a done waits for.
+        Steps are bound in schedule order, so a done finds the start that it waits for.
         """
         ...
 
     def wait(self, stream: GpuStream) -> None:
-        """The host waits until all that is on ``stream`` is done. RunError where a collective has failed."""
+        """Let the host wait until all work on ``stream`` is done. Raises RunError if a collective has failed."""
         ...
 
     def around(self, step: Step, action: Action) -> Action:
-        """``action``, which is ``step``, with what profilers want to know of it, and peers that wait for this rank."""
+        """Return ``action`` of ``step`` with recording for profilers, and position reports to peers."""
         ...
 
 
 class Flight(Protocol):
-    """A collective between its start and its done."""
+    """Collective between its start and its done."""
 
     def finish(self) -> None:
-        """Have the compute stream wait for it, and for nothing where that has been done."""
+        """Let the compute stream wait for it; do nothing if that has been done."""
         ...
 
 
 @dataclass(frozen=True)
 class Step(ABC):
-    """``thunk``: what it is (part of)."""
+    """Step of a plan. ``thunk``: the thunk of which it is a part."""
 
     thunk: Thunk
 
@@ -119,11 +120,11 @@ class Step(ABC):
 
     @property
     def decides(self) -> bool:
-        """Whether the host has to wait or to choose: then it is no part of a graph."""
+        """Whether the host must wait or decide: then the step cannot be part of a graph."""
         return False
 
     def nested(self) -> Iterator[Step]:
-        """Steps that run as part of this one."""
+        """Yield the steps that run as part of this one."""
         return iter(())
 
     @abstractmethod
@@ -144,7 +145,7 @@ def on_host(device: GpuProgram, mirror: Mirror, action: Action) -> Action:
 
 
 def walk_steps(steps: Sequence[Step]) -> Iterator[Step]:
-    """The steps and all that run as part of them, in order."""
+    """Yield the steps and all that run as part of them, in order."""
     for step in steps:
         yield step
         yield from walk_steps(tuple(step.nested()))

@@ -1,4 +1,4 @@
-"""DeviceTile: the memory of one array on a GPU, where ``DeviceArray`` has a NumPy array on a processor."""
+"""DeviceTile: the memory of one array on a GPU; on a processor ``DeviceArray`` has a NumPy array instead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spmd.literal import NDArray
 
 
 class DeviceTile:
-    """A row-major array at ``address``; ``keep`` holds its memory if that is its own (a TileMemory)."""
+    """Row-major array at ``address``; ``keep`` holds its memory if that is its own (a TileMemory)."""
 
     __slots__ = ("_staging", "address", "dtype", "keep", "shape")
 
@@ -37,14 +37,14 @@ class DeviceTile:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __array__(self, dtype: Any = None, /, *, copy: bool | None = None) -> NDArray:
-        """The values, read back from the device."""
+        """Return the values, read back from the device."""
         if copy is False:
             raise ValueError("an array on a GPU cannot be read without a copy")
         values = self._staging.fetch(self.address, self.shape, self.dtype)
         return values if dtype is None else values.astype(dtype)
 
     def copy(self) -> DeviceTile:
-        """The same values in memory of their own on the device."""
+        """Return the same values in their own device memory."""
         other = self.empty_like()
         self._staging.move(other.address, self.address, self.nbytes)
         return other
@@ -57,7 +57,7 @@ class DeviceTile:
         self._staging.fill(self.address, self.shape, self.dtype, fill)
 
     def take(self, source: TileMemory) -> None:
-        """The values of ``source``: of this device, or of the host's memory."""
+        """Copy the values of ``source``, which is on this device or in the host's memory."""
         if isinstance(source, DeviceTile) and source._staging.driver is self._staging.driver:
             self._staging.move(self.address, source.address, self.nbytes)
         else:

@@ -25,7 +25,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class DeviceView:
-    """An array on a device: ``view.offset`` counts from ``address``."""
+    """Array on a device: ``view.offset`` counts from ``address``."""
 
     address: int
     view: StridedView
@@ -37,7 +37,7 @@ class DeviceView:
 
     @property
     def span(self) -> Span:
-        """From its first byte to its last one, in memory's order; between them may lie bytes that are not its own."""
+        """The bytes from its first to its last one in memory; some between them may not be its own."""
         low = high = self.first
         if self.view.num_elements == 0:
             return Span(low, low)
@@ -48,12 +48,12 @@ class DeviceView:
 
     @property
     def fills_span(self) -> bool:
-        """Whether every byte of the span is its own, once."""
+        """Whether every byte of the span belongs to exactly one element."""
         return self.span.size == self.view.byte_size and not _repeats(self.view)
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """The same bytes as few spans that do not touch, in order; empty ones are left out."""
+    """Return the same bytes as the fewest spans, in order, none of which touch; empty ones are left out."""
     found: list[Span] = []
     for span in sorted(span for span in spans if span.size):
         if found and span.start <= found[-1].end:
@@ -64,7 +64,7 @@ def merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def holder(spans: Sequence[Span], inner: Span) -> int:
-    """The number of the one of ``spans`` in which ``inner`` lies."""
+    """Return the index of the one of ``spans`` that contains ``inner``."""
     return next(i for i, s in enumerate(spans) if s.start <= inner.start and inner.end <= s.end)
 
 

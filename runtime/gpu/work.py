@@ -1,4 +1,4 @@
-"""What a GPU can be asked to do with arrays in its memory, as plain data: PTX, a matrix product, a copy."""
+"""Work of a GPU on arrays in its memory, as plain data: PTX, a matrix product, a copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.program.kernel import Kernel
 
 @dataclass(frozen=True)
 class Work(ABC):
-    """``name``: the thunk's. can_be_captured: into a CUDA graph."""
+    """Unit of work. ``name``: the thunk's. can_be_captured: whether a CUDA graph may contain it."""
 
     form: ClassVar[str]
     can_be_captured: ClassVar[bool] = True
@@ -38,7 +38,7 @@ class KernelArraysOnDevice:
 
 @dataclass(frozen=True)
 class PtxWork(Work):
-    """``launches``, in order, do what ``kernel`` says."""
+    """Kernel computed by ``launches``, in order."""
 
     form = "ptx"
     kernel: Kernel
@@ -47,7 +47,7 @@ class PtxWork(Work):
 
     @property
     def placed(self) -> tuple[PlacedLaunch, ...]:
-        """The launches on the arrays' addresses."""
+        """The launches with the arrays' addresses."""
         arrays = self.arrays
         places = {
             Held.OPERAND: _pointers(arrays.operands),
@@ -86,7 +86,7 @@ class GemmWork(Work):
 
 @dataclass(frozen=True)
 class _FromOneToOne(Work):
-    """One array is read, and one written."""
+    """Work that reads one array and writes one."""
 
     form = "library"
     source: DeviceView
@@ -103,17 +103,17 @@ class _FromOneToOne(Work):
 
 @dataclass(frozen=True)
 class CopyWork(_FromOneToOne):
-    """``target = source``, element by element: same sizes and types, strides of their own."""
+    """Copy ``target = source``, element by element: same sizes and types, separate strides."""
 
 
 @dataclass(frozen=True)
 class FftWork(_FromOneToOne):
-    """``target`` = the transform of ``source`` over its last ``rank`` dimensions; inverse ones divide by their points.
+    """Transform ``target`` of ``source`` over its last ``rank`` dimensions; inverse ones divide by their points.
 
-    type: FFT, IFFT, RFFT or IRFFT, whose result has ``length`` elements in the last dimension.
+    type: FFT, IFFT, RFFT or IRFFT; the result has ``length`` elements in the last dimension.
     """
 
-    can_be_captured: ClassVar[bool] = False  # libraries take memory from a pool for it
+    can_be_captured: ClassVar[bool] = False  # libraries allocate from a pool for it
     type: str
     rank: int
     length: int

@@ -1,1 +1,1 @@
-"""Layout assignment: which order of dimensions each array is written in, before a per-device program is scheduled."""
+"""Layout assignment: chooses the dimension order of each array before a per-device program is scheduled."""

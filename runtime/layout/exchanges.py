@@ -1,4 +1,4 @@
-"""All-to-alls whose members' parts are several blocks get a dimension of the members alone, where a reader has one."""
+"""Rewrite of all-to-alls whose members' parts are several blocks: the members get a dimension of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spmd.passes.rewrite import has_control_edges, is_annotated
 
 
 def expose_members(module: HloModule, scope: ModuleScope) -> bool:
-    """all-to-all(x) that is read as [.., members, block, ..] cuts a dimension of that size, which may lie anywhere.
+    """Let all-to-all(x), read as [.., members, block, ..], cut a dimension of size members, which may lie anywhere.
 
     e = f32[8,160] all-to-all(x), dimensions={0}         =>   y = f32[2,4,160] reshape(x)
     r = f32[2,4,160] reshape(e)                               r = f32[2,4,160] all-to-all(y), dimensions={0}
@@ -27,7 +27,7 @@ def expose_members(module: HloModule, scope: ModuleScope) -> bool:
 
 
 def _members_apart(x: HloInstruction) -> int | None:
-    """The number of members, where some reader takes them apart."""
+    """Return the number of members if some reader separates them in a dimension of its own, else None."""
     attrs = x.attrs_as(CollectiveAttrs)
     if x.num_operands != 1 or attrs.dimension is None or attrs.constrain_layout:
         return None

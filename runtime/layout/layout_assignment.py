@@ -1,4 +1,4 @@
-"""Choose the order of dimensions in which arrays are written, so that the fewest bytes are moved into another one."""
+"""Choose the dimension order in which arrays are written, to minimize the bytes that are reordered."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spmd.shape import ArrayShape
 @register_pass
 @dataclass(frozen=True)
 class LayoutAssignment(HloPass):
-    """Let arrays be written as their readers want them.
+    """Choose for each array the dimension order that its readers need.
 
         p = f32[2,3,16,8] dot(a, v)                             p = f32[2,3,16,8]{3,1,2,0} dot(a, v)
         h = f32[2,16,3,8] transpose(p), dimensions={0,2,1,3}    h = f32[2,16,3,8] transpose(p), dimensions={0,2,1,3}
@@ -33,17 +33,17 @@ class LayoutAssignment(HloPass):
         e = f32[2,3,16,8] exponential(p)                        t = f32[2,16,3,8] exponential(h)
                                                                 e = f32[2,3,16,8] transpose(t), dimensions={0,2,1,3}
 
-    A reader that strides do not suit has its operand copied, or reads it out of order; ``model.py`` says what that
+    A reader that needs other strides has its operand copied, or reads it out of order. ``model.py`` computes what that
     costs and ``search.py`` finds orders that cost less. Products and all-to-alls write in the order of their layout.
-    Any other operation is normalized: it is written with its dimensions in that order, and seen through a transpose,
-    which is a view. So what comes after knows no layouts but those of products and all-to-alls.
+    Any other operation is normalized: it is written with its dimensions in that order, and read through a transpose,
+    which is a view. Later passes therefore see no layouts but those of products and all-to-alls.
     """
 
     name: ClassVar[str] = "layout-assignment"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
 
     def run(self, module: HloModule) -> bool:
-        """Nothing before partitioning: how arrays lie is a matter of one device."""
+        """Run the pass. A module that is not partitioned stays unchanged: layouts are a property of one device."""
         if module.stage < Stage.PARTITIONED:
             return False
         scope = ModuleScope(module)
@@ -81,7 +81,7 @@ def _state(x: HloInstruction, order: Order | None) -> bool:
 
 
 def _reads_out_of_order(x: HloInstruction, model: LayoutModel) -> bool:
-    """A reduce whose operand has its reduced dimensions elsewhere than they lie: it may as well read it as it lies."""
+    """Return whether ``x`` is a reduce that can read its operand in memory order at no cost, and does not do so yet."""
     if x.opcode is not Opcode.REDUCE or x.num_operands != 2 or not is_free(x) or model.costs(x):
         return False
     return not is_row_major(operand_order(x, model.order(x), model.view(x.operand(0))))
@@ -95,7 +95,7 @@ def _normalize(x: HloInstruction, model: LayoutModel, scope: ModuleScope) -> Non
 
 
 def _fold_transposes(computations: Iterable[HloComputation], scope: ModuleScope) -> None:
-    """transpose(transpose(x)) => transpose(x), or x itself"""
+    """Rewrite transpose(transpose(x)) => transpose(x), or x itself."""
     for computation in computations:
         b = Builder(computation, scope)
         for x in list(computation.with_opcode(Opcode.TRANSPOSE)):
@@ -105,5 +105,5 @@ def _fold_transposes(computations: Iterable[HloComputation], scope: ModuleScope)
                 computation.replace(x, in_order(x.operand(0), order, b))
 
 
-#: The last that is done to an optimized module; what is left behind are views that nobody reads.
+#: The last passes on an optimized module; layout assignment leaves views without readers.
 LAYOUT: tuple[HloPass, ...] = (LayoutAssignment(), DeadCodeElimination())

@@ -1,4 +1,4 @@
-"""Elements of loop state: one order before the loop, in its condition and body, and behind it."""
+"""Elements of loop state: each has one dimension order before the loop, in its condition and body, and after it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from spmd.shape import ArrayShape, Shape, TupleShape
 
 @dataclass(eq=False)
 class LoopElement:
-    """``readers``: the get-tuple-elements of it, inside and outside. ``order``: how it lies.
+    """Element of a loop's state. ``readers``: the get-tuple-elements of it, inside and outside. ``order``: its layout.
 
-    An invariant one, which the body passes on, is a view of what comes in, and has no order of its own.
+    An invariant element, which the body passes on unchanged, is a view of the initial value and has no order of its
+    own.
     """
 
     loop: Loop
@@ -41,14 +42,14 @@ class LoopElement:
 
     @property
     def tuples(self) -> tuple[HloInstruction, HloInstruction]:
-        """Where its value before the loop, and that for the next trip, are handed over."""
+        """The tuples that hold its value before the loop and for the next trip."""
         return self.loop.instruction.operand(0), self.loop.body.root
 
 
 def loop_elements(
     module: HloModule, computations: Iterable[HloComputation]
 ) -> Iterator[LoopElement]:
-    """Those whose layout is nobody's but the loop's."""
+    """Yield the loop elements whose layout may be chosen freely."""
     sites = call_sites(module)
     for computation in computations:
         for x in computation.with_opcode(Opcode.WHILE):
@@ -75,7 +76,7 @@ def _is_bound(x: HloInstruction) -> bool:
 
 
 def normalize(elements: Iterable[LoopElement], scope: ModuleScope) -> bool:
-    """Loops carry their elements with the dimensions in their orders, which are row major then."""
+    """Rewrite loops so that their elements, with dimensions permuted to the chosen orders, are row major."""
     loops: dict[HloInstruction, list[LoopElement]] = {}
     for element in dict.fromkeys(elements):
         if not is_row_major(element.order):
@@ -107,7 +108,7 @@ def _normalize_loop(loop: Loop, elements: list[LoopElement], scope: ModuleScope)
 
 
 def _ordered(state: HloInstruction, orders: dict[int, Order], b: Builder) -> HloInstruction:
-    """The tuple with these elements in these orders."""
+    """Return the tuple ``state`` with these elements in these orders."""
     return b.tuple(
         [in_order(o, orders[i], b) if i in orders else o for i, o in enumerate(state.operands)]
     )

@@ -1,8 +1,8 @@
-"""What it costs that arrays lie as they do: bytes moved into another order, for the readers that need them so.
+"""Cost model of layouts: bytes that are moved into another dimension order for the readers that need it.
 
-Every array is a view of one that an instruction writes, in its order of dimensions. A reader that takes any strides
-may read it in another order than it writes its own result; one that does not (a library call, a communicator, an
-output) is given a copy. Both are counted in bytes, as often as they run.
+Every array is a view of one that an instruction writes in its own dimension order. A reader that accepts any strides
+may read it in another order than it writes its result. A reader that does not (a library call, a communicator, an
+output) gets a copy. Both are counted in bytes, times the number of executions.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.shape import ArrayShape
 
-#: What a byte costs: of an operand that is read out of order, and of one that is copied, which takes memory, too.
+#: Cost per byte of an operand that is read out of order, and of one that is copied, which also
+#: takes memory.
 READ, COPY = 8, 9
-#: Views that no strides can say are copies.
+#: Views that strides cannot express are copies.
 REPACKED = (Opcode.RESHAPE, Opcode.BITCAST)
 
-#: Hand arrays on to where they must be row major.
+#: Ops that pass arrays on to a place where they must be row major.
 _BOUNDARIES = (
     Opcode.TUPLE,
     Opcode.WHILE,
@@ -44,22 +45,22 @@ _NO_READERS = (
     Opcode.GET_TUPLE_ELEMENT,
     Opcode.AFTER_ALL,
 )
-#: Write results in other orders without being another operation then.
+#: Ops that write results in other orders without becoming another operation.
 _WRITERS = (Opcode.DOT, Opcode.ALL_TO_ALL)
 
-#: Stands for an operand, where a computation's result is not handed on as it lies.
+#: Stands for an operand if the result of a computation must be copied.
 RESULT = -1
 
-#: What it costs, for each operand that is not read as it lies.
+#: Cost for each operand that is not read in its memory order.
 Costs: TypeAlias = dict[int, int]
 
 
 @dataclass
 class LayoutModel:
-    """``orders``: of arrays that are not row major. ``times``: how often computations run.
+    """Layout cost model of a module. ``orders``: arrays that are not row major. ``times``: execution counts.
 
-    ``elements``: of loop state, by the instructions that read them. ``handed_over``: by the tuples that hold them,
-    before a loop or for its next trip, and their place there.
+    ``elements``: loop state elements, by the instructions that read them. ``handed_over``: the elements by the tuples
+    that hold them, before a loop or for its next trip, and their index there.
     """
 
     times: dict[HloComputation, int]
@@ -90,13 +91,13 @@ class LayoutModel:
 
     # ---- how arrays lie
     def order(self, x: HloInstruction) -> Order:
-        """In which it is written."""
+        """Return the dimension order in which ``x`` is written."""
         if x in self.elements:
             return self.elements[x].order
         return self.orders.get(x) or row_major(len(x.dims))
 
     def representative(self, x: HloInstruction) -> HloInstruction:
-        """One of all instructions that read the same element of loop state; any other instruction is its own."""
+        """Return one of all instructions that read the same loop element; any other instruction represents itself."""
         return self.elements[x].readers[0] if x in self.elements else x
 
     def view(self, x: HloInstruction) -> StridedView:
@@ -105,7 +106,7 @@ class LayoutModel:
         return self._views[x]
 
     def is_view(self, x: HloInstruction) -> bool:
-        """Whether the result is its operand's memory, as this lies now."""
+        """Return whether the result is a view of its operand's memory in the operand's current layout."""
         return x.opcode in VIEW_RULES and self._rearranged(x) is not None
 
     def can_write(self, x: HloInstruction, order: Order) -> bool:
@@ -175,7 +176,7 @@ class LayoutModel:
         return self._read(x)
 
     def _is_misplaced(self, x: HloInstruction, operand: int, view: StridedView) -> bool:
-        """Whether what ``x`` hands on does not lie as it has to."""
+        """Return whether operand ``operand`` of ``x`` is not in the order that the receiver needs."""
         element = self.handed_over.get((x, operand))
         if element is None:
             return not view.is_dense
@@ -185,13 +186,13 @@ class LayoutModel:
         return {i: COPY * stored_bytes(view) for i, view in self._arrays(x) if is_needed(i, view)}
 
     def _at_root(self, x: HloInstruction) -> Costs:
-        """An array that a computation returns is row major."""
+        """Return the cost of a copy at the root: an array that a computation returns is row major."""
         if not x.is_root or not isinstance(x.shape, ArrayShape) or self.view(x).is_dense:
             return {}
         return {RESULT: COPY * stored_bytes(self.view(x))}
 
     def _read(self, x: HloInstruction) -> Costs:
-        """Operands that are read in another order than the result is written."""
+        """Return the cost of the operands that are read in another order than the result is written."""
         found = {}
         for i, view in self._arrays(x):
             if self.read_order(x, i) == restricted(self.written_order(x, i), self.read_order(x, i)):
@@ -201,12 +202,12 @@ class LayoutModel:
         return found
 
     def read_order(self, x: HloInstruction, operand: int) -> Order:
-        """In which order operand ``operand`` lies, of those dimensions that the result has."""
+        """Return the memory order of operand ``operand``; for a reduce, of the dimensions that the result has."""
         order = memory_order(self.view(x.operand(operand)))
         return restricted(order, kept_dims(x)) if x.opcode is Opcode.REDUCE else order
 
     def written_order(self, x: HloInstruction, operand: int) -> Order:
-        """The result's order in dimensions of operand ``operand``."""
+        """Return the order in which ``x`` writes, in dimensions of operand ``operand``."""
         rank = len(x.operand(operand).dims)
         if (x, operand) in self.handed_over:
             return self.handed_over[x, operand].order
@@ -225,12 +226,12 @@ class LayoutModel:
 
     # ---- changes
     def forget_all(self) -> None:
-        """The module has been edited."""
+        """Drop all cached views and costs because the module has been edited."""
         self._views.clear()
         self._costs.clear()
 
     def readers(self, x: HloInstruction) -> list[HloInstruction]:
-        """What depends on how ``x`` is written: itself, views of it, and who reads these."""
+        """Return all instructions that depend on the order of ``x``: itself, views of it, and their readers."""
         element = self.elements.get(x)
         found = dict.fromkeys(element.readers if element is not None else (x,))
         work = list(found)
@@ -251,7 +252,7 @@ class LayoutModel:
         return list(found)
 
     def _passed_on(self, state: HloInstruction, x: HloInstruction) -> list[HloInstruction]:
-        """Who reads ``x`` through loops that do not change it."""
+        """Return the instructions that read ``x`` through loops that do not change it."""
         return [
             reader
             for i, operand in enumerate(state.operands)
@@ -262,7 +263,7 @@ class LayoutModel:
         ]
 
     def write(self, x: HloInstruction, order: Order) -> int:
-        """Write ``x`` in that order. The bytes that this costs more (or, negative, saves)."""
+        """Write ``x`` in ``order``. Returns the bytes that this costs more (negative: saves)."""
         affected = self.readers(x)
         before = sum(map(self.cost, affected))
         if x in self.elements:
@@ -281,7 +282,7 @@ class LayoutModel:
 
 
 def stored_bytes(view: StridedView) -> int:
-    """Of the elements it shows, each counted once however often it is repeated."""
+    """Return the bytes of the elements that ``view`` shows; a repeated element counts once."""
     count = 1
     for size, stride in zip(view.dims, view.strides, strict=True):
         count *= size if stride else 1
@@ -293,7 +294,7 @@ def _is_scalar_everywhere(x: HloInstruction) -> bool:
 
 
 def running(module: HloModule) -> dict[HloComputation, int]:
-    """How often the computations run that the schedule goes through; loops of an unknown number of trips, once."""
+    """Return how often each scheduled computation runs; a loop with an unknown trip count runs once."""
     times = {module.entry: 1}
     for computation in reversed(module.computations_post_order()):
         if computation not in times:

@@ -1,4 +1,4 @@
-"""Orders of dimensions, slowest first, and how those that a reader wants look from behind a view."""
+"""Dimension orders, slowest first, and their translation through views."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def is_row_major(order: Order) -> bool:
 
 
 def memory_order(view: StridedView) -> Order:
-    """The dimensions that step through memory, slowest first: those of size 1 and repeated ones have no place in it."""
+    """Return the dimensions that move through memory, slowest first; those of size 1 and repeated ones are left out."""
     moving = [d for d, n in enumerate(view.dims) if n > 1 and view.strides[d]]
     return tuple(sorted(moving, key=lambda d: -abs(view.strides[d])))
 
 
 def refilled(order: Order, part: Iterable[int]) -> Order:
-    """``order`` with the dimensions of ``part`` in that sequence, in the places that they had among the others.
+    """Return ``order`` with the dimensions of ``part`` in that sequence, at the positions that they occupied.
 
     refilled((0, 1, 2, 3), (3, 1)) == (0, 3, 2, 1)
     """
@@ -45,7 +45,7 @@ def restricted(order: Order, dims: Iterable[int]) -> Order:
 
 
 def with_order(shape: ArrayShape, order: Order) -> ArrayShape:
-    """``shape`` laid out so; none is stated where it is row major and nothing else is."""
+    """Return ``shape`` with this layout. Row major is not stated unless the layout has a suffix."""
     suffix = shape.layout.suffix if shape.layout is not None else ""
     if is_row_major(order) and not suffix:
         return shape.without_layout()
@@ -53,9 +53,9 @@ def with_order(shape: ArrayShape, order: Order) -> ArrayShape:
 
 
 def before(view: HloInstruction, order: Order) -> Order | None:
-    """How the first operand of a view operation must lie so that the result lies in ``order``; None where it cannot.
+    """Return the order of a view's first operand that puts the result in ``order``; None if there is none.
 
-    Dimensions that the result does not tell of are left out, on either side.
+    Dimensions that do not determine the result's order are left out, on either side.
 
         f32[6,8] reshape(f32[6,2,4] x):   (1, 0)  =>  (1, 2, 0)
         f32[6,2,4] reshape(f32[6,8] x):   (1, 2, 0)  =>  (1, 0),   (1, 0, 2)  =>  None
@@ -89,7 +89,7 @@ def _before_reshape(old: Order, new: Order, order: Order) -> Order | None:
 
 
 def _runs(old: Order, new: Order) -> list[tuple[Order, Order]] | None:
-    """Smallest runs of dimensions, those of size 1 left out, that hold the same elements before and after."""
+    """Return the smallest runs of dimensions that hold the same elements before and after; size 1 is left out."""
     if 0 in old or 0 in new:
         return None
     first = [d for d, n in enumerate(old) if n != 1]

@@ -1,4 +1,4 @@
-"""Operations that are the same with their dimensions in another order: what a layout of theirs is normalized to.
+"""Rules that rewrite an operation with its dimensions in another order, which normalizes its layout.
 
     s = f32[4,6]{0,1} add(a, b)    =>    t = f32[6,4] add(f32[6,4] transpose(a), f32[6,4] transpose(b))
                                          s = f32[4,6] transpose(t)
@@ -27,14 +27,15 @@ from spmd.passes.rewrite import has_control_edges, is_annotated
 from spmd.registry import Registry
 from spmd.shape import ArrayShape
 
-#: (instruction, order of its result, how its operands lie, builder) -> the operation with its dimensions in that order.
+#: (instruction, order of its result, views of its operands, builder) -> the operation with its
+#: dimensions permuted.
 Permute: TypeAlias = Callable[
     [HloInstruction, Order, tuple[StridedView, ...], Builder], HloInstruction
 ]
 
 PERMUTED: Registry[Opcode, Permute] = Registry("operation in another order of dimensions")
 
-#: Whose operand must lie without gaps, in the order of the result.
+#: Collectives whose operand must be contiguous, in the order of the result.
 COLLECTIVES = (
     Opcode.ALL_REDUCE,
     Opcode.ALL_GATHER,
@@ -45,7 +46,7 @@ COLLECTIVES = (
 
 
 def can_permute(x: HloInstruction) -> bool:
-    """Whether a rule applies, and nothing but ``x``'s own layout is lost with it."""
+    """Return whether a rule applies to ``x`` that loses nothing but its layout."""
     if x.opcode not in PERMUTED or not isinstance(x.shape, ArrayShape) or len(x.dims) < 2:
         return False
     if not is_free(x):
@@ -58,7 +59,7 @@ def can_permute(x: HloInstruction) -> bool:
 
 
 def is_free(x: HloInstruction) -> bool:
-    """Nothing but its readers asks that it be the very instruction that it is."""
+    """Return whether only the readers of ``x`` depend on it, so that another instruction may replace it."""
     if x.is_root or has_control_edges(x) or is_annotated(x):
         return False
     layout = x.array_shape.layout
@@ -66,7 +67,7 @@ def is_free(x: HloInstruction) -> bool:
 
 
 def in_order(x: HloInstruction, order: Order, b: Builder) -> HloInstruction:
-    """``x`` with dimension ``order[0]`` first, ...: a view; none of a view that puts them so itself."""
+    """Return ``x`` with dimension ``order[0]`` first, and so on: a view, or ``x`` itself if that is its order."""
     if is_row_major(order):
         return x
     if x.opcode is Opcode.TRANSPOSE:
@@ -78,7 +79,7 @@ def in_order(x: HloInstruction, order: Order, b: Builder) -> HloInstruction:
 def permute(
     x: HloInstruction, order: Order, views: tuple[StridedView, ...], b: Builder
 ) -> HloInstruction:
-    """``x`` written in ``order``, seen as before."""
+    """Return ``x`` written in ``order``, and read through a transpose that restores its dimensions."""
     b.annotations = Annotations(metadata=x.annotations.metadata)
     written = PERMUTED[x.opcode](x, order, views, b)
     written.annotations = x.annotations
@@ -140,7 +141,7 @@ def dynamic_update_slice(
 def reduce(
     x: HloInstruction, order: Order, views: tuple[StridedView, ...], b: Builder
 ) -> HloInstruction:
-    """Reduced dimensions stay where they lie among the others."""
+    """Permute a reduce. Reduced dimensions keep their memory position among the others."""
     reduced = x.attrs_as(DimensionsAttrs).dimensions
     wanted = operand_order(x, order, views[0])
     source = in_order(x.operand(0), wanted, b)
@@ -156,9 +157,9 @@ def reduce(
 
 
 def operand_order(x: HloInstruction, order: Order, view: StridedView) -> Order:
-    """In which order a reduce whose result is written in ``order`` had better read an operand that lies so.
+    """Return the order in which a reduce that writes its result in ``order`` reads the operand ``view`` best.
 
-    Reduced dimensions keep their order where the reducer is no known reduction: it may depend on whom it meets first.
+    Reduced dimensions keep their order if the reducer is no known reduction: its result may depend on that order.
     """
     whole = refilled(row_major(len(view.dims)), memory_order(view))
     if reduction_kind(x.to_apply) is None:
@@ -167,7 +168,7 @@ def operand_order(x: HloInstruction, order: Order, view: StridedView) -> Order:
 
 
 def kept_dims(x: HloInstruction) -> Order:
-    """The operand's dimension for each of the result's."""
+    """Return the operand's dimension for each of the result's."""
     reduced = x.attrs_as(DimensionsAttrs).dimensions
     return tuple(d for d in range(len(x.operand(0).dims)) if d not in reduced)
 

@@ -1,9 +1,9 @@
-"""The search for orders: greedy, where the most bytes are moved first, downwards to readers or upwards to writers.
+"""Greedy search for layouts: most costly conflicts first, downwards to readers or upwards to writers.
 
-A reader that an array does not suit proposes orders in which it would. Either the array is written so (upwards: seen
-through the views between them), or the reader writes its own result as it finds its operand (downwards). Whoever is
-bothered by that follows, neighbour by neighbour, as far as it pays: what is kept of such a walk is the part up to where
-it saves most. Nothing is kept that does not save bytes, so the search ends.
+For an array whose layout does not suit a reader, orders are proposed that would. Either the array is written so
+(upwards: through the views between them), or the reader writes its own result in the order of its operand (downwards).
+Instructions whose costs rise follow, neighbour by neighbour, as long as it pays. Of such a walk the prefix that saves
+most is retained. No change is retained that does not save bytes, so the search ends.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from spmd.ops.attrs import CollectiveAttrs, DimensionsAttrs, DotAttrs
 from spmd.ops.dot import free_dims
 from spmd.shape import ArrayShape
 
-#: Arrays that one proposal may bring into another order.
+#: Number of arrays whose order one proposal may change.
 MOST_FOLLOWERS = 48
-#: Views and readers behind a reshape that are asked what they want.
+#: Number of readers behind a reshape whose wanted orders are collected.
 MOST_ASKED = 8
 MOST_ROUNDS = 4
 
@@ -45,7 +45,10 @@ def assign(model: LayoutModel) -> None:
 
 
 def _settle(model: LayoutModel, x: HloInstruction, operand: int) -> bool:
-    """Take the first proposal that suits ``x`` and bothers nobody, else that which saves most, if one does."""
+    """Apply the first proposal that resolves the conflict and raises no other cost, else the one that saves most.
+
+    Returns whether a proposal was applied.
+    """
     best, saved = None, 0
     wanted = model.costs(x)[operand]
     for writer, order in dict.fromkeys(proposals(model, x, operand)):
@@ -65,7 +68,7 @@ def _settle(model: LayoutModel, x: HloInstruction, operand: int) -> bool:
 def proposals(
     model: LayoutModel, x: HloInstruction, operand: int
 ) -> Iterator[tuple[HloInstruction, Order]]:
-    """Instructions and orders that might make ``x`` read this operand as it lies."""
+    """Yield instructions and orders that might make ``x`` read this operand in its memory order."""
     if operand == RESULT:
         yield from _upwards(model, x, row_major(len(x.dims)))
         return
@@ -80,7 +83,7 @@ def proposals(
 def _downwards(
     model: LayoutModel, x: HloInstruction, operand: int
 ) -> Iterator[tuple[HloInstruction, Order]]:
-    """``x``, or the loop state that it hands its operand over to, and how, so that the operand suits."""
+    """Yield ``x``, or the loop element that its operand becomes, with an order that suits the operand."""
     element = model.handed_over.get((x, operand))
     if element is not None:
         lies = memory_order(model.view(x.operand(operand)))
@@ -94,7 +97,7 @@ def _downwards(
 def _upwards(
     model: LayoutModel, x: HloInstruction, wish: Order
 ) -> Iterator[tuple[HloInstruction, Order]]:
-    """Who writes the memory that ``x`` shows, and how, so that ``x`` lies as wished."""
+    """Yield the instruction that writes the memory of ``x``, with the order that puts ``x`` in the order ``wish``."""
     order: Order | None = wish
     while order is not None and (x.opcode in REPACKED or model.is_view(x)):
         order = before(x, order)
@@ -109,7 +112,7 @@ def _upwards(
 
 
 def wishes(model: LayoutModel, x: HloInstruction, operand: int) -> list[Order]:
-    """Orders of an operand in which ``x`` reads it without moving it; what stands in none is free."""
+    """Return orders of an operand that ``x`` reads without moving bytes; dimensions that are in none are free."""
     rank = len(x.operand(operand).dims)
     if x.opcode is Opcode.DOT:
         return _of_product(x, operand)
@@ -130,7 +133,7 @@ def _of_product(x: HloInstruction, operand: int) -> list[Order]:
 
 
 def _of_readers(model: LayoutModel, view: HloInstruction) -> list[Order]:
-    """What the readers of a view want, as it looks before it."""
+    """Return the orders that the readers of a view want, translated to the view's operand."""
     found: dict[Order, None] = {}
     for user in view.users[:MOST_ASKED]:
         for i, operand in enumerate(user.operands):
@@ -148,9 +151,9 @@ def _of_readers(model: LayoutModel, view: HloInstruction) -> list[Order]:
 
 
 def _with_free_place(x: HloInstruction, order: Order) -> Iterator[Order]:
-    """``order``, and it with the dimension that all-to-alls cut, or concatenations join along, anywhere else.
+    """Yield ``order``, then ``order`` with the cut dimension of an all-to-all, or a concatenation's, at any position.
 
-    What lies on the operands' side of it has no such dimension, or one that may lie elsewhere.
+    The operands have no such dimension, or have it at any position.
     """
     yield order
     dimension = None
@@ -165,7 +168,7 @@ def _with_free_place(x: HloInstruction, order: Order) -> Iterator[Order]:
 
 
 def _own_orders(model: LayoutModel, x: HloInstruction, operand: int) -> Iterator[Order]:
-    """Orders of the result in which ``x`` would read this operand as it lies."""
+    """Yield orders of the result in which ``x`` would read this operand in its memory order."""
     if not isinstance(x.shape, ArrayShape) or not model.can_write(x, row_major(len(x.dims))):
         return
     lies = memory_order(model.view(x.operand(operand)))
@@ -180,7 +183,7 @@ def _own_orders(model: LayoutModel, x: HloInstruction, operand: int) -> Iterator
 # ---- walks
 @dataclass
 class _Walk:
-    """Changes one after the other, and how many of them save most."""
+    """Sequence of order changes, with the length of the prefix that saves most."""
 
     model: LayoutModel
     changes: list[tuple[HloInstruction, Order, Order]] = field(default_factory=list)
@@ -189,7 +192,7 @@ class _Walk:
     _best: int = 0
 
     def follow(self, x: HloInstruction, order: Order) -> None:
-        """Write ``x`` so, then let its neighbours do alike."""
+        """Write ``x`` in ``order``, then let its neighbours follow."""
         work = [(x, order)]
         taken = {self.model.representative(x)}
         while work and len(self.changes) < MOST_FOLLOWERS:
@@ -205,7 +208,7 @@ class _Walk:
                             work.append((neighbour, wanted))
 
     def _followers(self, x: HloInstruction) -> Iterator[tuple[HloInstruction, Order]]:
-        """Whoever can mend what ``x`` is bothered by: itself, or those who write its other operands."""
+        """Yield changes that lower the cost of ``x``: of itself, or of the writers of its other operands."""
         model = self.model
         changed = {model.representative(change[0]) for change in self.changes}
         for operand in model.costs(x):

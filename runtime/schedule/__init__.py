@@ -1,1 +1,1 @@
-"""Scheduling: the order in which each computation's instructions run."""
+"""Scheduling: chooses the order in which each computation's instructions run."""

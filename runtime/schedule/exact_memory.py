@@ -1,4 +1,4 @@
-"""What buffer assignment makes of an order: exact, and dearer than the model by ten times and more."""
+"""Exact memory figures of an order, from buffer assignment. They take more than ten times as long as the model's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spmd.memory_space import HOST
 
 
 def step_facts(module: HloModule) -> StepFacts | None:
-    """None for a module that the runtime does not lower: an op is refused, a constant has no value."""
+    """Return the step facts of a module, or None if the runtime cannot lower it (an op, a valueless constant)."""
     try:
         return StepFacts.of(linearize(module))
     except UnsupportedError:
@@ -25,12 +25,12 @@ def step_facts(module: HloModule) -> StepFacts | None:
 
 
 def device_bytes(module: HloModule) -> int:
-    """Everything that a device holds while it runs ``module`` in its order: what a memory limit is about."""
+    """Return all bytes that a device holds while it runs ``module`` in its order. A memory limit bounds this number."""
     return program_bytes(linearize(module))
 
 
 def needs_no_more(program: Program, bound: int) -> bool:
-    """Whether ``device_bytes`` are at most ``bound``; values are packed no better than it takes to know."""
+    """Return whether ``device_bytes`` are at most ``bound``. Values are packed only as well as this answer needs."""
     groups = [g for g in colocate(program).all_groups() if g.memory_space != HOST]
     fixed = [g for g in groups if g.kind in (GroupKind.PARAMETER, GroupKind.CONSTANT)]
     places = [g for g in groups if g.kind not in (GroupKind.PARAMETER, GroupKind.CONSTANT)]
@@ -41,17 +41,17 @@ def needs_no_more(program: Program, bound: int) -> bool:
 
 
 def least_device_bytes(module: HloModule) -> int:
-    """What no packing of the module's values goes below: they are joined into places, which are not laid out."""
+    """Return a lower bound of ``device_bytes`` for any packing: values are colocated but get no offsets."""
     return least_bytes(linearize(module))
 
 
 def program_bytes(program: Program) -> int:
-    """As ``device_bytes``."""
+    """Return ``device_bytes`` of a linearized program."""
     return assign_buffers(program).assignment.device_bytes
 
 
 def least_bytes(program: Program) -> int:
-    """As ``least_device_bytes``."""
+    """Return ``least_device_bytes`` of a linearized program."""
     change = np.zeros(program.end + 2, np.int64)
     always = 0
     for group in colocate(program).all_groups():

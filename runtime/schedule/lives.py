@@ -1,4 +1,4 @@
-"""One order of a computation: where each value is written and read, and how many bytes are live at each position."""
+"""Live ranges in one order of a computation: where each value is written and read, and live bytes per position."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from spmd.hlo import HloInstruction, Opcode
 
 
 class Lives:
-    """What rematerialization asks of an order.
+    """Live ranges of one order, as rematerialization needs them.
 
     place[i]: position of an instruction. reads_at[v]: positions that read value v, ascending. needs[n]: bytes live
-    while position n runs (int64), which a caller may adjust as it plans changes.
+    while position n runs (int64); the caller may adjust it while it plans changes.
     """
 
     def __init__(self, model: MemoryModel, order: Sequence[HloInstruction]) -> None:
@@ -32,20 +32,23 @@ class Lives:
         self._movable: dict[HloInstruction, bool] = {}
 
     def last(self, value: HloInstruction) -> int:
-        """Where its life ends: its last reader, or the end of the order where it is returned."""
+        """Return the position at which the value dies: its last read, or the end of the order if it is returned."""
         if value in self._returned:
             return len(self.order)
         reads = self.reads_at[value]
         return reads[-1] if reads else self.place[value]
 
     def is_always_there(self, value: HloInstruction) -> bool:
-        """What comes in and is not overwritten; not a loop's state, which takes no bytes but those of its inits."""
+        """Return whether ``value`` is an input that is never overwritten.
+
+        A loop's state is not: its memory is that of the initial values.
+        """
         if value.opcode in (Opcode.WHILE, Opcode.CONDITIONAL) or value in self._overwritten:
             return False
         return not self.model.size[value]
 
     def is_movable(self, value: HloInstruction) -> bool:
-        """Whether each reader may be given another instruction in its place: they read it itself, or through views."""
+        """Return whether every reader can read another instruction; they read it directly or through views."""
         if value not in self._movable:
             self._movable[value] = self._may_move(value)
         return self._movable[value]
@@ -70,7 +73,7 @@ class Lives:
 
 
 class Gaps:
-    """Stretches during which a value is held, but neither written nor read: ``start < n < end``."""
+    """Intervals ``start < n < end`` in which a value is live, but neither written nor read."""
 
     def __init__(self, lives: Lives) -> None:
         self._lives = lives
@@ -91,7 +94,7 @@ class Gaps:
         self.starts, self.ends, self.sizes = (np.array(x, np.int64) for x in (starts, ends, sizes))
 
     def across(self, position: int, most: int) -> list[int]:
-        """Numbers of movable values' gaps around ``position``: the ``most`` largest, earliest first among equals."""
+        """Return numbers of movable values' gaps around ``position``: the ``most`` largest, earliest among equals."""
         around = np.flatnonzero((self.starts < position) & (self.ends > position))
         found: list[int] = []
         for number in around[np.argsort(-self.sizes[around], kind="stable")].tolist():

@@ -1,12 +1,12 @@
-"""Make a scheduled module fit a memory limit, until buffer assignment needs no more than that: compute values again, or
-in pieces, so that what is large between operations never exists whole.
+"""Make a scheduled module fit a memory limit that buffer assignment confirms: recompute values, or compute them in
+pieces so that large intermediate values never exist entirely.
 
-Two roads are tried, with pieces and without, and the one that repeats less work wins where both arrive. The way down a
-road does not depend on the limit: stage after stage the peak falls by the same part, and the first stage that fits is
-taken. So a limit that another attempt has reached can be met, and a lower one goes further on the same way.
+Two roads are tried, with pieces and without. If both reach the limit, the one that repeats less work wins. The stages
+of a road do not depend on the limit: each stage lowers the peak by the same part, and the first stage that fits is
+taken. Therefore a limit that another attempt has reached can be met, and a lower one goes further on the same way.
 
-Collectives are repeated only where nothing else brings the peak down any more (weights that are gathered again for the
-backward pass, say): that is the second half of a road.
+Collectives are repeated only if nothing else lowers the peak any more (for example weights that are gathered again for
+the backward pass): that is the second half of a road.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from spmd.analysis.cost import module_cost
 from spmd.hlo import HloComputation, HloModule
 from spmd.hlo.clone import clone_module
 
-#: Each stage lowers the peak by this part of what it was at first.
+#: Each stage lowers the peak by this part of the initial peak.
 STAGE_SHARE = 1 / 32
 MOST_LINKS = 24
-#: What may be repeated, in this order.
+#: Limits on what may be repeated, tried in this order.
 Road: TypeAlias = tuple[Limits, ...]
 REPEATING: Road = (
     Limits(only_cheap=False, most_links=MOST_LINKS),
@@ -43,8 +43,8 @@ def fit_memory(
 ) -> None:
     """Repeat and split work in a SCHEDULED module until a device needs ``limit`` bytes at most.
 
-    Where that cannot be reached, the module is left with the least memory that was. Modules that the runtime does not
-    lower stay as they are.
+    If the limit cannot be reached, the module gets the least memory that was found. Modules that the runtime cannot
+    lower stay unchanged.
     """
     if step_facts(module) is None:
         return
@@ -63,23 +63,23 @@ def fit_memory(
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A copy of the module at the end of a road, and what a device needs there."""
+    """Copy of the module at the end of a road, and the bytes that a device needs for it."""
 
     module: HloModule
     bytes: int
 
     @property
     def weight(self) -> float:
-        """Its work."""
+        """The work of the module, in flops."""
         cost = module_cost(self.module)
         wire = Price(0.0, BYTES_PER_BYTE_SENT * cost.wire_bytes)
         return (Price.of(cost.work) + wire).weight
 
 
 def _go(module: HloModule, limit: int, road: Road) -> _Attempt:
-    """To the first stage that needs ``limit`` at most, else to the one whose values need least.
+    """Go to the first stage that needs ``limit`` at most, else to the one whose values need least.
 
-    Values are laid out where they could fit at all: that takes most of the time.
+    Offsets are assigned only if the lower bound fits, because that takes most of the time.
     """
     copy = clone_module(module)
     stage = best = 0
@@ -99,7 +99,7 @@ def _go(module: HloModule, limit: int, road: Road) -> _Attempt:
 
 
 def _stages(module: HloModule, road: Road) -> Iterator[int]:
-    """Lower the peak step by step; what it is by the model after each step that did lower it."""
+    """Lower the peak stage by stage. Yields the model's peak after each stage that lowered it."""
     for way in road:
         fitter = _Fitter(module, way)
         first = goal = fitter.peak
@@ -115,7 +115,7 @@ def _stages(module: HloModule, road: Road) -> Iterator[int]:
 
 @dataclass
 class _Fitter:
-    """A rematerializer for each computation, which knows its copies from stage to stage."""
+    """Rematerializers of a module's computations, which remember their copies from stage to stage."""
 
     module: HloModule
     limits: Limits
@@ -132,10 +132,10 @@ class _Fitter:
         return self._models.peaks[self.module.entry]
 
     def lower(self, computation: HloComputation, goal: int) -> bool:
-        """Bring ``computation`` down to ``goal`` bytes; whether that was reached.
+        """Lower the peak of ``computation`` to ``goal`` bytes. Returns whether that was reached.
 
-        What it calls at its peak has to give as large a part of its own memory as the caller of its; values that are
-        held meanwhile give the rest.
+        A callee that runs at the peak must reduce its own memory by the same factor as the caller. Values that are live
+        meanwhile must give the rest.
         """
         model = self._models.of(computation)
         needs = model.needs(computation.instructions)

@@ -1,7 +1,7 @@
-"""How an order of instructions uses memory, coarsely and in linear time: what the scheduler compares orders by.
+"""Coarse memory model of an instruction order, computed in linear time; the scheduler compares orders by it.
 
-Buffers are per instruction, not per leaf; views cost nothing and keep their source alive; a result that may be written
-over a dying operand of its size costs nothing either. The exact figure comes from buffer assignment, later.
+Buffers are per instruction, not per leaf. Views cost nothing and keep their source alive. A result that may overwrite a
+dying operand of its size costs nothing either. Buffer assignment computes the exact figure later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _FREE = frozenset(
 )
 
 
-#: (parameter number, tuple index): where an array comes in. The index is () for a parameter that is an array.
+#: (parameter number, tuple index) of an input array. The index is () for a parameter that is an
+#: array.
 Place: TypeAlias = tuple[int, ShapeIndex]
 
 
@@ -39,13 +40,13 @@ Place: TypeAlias = tuple[int, ShapeIndex]
 class MemoryModel:
     """Facts about one computation that hold for every order.
 
-    inner[i]: bytes that the computations instruction i calls need while it runs.
-    facts: what buffer assignment adds to steps, where it is known.
-    returns: result leaf (index into the root tuple) -> the place in whose buffer it should end, as loop state and
-        donated parameters do.
-    sources[i]: the instructions whose buffers ``i`` shows (itself where it writes one, or where it is where an array
-        comes in). size[i]: bytes it writes. reads[i]: sources it reads. readers[i]: how many instructions read i.
-    overwrites[i]: the source that i's result should be written over, as ``returns`` says.
+    inner[i]: bytes that the computations called by instruction i need while it runs.
+    facts: step facts of buffer assignment, if they are known.
+    returns: result leaf (index into the root tuple) -> the input whose buffer it should end in, as for loop state and
+        donated parameters.
+    sources[i]: the instructions whose buffers ``i`` shows (itself if it writes a buffer or is an input array).
+        size[i]: bytes it writes. reads[i]: sources it reads. readers[i]: number of instructions that read i.
+    overwrites[i]: the source that i's result should overwrite, according to ``returns``.
     """
 
     computation: HloComputation
@@ -64,7 +65,7 @@ class MemoryModel:
         self.rebuild()
 
     def rebuild(self, without: Collection[HloInstruction] = ()) -> None:
-        """From the computation as it is now, but for instructions that nobody else reads."""
+        """Rebuild the model from the current computation, except for the unread instructions ``without``."""
         for table in (
             self.sources,
             self.size,
@@ -86,7 +87,7 @@ class MemoryModel:
             self._add_return(index, place)
 
     def add(self, instruction: HloInstruction) -> None:
-        """Take in an instruction, whose operands are there."""
+        """Add an instruction. Its operands must have been added."""
         place = _place_of(instruction)
         if place is not None:
             self.sources[instruction] = (self._inputs.setdefault(place, instruction),)
@@ -94,7 +95,7 @@ class MemoryModel:
             return
         shown = tuple(dict.fromkeys(s for o in _shown(instruction) for s in self.sources[o]))
         if instruction.opcode in DONES:
-            # From start to done the operands are in use, too.
+            # The operands are in use from start to done.
             self.sources[instruction], self.size[instruction] = shown, 0
             begun = (*shown, *self.reads[instruction.operand(0)])
             self._read(instruction, tuple(dict.fromkeys(begun)))
@@ -104,7 +105,7 @@ class MemoryModel:
             self.size[instruction], self.reads[instruction] = 0, ()
             return
         self.sources[instruction] = (instruction,)
-        # A loop starts on the memory of what comes in.
+        # A loop starts in the memory of its initial values.
         is_loop = instruction.opcode is Opcode.WHILE
         self.size[instruction] = 0 if is_loop else _written_bytes(instruction)
         if is_loop:
@@ -112,13 +113,13 @@ class MemoryModel:
         self._read(instruction, shown)
 
     def drop(self, instruction: HloInstruction) -> None:
-        """Forget an instruction that nobody reads any more."""
+        """Remove an instruction that has no readers left."""
         self._unread(instruction)
         del self.sources[instruction], self.size[instruction], self.reads[instruction]
         self.readers.pop(instruction, None)
 
     def reread(self, instruction: HloInstruction) -> None:
-        """``instruction`` has other operands than before; its done reads what it reads."""
+        """Update ``instruction``, whose operands have changed. Its done reads the same sources."""
         shown = self.sources[instruction]
         self._unread(instruction)
         self.add(instruction)
@@ -148,9 +149,9 @@ class MemoryModel:
             self.overwrites[written[0]] = target
 
     def waits(self) -> dict[HloInstruction, list[HloInstruction]]:
-        """What had better run before an instruction, so that its result can be written over a place that others read.
+        """Return instructions that should precede another, so that its result can overwrite an input they read.
 
-        Only results that nothing but the root uses wait, and not for one another: so nothing waits in a circle.
+        Only results that only the root uses wait, and they do not wait for one another, so there are no cycles.
         """
         root = self.computation.root
         last = {
@@ -169,7 +170,7 @@ class MemoryModel:
         return waiting
 
     def may_replace(self, instruction: HloInstruction) -> tuple[HloInstruction, ...]:
-        """What ``instruction`` may be written over where it dies with it."""
+        """Return the operands that ``instruction`` may overwrite if they die with it."""
         if instruction not in self._over:
             in_place = self.facts.in_place
             if instruction not in in_place:
@@ -186,24 +187,24 @@ class MemoryModel:
         return self._over[instruction]
 
     def is_view(self, instruction: HloInstruction) -> bool:
-        """Whether the result is its operand's memory, seen otherwise."""
+        """Return whether the result is a view of its operand's memory."""
         return self.facts.is_view(instruction)
 
     def while_running(self, instruction: HloInstruction) -> int:
-        """Bytes besides operands and result: what it calls, scratch, operands laid out anew."""
+        """Return the bytes needed in addition to operands and result: callees, scratch, operands in another layout."""
         return self.inner.get(instruction, 0) + self.facts.extra.get(instruction, 0)
 
     def peak(self, order: Sequence[HloInstruction]) -> int:
-        """Largest number of live bytes over the order; what comes in and constants are not counted."""
+        """Return the largest number of live bytes over the order, without inputs and constants."""
         return max(self.needs(order), default=0)
 
     def peak_position(self, order: Sequence[HloInstruction]) -> int:
-        """Where the most bytes are live, for the first time."""
+        """Return the first position at which the most bytes are live."""
         needs = self.needs(order)
         return max(range(len(needs)), key=lambda n: (needs[n], -n))
 
     def needs(self, order: Sequence[HloInstruction]) -> list[int]:
-        """Bytes that are live while each instruction runs; what comes in and constants are not counted."""
+        """Return the bytes that are live while each instruction runs, without inputs and constants."""
         left, sizes = dict(self.readers), self.size
         inner, extra, overwrites = self.inner, self.facts.extra, self.overwrites
         live = 0
@@ -236,7 +237,7 @@ def _written_bytes(instruction: HloInstruction) -> int:
 
 
 def _shown(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
-    """The operands whose buffers a view or name shows: of a tuple's element, that operand alone."""
+    """Return the operands whose buffers a view or name shows; for an element of a tuple, that operand alone."""
     if instruction.opcode is not Opcode.GET_TUPLE_ELEMENT:
         return instruction.operands
     index = instruction.attrs_as(TupleIndexAttrs).index
@@ -247,7 +248,7 @@ def _shown(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
 
 
 def _place_of(instruction: HloInstruction) -> Place | None:
-    """The place that ``instruction`` stands for, if it is where an array comes in."""
+    """Return the input that ``instruction`` represents, if it is one."""
     if instruction.opcode is Opcode.PARAMETER and isinstance(instruction.shape, ArrayShape):
         return instruction.attrs_as(ParameterAttrs).number, ()
     if instruction.opcode is Opcode.GET_TUPLE_ELEMENT:

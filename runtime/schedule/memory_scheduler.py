@@ -1,8 +1,8 @@
-"""Order each computation so that few bytes are live at one time: several orders, the best by simulation.
+"""Memory scheduler: makes several orders of each computation and chooses the best one by simulated peak memory.
 
-As in XLA's memory scheduler, several heuristics make an order each (orders.py), and each one's peak is simulated; one
-of the least wins. Then work is computed again where that lowers the peak. Every heuristic is linear or n log n. All
-devices run one program in one order, so collectives meet whatever the order is.
+As in XLA's memory scheduler, several heuristics make an order each (orders.py) and the peak of each is simulated; one
+of the smallest wins. Then work is recomputed if that lowers the peak. Every heuristic is linear or n log n. All devices
+run one program in one order, so collectives match for any order.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from runtime.schedule.step_facts import StepFacts
 from spmd.analysis.cost import module_cost
 from spmd.hlo import HloComputation, HloModule, Stage
 
-#: Peaks of so many times the least count as equal to it.
+#: Peaks up to this factor above the least count as equal to it.
 NEARLY = 1.03
-#: Where a computation runs while this part of the most bytes is held, and needs that part of them itself, work may be
-#: repeated.
+#: Work may be repeated in a computation if the total while it runs is at least HOT of the maximum,
+#: and its own peak is at least OWN_SHARE of the maximum.
 HOT, OWN_SHARE = 0.5, 1 / 16
-#: A round frees about this part of a peak at once; rounds end when the peak no longer falls.
+#: A round frees about this part of a peak; rounds end when the peak no longer falls.
 ROUND_SHARE = 1 / 30
 MAX_ROUNDS = 8
 
 
 def schedule_for_memory(module: HloModule, budget: Budget | None = None) -> None:
-    """Order every computation that the entry reaches, callees first, so that callers know what they need; then repeat
-    cheap work where that lowers a peak, as much as ``budget`` allows (by default, a small part of the module's).
+    """Order every computation that the entry reaches, callees first, so that the needs of callees are known. Then
+    repeat cheap work if that lowers a peak, within ``budget`` (default: a small part of the module's work).
     """
     stand_in_order(module)
     models = ModuleModel(module, step_facts(module) or StepFacts())
@@ -42,7 +42,7 @@ def schedule_for_memory(module: HloModule, budget: Budget | None = None) -> None
 
 
 def stand_in_order(module: HloModule) -> None:
-    """Make the stored order one that could run."""
+    """Make the stored order of every computation topological, and set the stage to SCHEDULED."""
     for computation in module.computations_post_order():
         model = MemoryModel(computation, {})
         computation.set_order(as_it_stands(model, followed(model)))
@@ -50,9 +50,9 @@ def stand_in_order(module: HloModule) -> None:
 
 
 def best_order(model: MemoryModel) -> tuple[Order, int]:
-    """An order and its peak: of those of nearly the least peak the narrowest, by tenths.
+    """Return an order and its peak: the one with the smallest area, in tenths, among those of nearly the least peak.
 
-    What is held for a shorter time leaves less to compute again around the peak.
+    Values that are live for a shorter time leave less to recompute around the peak.
     """
     orders = list(candidate_orders(model, followed(model)).values())
     needs = [model.needs(order) for order in orders]
@@ -67,7 +67,7 @@ def best_order(model: MemoryModel) -> tuple[Order, int]:
 
 
 def repeat_where_hot(models: ModuleModel, budget: Budget) -> None:
-    """Repeat cheap work in the computations that need most memory; all have peaks."""
+    """Repeat cheap work in the computations that need most memory. All computations must have peaks."""
     at_peak = hot(models)
     for computation in models.computations:
         if computation in at_peak:
@@ -78,7 +78,7 @@ def repeat_where_hot(models: ModuleModel, budget: Budget) -> None:
 
 
 def hot(models: ModuleModel) -> frozenset[HloComputation]:
-    """Those whose order tells in the most bytes that are held at one time."""
+    """Return the computations that determine the maximum number of live bytes."""
     totals = models.totals()
     most = max(totals.values())
     return frozenset(
@@ -97,7 +97,7 @@ def repeat_cheap(one: Rematerializer) -> None:
 
 
 def followed(model: MemoryModel) -> Before:
-    """What each instruction follows: operands, control predecessors, readers of what it should overwrite."""
+    """Return predecessors of each instruction: operands, control predecessors, readers of what it overwrites."""
     waits = model.waits()
     return {
         i: list(dict.fromkeys((*i.operands, *i.control_predecessors, *waits.get(i, ()))))

@@ -1,4 +1,4 @@
-"""The memory models of a module's computations, callees first: a caller needs what its callees do while they run."""
+"""Memory models of a module's computations, callees first: a caller needs the memory of its callees while they run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from spmd.shape import ShapeIndex, leaves
 
 @dataclass
 class ModuleModel:
-    """peaks[c]: bytes that computation c needs on its order, without what comes in; set by whoever orders it."""
+    """Memory models of a module. peaks[c]: bytes that c needs in its order, without inputs; the scheduler sets it."""
 
     module: HloModule
     facts: StepFacts = field(default_factory=StepFacts)
     peaks: dict[HloComputation, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        #: Callees first. What reducers and insides of fusions call is not among them: no schedule reaches it.
+        #: Callees first. Computations that reducers and fusions call are left out: they are not
+        #: scheduled.
         self.computations = running_computations(self.module)
         callers = [x for c in self.computations for x in c.with_opcode(*CALLERS)]
         self._bodies = {i.while_body: None for i in callers if i.opcode is Opcode.WHILE}
@@ -32,7 +33,7 @@ class ModuleModel:
         self._models: dict[HloComputation, MemoryModel] = {}
 
     def of(self, computation: HloComputation) -> MemoryModel:
-        """The one model of ``computation``: who edits this edits the model. Its callees must have peaks."""
+        """Return the one model of ``computation``, which edits must update. Its callees must have peaks."""
         if computation not in self._models:
             returns = self._returns(computation)
             self._models[computation] = MemoryModel(computation, {}, returns, self.facts)
@@ -42,12 +43,12 @@ class ModuleModel:
         return model
 
     def simulate(self) -> None:
-        """Peaks of all computations as they stand."""
+        """Compute the peaks of all computations in their current order."""
         for computation in self.computations:
             self.peaks[computation] = self.of(computation).peak(computation.instructions)
 
     def totals(self) -> dict[HloComputation, int]:
-        """Bytes that each computation needs together with what its callers hold meanwhile; all of them have peaks."""
+        """Return the bytes of each computation plus those that its callers hold meanwhile. All must have peaks."""
         totals = {self.module.entry: self.peaks[self.module.entry]}
         for computation in reversed(self.computations):
             order, model = computation.instructions, self.of(computation)
@@ -59,7 +60,7 @@ class ModuleModel:
         return totals
 
     def _returns(self, computation: HloComputation) -> dict[ShapeIndex, Place]:
-        """Results that should end where something came in: aliased outputs, and what a loop's body hands on."""
+        """Return the results that should end in an input's memory: aliased outputs, and results of a loop body."""
         if computation is self.module.entry:
             return {
                 alias.output_index: (alias.parameter, alias.parameter_index)

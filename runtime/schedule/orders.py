@@ -1,4 +1,4 @@
-"""Orders of a computation's instructions, by heuristics that keep few bytes alive."""
+"""Heuristics that order a computation's instructions so that few bytes are live."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from runtime.schedule.memory_model import MemoryModel
 from spmd.hlo import HloInstruction
 
 Order: TypeAlias = list[HloInstruction]
-#: What each instruction must follow.
+#: Predecessors of each instruction.
 Before: TypeAlias = dict[HloInstruction, list[HloInstruction]]
 
 
 def as_it_stands(model: MemoryModel, before: Before) -> Order:
-    """The stored order, made topological."""
+    """Return the stored order, made topological."""
     return post_order(model.computation.instructions, lambda i: before[i])
 
 
 def depth_first(model: MemoryModel, before: Before) -> Order:
-    """Operands before users, the one whose subtree needs most first (Sethi and Ullman's order for expressions)."""
+    """Order operands before users; the subtree with most need first (Sethi and Ullman's order for expressions)."""
     needs: dict[HloInstruction, int] = {}
     held: dict[HloInstruction, int] = {}
 
@@ -34,7 +34,7 @@ def depth_first(model: MemoryModel, before: Before) -> Order:
             kept += held[operand]
         size = model.size[instruction]
         needs[instruction] = max(need, kept + size + model.while_running(instruction))
-        # What a view holds is what its operand holds.
+        # A view holds what its operand holds.
         held[instruction] = size if model.reads[instruction] or size else kept
     return post_order((model.computation.root, *model.computation.instructions), by_need)
 
@@ -42,7 +42,7 @@ def depth_first(model: MemoryModel, before: Before) -> Order:
 def post_order(
     starts: Sequence[HloInstruction], before: Callable[[HloInstruction], list[HloInstruction]]
 ) -> Order:
-    """Depth first from each start, everything an instruction follows in front of it."""
+    """Traverse depth first from each start; all predecessors of an instruction precede it."""
     done: dict[HloInstruction, None] = {}
     for start in starts:
         stack = [(start, False)]
@@ -59,7 +59,7 @@ def post_order(
 
 
 def list_schedule(model: MemoryModel, before: Before, ties: Order) -> Order:
-    """Among what is ready, take what frees most bytes; among equals, the earliest in ``ties``."""
+    """Schedule the ready instruction that frees most bytes; among equals, the earliest in ``ties``."""
     rank = {i: n for n, i in enumerate(ties)}
     missing = {instruction: len(before[instruction]) for instruction in rank}
     after: dict[HloInstruction, list[HloInstruction]] = {instruction: [] for instruction in rank}
@@ -105,10 +105,10 @@ def list_schedule(model: MemoryModel, before: Before, ties: Order) -> Order:
 
 
 def backward_list_schedule(model: MemoryModel, before: Before, ties: Order) -> Order:
-    """From the end: among what has all its followers placed, take what leaves least alive before it.
+    """Schedule from the end: among instructions with all successors placed, take the one that leaves least alive.
 
-    Going backwards, an instruction ends the life of its result and begins that of what it reads; among equals, the
-    latest in ``ties``.
+    Backwards, an instruction ends the life of its result and begins that of its operands. Among equals, take the latest
+    in ``ties``.
     """
     by_rank = list(ties)
     rank = {i: n for n, i in enumerate(ties)}
@@ -155,10 +155,10 @@ def backward_list_schedule(model: MemoryModel, before: Before, ties: Order) -> O
 
 
 def postponed(model: MemoryModel, before: Before, order: Order) -> Order:
-    """``order``, but what holds more bytes than it frees runs only when something that follows it is to run.
+    """Delay instructions of ``order`` that hold more bytes than they free until a successor is due.
 
-    What frees bytes stays where it is, so that a value made early for a late reader is made late, and one that lets
-    its operands die is made as soon as it can be.
+    Instructions that free bytes keep their positions. So a value made early for a late reader is made late, and a value
+    whose operands die is made as soon as possible.
     """
     place = {instruction: n for n, instruction in enumerate(order)}
     last_reader = {source: i for i in order for source in model.reads[i]}
@@ -176,11 +176,11 @@ def postponed(model: MemoryModel, before: Before, order: Order) -> Order:
 
 
 def spliced(orders: Sequence[Order], needs: Sequence[Sequence[int]]) -> Order:
-    """The order of least peak up to its peak, and from there on the one that holds least over all its positions.
+    """Combine the order of least peak, up to its peak, with the order of least area after it.
 
-    ``needs``: bytes that are live at each position of each order. Where much is held for long, orders of equal peak may
-    differ by half in what they hold elsewhere: this leaves room for rematerialization, and for temporaries in outputs
-    that are not written yet.
+    ``needs``: bytes that are live at each position of each order. Orders of equal peak may differ by half in their area
+    if large values live long. A small area leaves room for rematerialization, and for temporaries in outputs that are
+    not written yet.
     """
     areas = [sum(live) for live in needs]
     low = min(range(len(orders)), key=lambda k: (max(needs[k], default=0), areas[k], k))
@@ -192,7 +192,7 @@ def spliced(orders: Sequence[Order], needs: Sequence[Sequence[int]]) -> Order:
 
 
 def candidate_orders(model: MemoryModel, before: Before) -> dict[str, Order]:
-    """By the names of the heuristics that made them; the order as it stands first."""
+    """Return the orders by the names of the heuristics that made them; the stored order comes first."""
     stands = as_it_stands(model, before)
     depth = depth_first(model, before)
     ready = list_schedule(model, before, stands)

@@ -1,9 +1,9 @@
-"""Which instructions to compute again for the late readers of a value, from what is live there.
+"""Search for the instructions to recompute for the late readers of a value, from values that are live there.
 
 x2 = x*x           x2 = x*x                  from the early reader f to the late reader g, x2 is held for g alone;
 y  = f(x2)         y  = f(x2)                x is live anyway, so that a second x*x before g frees x2's bytes in
-...peak...    =>   ...peak...                between. Where x is not live either, x is computed again too, and so
-z  = g(x2, x)      x2' = x*x                 on: a chain.
+...peak...    =>   ...peak...                between. If x is not live either, x is recomputed too, and so on: a
+z  = g(x2, x)      x2' = x*x                 chain.
                    z  = g(x2', x)
 """
 
@@ -17,17 +17,17 @@ from runtime.schedule.recompute_price import Price, is_cheap, recompute_price
 from spmd.hlo import HloInstruction
 from spmd.ops import definition
 
-#: A value this many times smaller than the one that is to go may live longer for it.
+#: The life of a value this many times smaller than the one that is freed may be extended.
 SMALL = 8
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """At position ``end``, ``chain`` is computed again (in this order), of which ``value`` is the last.
+    """Recomputation of ``chain`` (in this order) at position ``end``; ``value`` is the last of the chain.
 
-    The readers of ``value`` from ``end`` on read the copy. An empty chain: they read ``instead[value]``. The chain
-    reads ``instead[s]`` where that stands for what it read before, a copy that an earlier round has made.
-    extended: members that live longer for it, and where their lives ended. freed: bytes at the position asked about.
+    The readers of ``value`` from ``end`` on read the copy. If the chain is empty, they read ``instead[value]``. The
+    chain reads ``instead[s]``, a copy made by an earlier round, in place of source s, if there is one.
+    extended: members whose lives are extended, with their earlier ends. freed: bytes at the position that was queried.
     """
 
     value: HloInstruction
@@ -42,7 +42,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Limits:
-    """What may be computed again: elementwise arithmetic alone, or whatever has a price; links of one chain.
+    """Limits on recomputation: only elementwise arithmetic, or all that has a price; length of one chain.
 
     splits: regions may be computed in pieces.
     """
@@ -60,7 +60,7 @@ class Limits:
 
 @dataclass
 class Copies:
-    """Which instructions compute the same: an original and its copies. Lasts over all rounds of one computation."""
+    """Classes of instructions that compute the same: an original and its copies, over all rounds."""
 
     limits: Limits
     original: dict[HloInstruction, HloInstruction] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Copies:
         self._copies.setdefault(original, [original]).append(copy)
 
     def alike(self, instruction: HloInstruction) -> Iterator[HloInstruction]:
-        """Those that are still in the computation."""
+        """Yield the members of the class that are still in the computation."""
         original = self.original.get(instruction, instruction)
         for one in self._copies.get(original, (original,)):
             if one.parent is not None:
@@ -88,15 +88,15 @@ class Copies:
 
 @dataclass
 class RecomputeSearch:
-    """Finds repeats for one order; what one of them relies on, the next ones leave as it is.
+    """Search for repeats in one order. Values that one repeat relies on are not moved by later ones.
 
-    ``goal``: bytes that no position where something is computed again, or lives longer, may exceed.
+    ``goal``: bytes that no position may exceed at which something is recomputed or lives longer.
     """
 
     lives: Lives
     copies: Copies
     goal: int
-    #: Values that go away in a gap, and values that others rely on.
+    #: Values freed in a gap, and values that others rely on.
     _moved: dict[HloInstruction, None] = field(default_factory=dict)
     _relied_on: dict[HloInstruction, None] = field(default_factory=dict)
 
@@ -104,9 +104,9 @@ class RecomputeSearch:
         return value not in self._moved and value not in self._relied_on
 
     def find(self, value: HloInstruction, start: int, end: int, top: int) -> Repeat | None:
-        """How to do without ``value`` between ``start`` and ``end``, which are around ``top``; None where it cannot.
+        """Return how to free ``value`` between ``start`` and ``end``, which enclose ``top``; None if it is impossible.
 
-        The chain grows from the value to its operands, as far as these are not at hand where it is computed.
+        The chain grows from the value to those operands that are not available at ``end``.
         """
         size = self.lives.model.size[value]
         instead: dict[HloInstruction, HloInstruction] = {}
@@ -140,15 +140,15 @@ class RecomputeSearch:
         if freed <= 0 or not self._has_room(links, size, end):
             return None
         if self.lives.place[value] == start:
-            # Nobody reads the value early: it is computed later, not again.
+            # No instruction reads the value early: it is computed later, not again.
             price = price if len(links) > 1 else Price()
         return Repeat(value, start, end, links, instead, tuple(extended.items()), price, freed)
 
     def _at_hand(
         self, wanted: HloInstruction, at: int, size: int, *, but: HloInstruction
     ) -> tuple[HloInstruction, int] | None:
-        """What can be read at position ``at`` in place of ``wanted``, and the end of its life (``at`` or later if it
-        lives that long); a life may be made longer for small values, and where there is room.
+        """Return what can be read at position ``at`` in place of ``wanted``, and the end of its life (``at`` or later
+        if it lives that long). The life of a small value may be extended, or of any value if there is room.
         """
         lives = self.lives
         if wanted is not but and lives.is_always_there(wanted):
@@ -174,7 +174,7 @@ class RecomputeSearch:
         return one is wanted or self.lives.is_movable(wanted)
 
     def _has_room(self, chain: tuple[HloInstruction, ...], counted: int, at: int) -> bool:
-        """Whether the chain's own values fit on what is live at ``at`` besides ``counted`` bytes: the value itself."""
+        """Return whether the chain's values fit next to what is live at ``at``, less ``counted`` (the value itself)."""
         model = self.lives.model
         left = dict.fromkeys(chain, 0)
         for link in chain:
@@ -198,7 +198,7 @@ class RecomputeSearch:
         return others + most <= self.goal
 
     def take(self, repeat: Repeat) -> None:
-        """Count with ``repeat`` from now on."""
+        """Update the live bytes with ``repeat``."""
         lives, size = self.lives, self.lives.model.size
         lives.needs[repeat.start + 1 : repeat.end] -= size[repeat.value]
         for member, last in repeat.extended:

@@ -1,4 +1,4 @@
-"""What computing an instruction once more costs, and which instructions are never computed again."""
+"""Cost of recomputing an instruction, and the instructions that are never recomputed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ FLOPS_PER_TRANSCENDENTAL = 10.0
 #: Memory traffic that takes as long as one byte from another device.
 BYTES_PER_BYTE_SENT = 16.0
 
-#: Arrays that nothing computes, loops and calls (their work is unbounded here), library calls.
+#: Arrays that no instruction computes, loops and calls (their work is unbounded here), library
+#: calls.
 _NEVER = frozenset(
     {
         Opcode.CALL,
@@ -46,7 +47,7 @@ class Price:
 
     @property
     def weight(self) -> float:
-        """One figure to compare by, in flops."""
+        """The work in flops, as one number to compare by."""
         return self.flops + FLOPS_PER_BYTE * self.bytes
 
     @staticmethod
@@ -56,8 +57,9 @@ class Price:
 
 
 def recompute_price(instruction: HloInstruction, *, collectives: bool = False) -> Price | None:
-    """None for what is never computed again: side effects, random numbers' state, loops, library calls; and
-    collectives, unless these are allowed: all devices repeat them at one place, as they run one program.
+    """Return the cost of recomputing ``instruction``, or None if it must not be recomputed: side effects, state of
+    random numbers, loops, library calls. Collectives need ``collectives``: all devices then repeat them at one
+    position, since they run one program.
     """
     if instruction.opcode in _NEVER or not isinstance(instruction.shape, ArrayShape):
         return None
@@ -71,7 +73,7 @@ def recompute_price(instruction: HloInstruction, *, collectives: bool = False) -
         return Price(0.0, BYTES_PER_BYTE_SENT * result_bytes(instruction))
     price = Price.of(op_cost(instruction))
     if instruction.called_computations:
-        # A reducer runs about once for each element that comes in.
+        # A reducer runs about once for each input element.
         elements = sum(
             math.prod(operand.dims)
             for operand in instruction.operands
@@ -82,7 +84,7 @@ def recompute_price(instruction: HloInstruction, *, collectives: bool = False) -
 
 
 def is_cheap(instruction: HloInstruction) -> bool:
-    """Elementwise arithmetic: what a compiler that fuses repeats without being asked."""
+    """Return whether ``instruction`` is elementwise arithmetic, which a fusing compiler repeats by default."""
     op = definition(instruction.opcode)
     if not op.elementwise or instruction.called_computations:
         return False

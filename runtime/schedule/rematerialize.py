@@ -1,9 +1,9 @@
-"""Rematerialization: values are computed again for late readers instead of being kept through the peak.
+"""Rematerialization: recomputes values for late readers instead of keeping them through the peak.
 
-Rounds: plan repeats on one order until the plan's peak is low enough, edit, simulate again; a round that does not
-lower anything is taken back, and its dearest hope tried alone. Which repeats: the ones that free most bytes at the peak
-for the work that they repeat. (XLA's HloRematerialization walks the schedule once and decides where memory is over the
-limit; planning on all positions at once lets repeats share what they compute.)
+Each round plans repeats on one order until the plan's peak is low enough, edits, and simulates again. A round that
+lowers nothing is undone, and its best repeat is tried alone. The repeats chosen are those that free most bytes at the
+peak for the work that they repeat. (XLA's HloRematerialization walks the schedule once and decides where memory is over
+the limit; planning on all positions at once lets repeats share what they compute.)
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction
 from spmd.ops import OpCost
 
-#: Parts of the module's flops and of its memory traffic that may be repeated without being asked.
+#: Parts of the module's flops and of its memory traffic that may be repeated by default.
 FLOPS_SHARE = 1 / 200
 BYTES_SHARE = 1 / 30
-#: Candidates that are looked at for one decision, largest values first.
+#: Number of candidates for one decision, largest values first.
 MOST_CANDIDATES = 48
-#: A repeat that frees as many bytes as this for its work is not compared with computing in pieces.
+#: A repeat that frees this many bytes per unit of work is not compared with computing in pieces.
 WORTH_MORE_THAN_SPLITS = 0.5
-#: Rounds in a row that may be taken back before a goal is given up.
+#: Number of consecutive rounds that may be undone before a goal is given up.
 MOST_FAILURES = 6
 
 MakeModel = Callable[[], MemoryModel]
@@ -58,7 +58,7 @@ class Budget:
 
 @dataclass
 class Rematerializer:
-    """One computation on its way to a lower peak. ``peak``: bytes, by the model, of the order as it is now."""
+    """Rematerializer of one computation. ``peak``: bytes of the current order, by the model."""
 
     computation: HloComputation
     make_model: MakeModel
@@ -75,12 +75,12 @@ class Rematerializer:
         self.look()
 
     def look(self) -> None:
-        """Simulate the order as it is: its callees may have changed."""
+        """Simulate the current order again because its callees may have changed."""
         self._live_on(self.make_model())
 
     @property
     def model(self) -> MemoryModel:
-        """It follows every edit."""
+        """The memory model, which follows every edit."""
         return self._lives.model
 
     def _live_on(self, model: MemoryModel) -> None:
@@ -88,7 +88,7 @@ class Rematerializer:
         self.peak = int(self._lives.needs.max(initial=0))
 
     def lower(self, goal: int) -> bool:
-        """Repeat and split what is needed so that no more than ``goal`` bytes are live; whether that was reached."""
+        """Repeat and split work until at most ``goal`` bytes are live. Returns whether that was reached."""
         failures = 0
         self._hopeless.clear()
         self._vain.clear()
@@ -113,7 +113,7 @@ class Rematerializer:
         return self.peak <= goal
 
     def _best_region(self) -> Region | None:
-        """What is worth most at the peak; None where nothing is, or enough was tried."""
+        """Return the most valuable region at the peak; None if there is none or too many were tried."""
         if not self.limits.splits or len(self._vain) > MOST_FAILURES:
             return None
         found = self._regions.at(self._lives, int(self._lives.needs.argmax()))
@@ -124,7 +124,7 @@ class Rematerializer:
         )
 
     def _try_split(self, region: Region, goal: int) -> bool:
-        """Edit; keep the edit if less is above ``goal``."""
+        """Compute ``region`` in pieces; keep the edit if fewer bytes exceed ``goal``. Returns whether it was kept."""
         before, lives = _above(self._lives, goal), self._lives
         edit = SplitEdit(lives, region)
         self._lives = Lives(lives.model, edit.order)
@@ -141,7 +141,7 @@ class Rematerializer:
         return True
 
     def _plan(self, goal: int) -> list[Repeat]:
-        """Repeats that together bring every position down to ``goal``, or as far as one round can see."""
+        """Return repeats that together lower every position to ``goal``, or as far as one round allows."""
         search = RecomputeSearch(self._lives, self._copies, goal)
         needs, gaps = self._lives.needs.copy(), self._lives.gaps
         budget = self.budget
@@ -170,7 +170,7 @@ class Rematerializer:
         return chosen
 
     def _try(self, repeats: Sequence[Repeat], goal: int) -> bool:
-        """Edit; keep the edit if fewer bytes are above ``goal``."""
+        """Apply ``repeats``; keep the edit if fewer bytes exceed ``goal``. Returns whether it was kept."""
         before, peak, lives = _above(self._lives, goal), self.peak, self._lives
 
         def note(copy: HloInstruction, original: HloInstruction) -> None:
@@ -191,10 +191,10 @@ class Rematerializer:
 
 
 def _above(lives: Lives, goal: int, weights: Sequence[float] | float = 1.0) -> float:
-    """Bytes above ``goal``, summed over positions."""
+    """Return the bytes above ``goal``, summed over positions."""
     return float((np.maximum(lives.needs - goal, 0) * np.asarray(weights)).sum())
 
 
 def _worth(repeat: Repeat) -> float:
-    """Bytes freed for the work, at least that of touching what is freed once."""
+    """Return the bytes freed per work, which is at least one access to the freed bytes."""
     return repeat.freed / (repeat.price.weight + repeat.freed)

@@ -1,4 +1,4 @@
-"""Edit a scheduled computation as repeats say, in a way that can be taken back."""
+"""Edit of a scheduled computation that applies repeats and can be undone."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ OnCopy: TypeAlias = Callable[[HloInstruction, HloInstruction], None]
 
 
 class RepeatEdit:
-    """The copies that ``repeats`` ask for, each just before its first reader; ``undo`` takes everything back.
+    """Edit that inserts the copies of ``repeats``, each just before its first reader; ``undo`` reverts it.
 
-    The lives' memory model follows.
+    It updates the lives' memory model.
     """
 
     def __init__(self, lives: Lives, repeats: Sequence[Repeat], on_copy: OnCopy) -> None:
@@ -50,7 +50,7 @@ class RepeatEdit:
         self._computation.set_order(self._order)
 
     def forget_unused(self) -> bool:
-        """Remove what nobody reads any more; whether there was anything."""
+        """Remove instructions without readers. Returns whether there were any."""
         if not self._computation.remove_unused(SideEffects().of):
             return False
         for instruction in reversed(self._edited):
@@ -80,7 +80,7 @@ class RepeatEdit:
     def _copy(
         self, instruction: HloInstruction, made: Replacement, position: int
     ) -> HloInstruction:
-        """``instruction`` once more, before ``position``, on operands of which those in ``made`` are replaced."""
+        """Copy ``instruction`` to before ``position``; operands in ``made`` are replaced."""
         operands = [self._seen_through(o, made, position) for o in instruction.operands]
         copy = self._computation.add(
             instruction.clone(instruction.shape, operands, attrs=self._attrs(instruction))
@@ -92,7 +92,7 @@ class RepeatEdit:
         return copy
 
     def _attrs(self, instruction: HloInstruction) -> Attrs:
-        """A collective's copy meets the others' copies, on a channel of its own."""
+        """Return the copy's attributes. A collective's copy gets a new channel, on which all devices' copies meet."""
         attrs = instruction.attrs
         module = self._computation.module
         if not isinstance(attrs, (CollectiveAttrs, CollectivePermuteAttrs)) or module is None:
@@ -105,7 +105,7 @@ class RepeatEdit:
     def _seen_through(
         self, operand: HloInstruction, made: Replacement, position: int
     ) -> HloInstruction:
-        """``operand``, or what stands for it: a view of something replaced is copied as a view of the replacement."""
+        """Return ``operand`` or its replacement. A view of something replaced becomes a view of the replacement."""
         views = []
         source = operand
         while source not in made and self._lives.model.is_view(source):

@@ -1,7 +1,7 @@
-"""Compute a region of a scheduled computation in pieces, one after the other, in a way that can be taken back.
+"""Edit of a scheduled computation that computes a region in consecutive pieces and can be undone.
 
-Pieces are unrolled: they read slices, which are views, and write into results with dynamic-update-slice, in place. So
-whatever else is done to a schedule can be done to them.
+Pieces are unrolled: they read slices, which are views, and write into results with dynamic-update-slice, in place.
+Therefore all other edits of a schedule apply to them as well.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from spmd.shape import PrimitiveType
 
 
 class SplitEdit:
-    """``region`` in pieces, in the better of two places: where it began, or just before its results are read.
+    """Edit that computes ``region`` in pieces, at the better of two positions: its begin, or before its first reader.
 
     The region's own instructions stay in the computation, unread and out of ``order``, until ``keep`` removes them;
-    ``undo`` takes everything back. The lives' memory model follows. ``made``: everything that is new.
+    ``undo`` reverts everything. It updates the lives' memory model. ``made``: all new instructions.
     """
 
     def __init__(self, lives: Lives, region: Region) -> None:
@@ -34,11 +34,11 @@ class SplitEdit:
         self._replaced: list[tuple[HloInstruction, int, HloInstruction]] = []
         self._starts: dict[int, HloInstruction] = {}
         self._build()
-        #: What is replaced, not computed again.
+        #: Members that are replaced, not recomputed.
         self._gone = dict.fromkeys(region.members[region.again :])
         self._model.rebuild(without=self._gone)
         self.order = min(self._orders(), key=self._model.peak)
-        #: How much each position counts: a member's pieces as much as the member.
+        #: Weight of each position: all pieces of a member weigh as much as the member.
         self.weights = self._weigh()
 
     def _weigh(self) -> list[float]:
@@ -105,7 +105,7 @@ class SplitEdit:
         number: int,
         so_far: HloInstruction | None,
     ) -> HloInstruction:
-        """``member`` as far as it is known with this piece. The first one brings the memory: zeros for the rest."""
+        """Return ``member`` as far as this piece determines it; the first piece fills the rest with zeros."""
         along, build = self._region.along[member], self._builder
         build.annotations = member.annotations
         if along.result is None:
@@ -123,7 +123,7 @@ class SplitEdit:
         return self._shaped(build.dynamic_update_slice(so_far, piece, starts), member)
 
     def _shaped(self, one: HloInstruction, member: HloInstruction) -> HloInstruction:
-        """With the member's layout."""
+        """Give ``one`` the shape and layout of the member."""
         one.shape = member.shape
         return one
 
@@ -145,7 +145,7 @@ class SplitEdit:
 
     # ---- placing
     def _orders(self) -> Iterator[list[HloInstruction]]:
-        """The pieces where the first member was that goes, and before the first reader of a result."""
+        """Yield orders: pieces at the first removed member, and pieces before the first reader of a result."""
         readers = {reader for reader, _, _ in self._replaced}
         first = self._lives.place[self._region.members[self._region.again]]
         positions = (n for n, i in enumerate(self._lives.order) if i in readers)

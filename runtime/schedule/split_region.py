@@ -1,15 +1,15 @@
-"""Which instructions to compute piece by piece, so that a large value between them never exists whole.
+"""Search for instructions to compute piece by piece, so that a large value between them never exists entirely.
 
 q = dot(x, w)              for each part of the rows:
 e = exponential(q)             q' = dot(x', w);  e' = exponential(q')
 y = dot(e, v)                  y' = dot(e', v), written into its rows of y
 
-A region grows from a value that is to go. All its readers join, cut along the dimension that the value's own maps to.
-What they write may be large again and go as well; else it is put together or added up. What members read along that
-dimension joins where it is large and read by members alone; else parts of it are read.
+A region grows from a value that is to be freed. All its readers join, cut along the dimension that the value's own maps
+to. Their results may be large and be cut as well; otherwise they are assembled or summed. An operand that members read
+along that dimension joins if it is large and only members read it; otherwise parts of it are read.
 
-Readers up to a position ``since`` may keep what they read: what was computed up to there is computed again, in pieces,
-for its late readers. So activations come in pieces where a backward pass reads them.
+Readers up to a position ``since`` may keep what they read: what was computed before it is recomputed in pieces for its
+late readers. Thus activations are recomputed in pieces where a backward pass reads them.
 """
 
 from __future__ import annotations
@@ -25,28 +25,29 @@ from spmd.analysis.cost import op_cost
 from spmd.analysis.split_rules import Along, length_along, ways_to_split
 from spmd.hlo import HloInstruction, Opcode
 
-#: Instructions of one region, and readers that its growth looks at.
+#: Largest number of instructions of one region, and of readers that its growth visits.
 MOST_MEMBERS = 48
 MOST_STEPS = 400
-#: Values that the peak may be rid of, largest first; those of a smaller part of what is live there are not worth it.
+#: Number of values at the peak that are tried, largest first, and the least part of the live bytes
+#: that one must have.
 MOST_SEEDS = 6
 LEAST_SHARE = 1 / 16
-#: A value this many times smaller than the one that is to go is put together, not cut any further.
+#: A value this many times smaller than the one that is freed is assembled, not cut any further.
 SMALL = 8
 MOST_PIECES = 8
-#: Traffic that takes as long as starting one more instruction, in bytes.
+#: Bytes of memory traffic that take as long as starting one more instruction.
 BYTES_PER_INSTRUCTION = 4096.0
 
-#: What lies there anyway.
+#: Inputs and constants, which need no computation.
 _GIVEN = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.GET_TUPLE_ELEMENT})
 
 
 @dataclass(frozen=True)
 class Region:
-    """``members`` in their order, the first ``again`` of them computed again. along[m]: how m is cut. results: members
-    that others read, which are made whole.
+    """Region. ``members`` in their order, of which the first ``again`` are recomputed. along[m]: how m is cut.
 
-    freed: bytes at the position asked about.
+    results: members that other instructions read, which are assembled.
+    freed: bytes at the position that was queried.
     """
 
     pieces: int
@@ -59,12 +60,12 @@ class Region:
 
     @property
     def worth(self) -> float:
-        """Bytes freed for the work, as for repeats."""
+        """The bytes freed per work, as for repeats."""
         return self.freed / (self.price.weight + self.freed)
 
 
 class RegionSearch:
-    """Finds regions of one computation; what is known of instructions lasts. Pieces are not cut again."""
+    """Search for regions of one computation; it caches the ways to split. Pieces are not cut again."""
 
     def __init__(self) -> None:
         self._ways: dict[HloInstruction, tuple[Along, ...]] = {}
@@ -78,7 +79,7 @@ class RegionSearch:
         return self._ways[instruction]
 
     def at(self, lives: Lives, top: int) -> Iterator[Region]:
-        """Regions in pieces of which fewer bytes would be live at position ``top``."""
+        """Yield regions whose computation in pieces lowers the bytes that are live at position ``top``."""
         sizes = lives.model.size
         floor = LEAST_SHARE * float(lives.needs[top])
         live = [
@@ -100,7 +101,7 @@ class RegionSearch:
 
 
 def _pauses(lives: Lives, values: Sequence[HloInstruction], top: int) -> list[int]:
-    """Since when each of ``values`` has not been read at ``top``; and since ever."""
+    """Return the last reads before ``top`` of those ``values`` that ``top`` does not access, and -1 for the begin."""
     found = {-1: None}
     for value in values:
         events = [lives.place[value], *lives.reads_at[value]]
@@ -112,33 +113,36 @@ def _pauses(lives: Lives, values: Sequence[HloInstruction], top: int) -> list[in
 
 @dataclass
 class _Growth:
-    """floor: values of fewer bytes are not cut for their own sake. since: readers up to there keep what they read."""
+    """Growth of one region. floor: values of fewer bytes are not cut for their own sake.
+
+    since: readers up to this position keep what they read.
+    """
 
     lives: Lives
     ways: Callable[[HloInstruction], tuple[Along, ...]]
     floor: int
     since: int
     along: dict[HloInstruction, Along] = field(default_factory=dict)
-    #: The parts of every member are a whole number of elements where this is a whole number of pieces.
+    #: Every member can be cut into n equal parts if n divides this number.
     common: int = 0
     _steps: int = 0
-    #: What was tried in vain is not tried again.
+    #: Instructions whose attempt failed; they are not tried again.
     _refused: set[HloInstruction] = field(default_factory=set)
 
     @property
     def again(self) -> int:
-        """Members that are computed again."""
+        """The number of members that are recomputed."""
         return sum(self.lives.place[member] <= self.since for member in self.along)
 
     def is_region(self, seed: HloInstruction, along: Along) -> bool:
-        """Whether ``seed``, cut like that, need not exist whole any more."""
+        """Return whether ``seed``, cut along ``along``, need not exist entirely any more."""
         if not (self._takes(seed, along) and self._readers_join(seed)):
             return False
         return self.again < len(self.along) and self._closes()
 
     # ---- growing
     def _readers_join(self, value: HloInstruction) -> bool:
-        """All readers of ``value`` read pieces."""
+        """Let all readers of ``value`` read pieces. Returns whether they can."""
         if value is self.lives.model.computation.root:
             return False
         late = list(self._late_readers(value))
@@ -147,14 +151,14 @@ class _Growth:
         return all(self._joins(user) for user in late)
 
     def _late_readers(self, value: HloInstruction) -> Iterator[HloInstruction]:
-        """Those behind ``since``, and earlier views that have some."""
+        """Yield the users after ``since``, and earlier views that have such users."""
         for user in value.users:
             is_late = self.lives.place.get(user, -1) > self.since
             if is_late or (self.lives.model.is_view(user) and any(self._late_readers(user))):
                 yield user
 
     def _joins(self, user: HloInstruction) -> bool:
-        """``user`` reads pieces of those members that it reads."""
+        """Let ``user`` read pieces of those members that it reads. Returns whether it can."""
         self._steps += 1
         if user in self.along:
             return self._agrees(user, self.along[user])
@@ -168,7 +172,7 @@ class _Growth:
         return False
 
     def _agrees(self, user: HloInstruction, along: Along) -> bool:
-        """Whether each member that ``user`` reads is cut as ``along`` has it."""
+        """Return whether each member that ``user`` reads is cut as ``along`` requires."""
         for operand, dim in zip(user.operands, along.operands, strict=True):
             cut = self.along.get(operand)
             if cut is not None and (dim is None or cut.result != dim):
@@ -176,7 +180,7 @@ class _Growth:
         return True
 
     def _takes(self, one: HloInstruction, along: Along) -> bool:
-        """``one`` is a member from now on, and what it reads along its dimension where that can go."""
+        """Make ``one`` a member, and its large operands along the cut dimension if possible. Returns success."""
         if one not in self.lives.place:
             return False
         common = math.gcd(self.common, length_along(one, along))
@@ -191,7 +195,7 @@ class _Growth:
         return True
 
     def _is_made(self, operand: HloInstruction, dim: int) -> bool:
-        """``operand`` is computed in pieces along ``dim``, for members alone."""
+        """Compute ``operand`` in pieces along ``dim``, for members alone. Returns whether that is possible."""
         self._steps += 1
         for along in self.ways(operand):
             if along.result == dim and self._agrees(operand, along):
@@ -199,7 +203,7 @@ class _Growth:
         return False
 
     def _attempt(self, one: HloInstruction, grow: Callable[[], bool]) -> None:
-        """Grow by ``one`` like that, or not at all."""
+        """Grow by ``one`` if ``grow`` succeeds; otherwise restore the region."""
         if one in self._refused:
             return
         along, common = dict(self.along), self.common
@@ -212,7 +216,10 @@ class _Growth:
         return any(sizes[s] >= max(self.floor, 1) for s in self.lives.model.sources[value])
 
     def _closes(self) -> bool:
-        """Nothing outside comes between members any more: it would need results before others can begin."""
+        """Add the instructions between members, which need results before other members can begin.
+
+        Returns whether the region is then closed.
+        """
         while (outside := self._first_between()) is not None:
             if not self._joins(outside):
                 return False
@@ -221,7 +228,7 @@ class _Growth:
         return True
 
     def _first_between(self) -> HloInstruction | None:
-        """The first instruction outside that depends on members, and that members depend on."""
+        """Return the first non-member that depends on members and on which members depend."""
         places = [p for p in map(self.lives.place.__getitem__, self.along) if p > self.since]
         span = self.lives.order[min(places) : max(places) + 1]
         behind: set[HloInstruction] = set()
@@ -240,7 +247,7 @@ class _Growth:
 
     # ---- what it is worth
     def regions(self, top: int) -> Iterator[Region]:
-        """By numbers of pieces; only those that free something."""
+        """Yield regions by the number of pieces; only those that free bytes."""
         members = tuple(sorted(self.along, key=self.lives.place.__getitem__))
         root = self.lives.model.computation.root
         again = self.again
@@ -269,7 +276,7 @@ class _Growth:
         results: tuple[HloInstruction, ...],
         pieces: int,
     ) -> Price:
-        """Operands that each piece reads whole, results put together or added up, more instructions."""
+        """Return the added work: operands that each piece reads entirely, joining or summing results, instructions."""
         more = pieces - 1
         traffic = BYTES_PER_INSTRUCTION * more * len(members)
         for member in members:
@@ -287,6 +294,6 @@ def _before(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
 
 
 def _numbers_of_pieces(common: int) -> list[int]:
-    """Few, most, and one between."""
+    """Return the smallest, the largest and a middle number of pieces that divides ``common``."""
     found = [n for n in range(2, MOST_PIECES + 1) if common % n == 0]
     return sorted({found[0], found[len(found) // 2], found[-1]}) if found else []

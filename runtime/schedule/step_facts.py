@@ -1,4 +1,4 @@
-"""What buffer assignment knows of instructions whatever their order: scratch, operand copies, views that are copies."""
+"""Facts of buffer assignment that do not depend on the order: scratch, operand copies, views that are copies."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from spmd.hlo import HloInstruction, HloModule
 
 @dataclass
 class StepFacts:
-    """Empty where a module is not one that the runtime lowers.
+    """Step facts of a module. They are empty if the runtime cannot lower it.
 
-    extra[i]: bytes that i needs besides its operands and its result while it runs: scratch, operands laid out anew.
-    in_place[i]: operands that i may be written over, for those that were asked for.
-    written: instructions that would be views, but that no strides can say: they write arrays of their own.
+    extra[i]: bytes that i needs in addition to its operands and its result while it runs: scratch, relayouted operands.
+    in_place[i]: operands that i may overwrite; computed on demand.
+    written: view instructions that strides cannot express; they write arrays of their own.
     """
 
     extra: dict[HloInstruction, int] = field(default_factory=dict)
@@ -35,12 +35,12 @@ class StepFacts:
             if is_view(instruction):
                 facts.written[instruction] = None
             facts._note(instruction, copied.pop(instruction, 0) + sum(s.size for s in step.scratch))
-        # Copies at the end of a loop or of the program come behind their instruction's step.
+        # Copies at the end of a loop or of the program follow their instruction's step.
         facts._note_all(copied.items())
         return facts
 
     def _note(self, instruction: HloInstruction, size: int) -> None:
-        """A computation that is called twice has its steps twice."""
+        """Record the largest ``size``. A computation that is called twice has its steps twice."""
         if size > self.extra.get(instruction, 0):
             self.extra[instruction] = size
 
@@ -52,7 +52,7 @@ class StepFacts:
         return is_view(instruction) and instruction not in self.written
 
     def like(self, copy: HloInstruction, original: HloInstruction, pieces: int = 1) -> None:
-        """``copy`` computes what ``original`` does, or one of so many equal pieces of it."""
+        """Give ``copy`` the facts of ``original``; it computes the same, or one of ``pieces`` equal pieces of it."""
         if original in self.extra:
             self.extra[copy] = self.extra[original] // pieces
         if original in self.written:
@@ -61,7 +61,7 @@ class StepFacts:
             self.in_place[copy] = self.in_place[original]
 
     def on(self, module: HloModule) -> StepFacts:
-        """The same for a copy of the module, whose instructions have the same names."""
+        """Return the facts for a copy of the module, whose instructions have the same names."""
         named = {instruction.name: instruction for instruction in module.all_instructions()}
         return StepFacts(
             {named[i.name]: size for i, size in self.extra.items()},

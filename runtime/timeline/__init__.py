@@ -1,1 +1,1 @@
-"""What a device did when: recorded step by step, read afterwards."""
+"""Timeline of a device: timestamps are recorded during each step and read afterwards."""

@@ -1,4 +1,4 @@
-"""From a step's stamps to events: which thunk ran from when to when, loops and their trips, collectives in flight."""
+"""Events from a step's timestamps: when each thunk ran, loops and their trips, collectives in flight."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from runtime.timeline.recorder import Moment, Stamp, moment_of
 
 class Stream(Enum):
     COMPUTE = "compute"
-    """What occupies the device: kernels, copies, and waiting."""
+    """Work that occupies the device: kernels, copies, and waiting."""
     COMMUNICATION = "communication"
-    """Collectives from start to done, whether or not anything waits for them."""
+    """Collectives from start to done, whether or not the device waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``start`` and ``end`` in nanoseconds of the device's clock; ``bytes``: what it reads and writes.
+    """Interval of a step. ``start``, ``end``: nanoseconds of the device's clock; ``bytes``: bytes read and written.
 
     ``depth``: events of one stream lie within those of lesser depth (a loop, its trips, a kernel).
-    A CollectiveDone is a wait; a blocking step has two of each, of which the later one has nothing to wait for.
+    A CollectiveDone is a wait. A blocking step has two for each collective, of which the later one waits for nothing.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flight(Event):
-    """A collective, of stream COMMUNICATION: ``issued`` at ``start``, the wait for it over at ``end``.
+    """Collective in flight, of stream COMMUNICATION: ``issued`` at ``start``, the wait for it over at ``end``.
 
-    wait_start: when the device began to wait for it. landed: when native code found it complete, which looks in waits
-    and where it makes progress; the end of the wait where Python carries it. met: when the peers were found to have
-    come whom it needs first; None where it needs nobody, or Python carries it.
+    wait_start: when the device began to wait for it. landed: when native code found it complete; native code polls in
+    waits and where it makes progress. If Python runs the collective, it is the end of the wait. met: when all peers
+    that it needs first were found to have arrived; None if it needs no peer or Python runs it.
     """
 
     wait_start: int
@@ -60,7 +60,7 @@ class Flight(Event):
 
 
 def events_of(root: ThunkSequence, stamps: Sequence[Stamp]) -> list[Event]:
-    """A step's events in the order in which they end."""
+    """Return a step's events, ordered by their ends."""
     reader = _Reader(root)
     for mark, at in stamps:
         reader.read(*moment_of(mark), at)
@@ -68,15 +68,15 @@ def events_of(root: ThunkSequence, stamps: Sequence[Stamp]) -> list[Event]:
 
 
 class _Reader:
-    """Goes through a step's stamps."""
+    """Reader of a step's timestamps."""
 
     def __init__(self, root: ThunkSequence) -> None:
         self.events: list[Event] = []
         self._thunks = list(walk(root))
         self._dones = {x.start: x for x in self._thunks if isinstance(x, CollectiveDoneThunk)}
-        self._open: list[int] = []  # when thunks with others inside began, outermost first
-        self._issued: dict[str, int] = {}  # of collectives in flight
-        self._course: dict[Moment, int] = {}  # of the collective that is being waited for
+        self._open: list[int] = []  # start times of open composite thunks, outermost first
+        self._issued: dict[str, int] = {}  # start times of the collectives in flight
+        self._course: dict[Moment, int] = {}  # of the collective that the device waits for
         self._last = 0
 
     def read(self, number: int, moment: Moment, at: int) -> None:
@@ -102,7 +102,7 @@ class _Reader:
             self._issued[thunk.name] = start
 
     def _wait(self, done: CollectiveDoneThunk, at: int) -> None:
-        """It is over. Of two waits in a row the first one was for the collective."""
+        """Add the wait that has ended. Of two waits in a row, the first one was for the collective."""
         self._add(done, self._last, at)
         issued = self._issued.pop(done.start, None)
         if issued is not None:

@@ -1,8 +1,8 @@
-"""Recorder: one device's stamps, which native code takes among its thunks (cpu/step/segment_ir.py).
+"""Recorder: one device's timestamps, which native code records among its thunks (cpu/step/segment_ir.py).
 
-Thunks of a sequence follow one another without a gap, so one stamp at each one's end says nearly all; thunks with
-others inside leave one when they begin as well, and the wait for a collective those that say how it went. Nothing is
-computed while the device runs: ``events.py`` reads the stamps afterwards.
+Thunks of a sequence follow one another without a gap, so one timestamp at the end of each thunk is enough. Composite
+thunks also record their begin. A wait for a collective also records when the peers arrived and when it was complete.
+The device computes nothing from timestamps while it runs: ``events.py`` reads them afterwards.
 """
 
 from __future__ import annotations
@@ -27,36 +27,39 @@ Stamp: TypeAlias = tuple[int, int]
 
 
 class Moment(IntEnum):
-    """What a stamp says of its thunk."""
+    """Event recorded by a timestamp: thunk begin or end, peers arrived, collective complete, blocking wait over."""
 
     ENDS = 0
     BEGINS = 1
-    MET = 2  # the peers had come whom the collective that it has waited for needs first; 0: it needs nobody
-    LANDED = 3  # that collective was found complete
-    WAITED = 4  # a start, in a blocking step: its collective has been waited for
+    MET = 2  # all peers that the awaited collective needs first had arrived; 0: it needs none
+    LANDED = 3  # the awaited collective was found complete
+    WAITED = 4  # a start, in a blocking step: the wait for its collective is over
 
 
 def mark_of(number: int, moment: Moment) -> int:
-    """Of the thunk with that number in ``walk``'s order."""
+    """Return the mark of ``moment`` for the thunk with that number in ``walk``'s order."""
     return number * len(Moment) + moment
 
 
 def moment_of(mark: int) -> tuple[int, Moment]:
-    """The number of a mark's thunk, and what is said of it."""
+    """Return the number of a mark's thunk, and its moment."""
     number, moment = divmod(mark, len(Moment))
     return number, Moment(moment)
 
 
-#: Steps that are kept, the last ones: a long run must not fill the memory with stamps.
+#: Number of last steps that are retained: a long run must not fill the memory with timestamps.
 KEPT_STEPS = 10
 
-#: Stamps for which a log has room; longer steps come to Python now and then.
+#: Capacity of a log in timestamps; a longer step calls Python when the log is full.
 LOG_STAMPS = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """``number``: counted from 1, the same on all devices. is_blocking: each collective was waited for at its start."""
+    """Timestamps of one step. ``number``: counted from 1, the same on all devices.
+
+    is_blocking: each collective was waited for at its start.
+    """
 
     number: int
     is_blocking: bool
@@ -65,7 +68,7 @@ class RecordedStep:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A step's stamps as arrays of marks and nanoseconds, one after the other."""
+    """Timestamps of one step as consecutive arrays of marks and nanoseconds."""
 
     number: int
     is_blocking: bool
@@ -78,7 +81,7 @@ class _Taken:
 
 
 class Recorder:
-    """Stamps of the last ``KEPT_STEPS`` steps. ``log_stamps``: how many native code may take in a row."""
+    """Timestamps of the last ``KEPT_STEPS`` steps. ``log_stamps``: how many native code may record in a row."""
 
     def __init__(self, root: Thunk, log_stamps: int = LOG_STAMPS) -> None:
         self._steps: deque[_Taken] = deque(maxlen=KEPT_STEPS)
@@ -89,7 +92,7 @@ class Recorder:
 
     @property
     def steps(self) -> list[RecordedStep]:
-        """Oldest first, the last one as far as it has come."""
+        """The recorded steps, oldest first; the last one may be unfinished."""
         self.make_room()
         return [taken.step for taken in self._steps]
 
@@ -98,14 +101,14 @@ class Recorder:
         self._steps.append(_Taken(number, is_blocking))
 
     def begins(self, thunk: Thunk) -> Taker:
-        """What takes down that it begins."""
+        """Return the callable that records the begin of ``thunk``."""
         return self._taker(thunk, Moment.BEGINS)
 
     def ends(self, thunk: Thunk) -> Taker:
         return self._taker(thunk, Moment.ENDS)
 
     def course(self, thunk: Thunk, collective: NativeCollective) -> tuple[Taker, ...]:
-        """What takes down how ``collective`` went, for which ``thunk`` has waited."""
+        """Return the callables that record when ``collective``, awaited by ``thunk``, met its peers and completed."""
         return tuple(
             self._taker(thunk, moment, Word(collective, word))
             for moment, word in ((Moment.MET, MET), (Moment.LANDED, LANDED))
@@ -115,7 +118,7 @@ class Recorder:
         return self._taker(start, Moment.WAITED)
 
     def make_room(self) -> None:
-        """Bring what is in the log to a safe place."""
+        """Move the timestamps of the log into the current step."""
         count = int(self._log[0])
         if count:
             words = self._log[LOG_WORDS : LOG_WORDS + STAMP_WORDS * count]
@@ -123,7 +126,7 @@ class Recorder:
             self._log[0] = 0
 
     def take(self, mark: int, at: int) -> None:
-        """Leave a stamp that found no room in the log."""
+        """Record a timestamp for which the log has no room."""
         self.make_room()
         self._steps[-1].parts.append(np.array([[mark, at]], np.int64))
 
@@ -133,20 +136,20 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A time that native code notes in the header of a collective's steps (cpu/collective/shared_memory_ir.py)."""
+    """Time that native code writes into the header of a collective's steps (cpu/collective/shared_memory_ir.py)."""
 
     collective: NativeCollective
     word: int
 
     @property
     def address(self) -> int:
-        """RunError before the collective is connected."""
+        """The address of the time. Raises RunError before the collective is connected."""
         return self.collective.address + 8 * self.word
 
 
 @dataclass(frozen=True)
 class Taker:
-    """Takes one kind of stamp: of the time that is ``known``, or of the present."""
+    """Callable that records one kind of timestamp: the time that is ``known``, or the present."""
 
     recorder: Recorder
     mark: int
@@ -154,7 +157,7 @@ class Taker:
 
     @property
     def address(self) -> int:
-        """Of the time, for native code; 0: of the present."""
+        """The address of the known time, for native code; 0 for the present."""
         return 0 if self.known is None else self.known.address
 
     def __call__(self) -> None:

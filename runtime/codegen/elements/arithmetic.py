@@ -1,4 +1,4 @@
-"""Arithmetic and rounding of floats, and the arithmetic that integers have too, one instruction each."""
+"""Arithmetic and rounding of floats, and the same arithmetic of integers, one instruction each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def extreme(signature: ElementSignature) -> str | None:
 
 @BODIES.register(Opcode.CLAMP)
 def clamp(signature: ElementSignature) -> str | None:
-    """min(high, max(value, low)); nan in any of the three comes through."""
+    """Compute min(high, max(value, low)); a nan among the three is propagated."""
     if signature.result.is_floating:
         return body_of(signature, _clamped_float)
     letter = "s" if signature.result.is_signed_integer else "u"
@@ -92,7 +92,7 @@ def _clamped_float(low: Float, x: Float, high: Float) -> Float:
 
 @BODIES.register(Opcode.SIGN)
 def sign(signature: ElementSignature) -> str | None:
-    """nan and zeros of either sign stay as they are."""
+    """Compute the sign; nan and zeros of either sign are returned unchanged."""
     kind, t = signature.result, wide_type(signature.result)
     if kind.is_integer:
         return integer_sign(kind, t)

@@ -1,9 +1,9 @@
-"""bf16, the upper half of an f32: to f32 and back, rounded to nearest, ties to even.
+"""bf16, the upper half of an f32: conversion to f32 and back, rounded to nearest, ties to even.
 
-What is cut off rounds up by a carry: of half a unit less the least bit, and one more where the upper half is odd.
+Rounding adds half a unit less the least bit, and one more if the upper half is odd; the carry rounds up.
 
-Where the processor adds products of pairs of 16-bit integers to one of 32 bits (AVX-512 VNNI), one addition is both: of
-(2^15 - 1, odd) times (1, 1). LLVM has that instruction for vectors alone: loops find it as variants of a function.
+If the processor adds products of pairs of 16-bit integers to a 32-bit integer (AVX-512 VNNI), one addition does both:
+of (2^15 - 1, odd) times (1, 1). LLVM has that instruction for vectors only: loops use it as variants of a function.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from runtime.codegen.elements.variants import LANES, PURE, variant, with_variant
 
 _LOWER = 16
 _BELOW_HALF = (1 << (_LOWER - 1)) - 1
-#: What makes a quiet one of an f32's bits that are no number.
+#: Bit that makes an f32 nan quiet.
 QUIET = 0x40_0000
-#: A GPU's instruction that makes a bf16 of an f32.
+#: GPU instruction that rounds an f32 to bf16.
 ROUND = "declare bfloat @llvm.nvvm.f2bf16.rn(float)"
-#: The function that rounds the upper half of an f32's bits.
+#: Name of the function that rounds the upper half of an f32's bits.
 CARRIED = "bf16_carried"
 
 
 class Origin(Enum):
-    """Where an f32 comes from that becomes a bf16, which decides on what is left to do.
+    """Origin of an f32 that is rounded to bf16; it decides which steps of the rounding are needed.
 
-    Rounding is an addition, whose carry would make infinity or -0 of a nan with ones in the lower half.
+    Rounding is an addition, whose carry would turn a nan with ones in the lower half into infinity or -0.
     """
 
     ANYWHERE = "any number, nan of every payload"
@@ -37,7 +37,7 @@ class Origin(Enum):
 
 @cache
 def widening() -> str:
-    """Lines that make %y, a float, of %x, an i16."""
+    """Return lines that compute %y, a float, from %x, an i16."""
     code = Code()
     bits = Int(code, "i16", "%x").resized("i32") << _LOWER
     return code.text(bits.as_float(F32), "%y")
@@ -45,7 +45,7 @@ def widening() -> str:
 
 @cache
 def narrowing(origin: Origin, instructions: Instructions) -> Lines:
-    """Lines that do the reverse."""
+    """Return lines for the reverse conversion."""
     code = Code(instructions)
     x = Float(code, F32, "%x")
     if instructions.rounds and origin is not Origin.CHOSEN:
@@ -60,7 +60,7 @@ def narrowing(origin: Origin, instructions: Instructions) -> Lines:
 
 
 def _carried(bits: Int) -> Int:
-    """Of which the upper half is rounded."""
+    """Return the bits with their upper half rounded."""
     code = bits.code
     if not code.instructions.pairs:
         return bits + ((bits >> _LOWER) & 1) + _BELOW_HALF
@@ -80,7 +80,7 @@ define weak i32 @{CARRIED}(i32 %x) {PURE} {with_variants(CARRIED)} {{
 
 
 def carried_of_several(lanes: int, linkage: str = "external") -> str:
-    """The function ``variant(CARRIED, lanes)``, of a vector, for processors with ``pairs``."""
+    """Return the function ``variant(CARRIED, lanes)`` of a vector, for processors with ``pairs``."""
     t = f"<{lanes} x i32>"
     instruction = f"@llvm.x86.avx512.vpdpwssd.{32 * lanes}"
     odd, below_half, ones = (

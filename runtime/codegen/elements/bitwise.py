@@ -1,4 +1,4 @@
-"""Logic and selection."""
+"""Bitwise logic and selection."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Straight-line LLVM IR written as arithmetic: ``y = x * x + 1.0`` appends its instructions to the code of ``x``.
 
-There are no branches, calls of other code than LLVM's intrinsics, or operations whose result may be poison (conversions
-of what no integer holds, shifts too far): the loop vectorizer takes all of it, and a select drops what is not meant.
+There are no branches, no calls except LLVM's intrinsics, and no operations whose result may be poison (conversions of
+values that no integer holds, excessive shifts): the loop vectorizer handles all of it, and a select drops unused
+results.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class FloatFormat:
-    """A type of IEEE 754 that LLVM computes in. ``mantissa``: bits that are stored."""
+    """IEEE 754 type in which LLVM computes. ``mantissa``: number of stored bits."""
 
     name: str
     suffix: str
@@ -40,7 +41,7 @@ class FloatFormat:
         return 2.0 ** (1 - self.bias)
 
     def bits_of(self, value: float) -> int:
-        """``value``, rounded to the format, as an unsigned integer."""
+        """Return ``value``, rounded to the format, as an unsigned integer."""
         form, whole = {16: ("e", "H"), 32: ("f", "I"), 64: ("d", "Q")}[self.bits]
         return int(struct.unpack(f"<{whole}", struct.pack(f"<{form}", value))[0])
 
@@ -48,28 +49,29 @@ class FloatFormat:
         return float(np.float32(value)) if self.bits == 32 else value
 
     def literal(self, value: float) -> str:
-        """LLVM writes constants of both formats as the bits of a double."""
+        """Return the LLVM literal; for both formats it has the bits of a double."""
         return f"0x{F64.bits_of(self.rounded(value)):016X}"
 
 
 F32 = FloatFormat("float", "f32", 32, 23)
 F64 = FloatFormat("double", "f64", 64, 52)
-#: Formats of memory: nothing is computed in them.
+#: Storage formats, in which nothing is computed.
 F16 = FloatFormat("half", "f16", 16, 10)
 BF16 = FloatFormat("bfloat", "bf16", 16, 7)
 
-#: Arithmetic takes numbers for constants.
+#: Arithmetic accepts numbers as constants.
 Real: TypeAlias = "Float | float"
 Whole: TypeAlias = "Int | int"
 
 
 @dataclass(frozen=True, slots=True)
 class Instructions:
-    """What the processor does in one instruction.
+    """Special instructions of the processor.
 
-    fused: multiplies and adds. permutes: takes a vector of numbers out of a table of 32 in registers. scales:
-    multiplies by a power of two that need not be a number. pairs: multiplies pairs of 16-bit integers and adds both
-    products to one of 32 bits. rounds: makes a bf16 of an f32 (a GPU, whose own nan has ones in the lower half).
+    fused: multiplies and adds. permutes: selects a vector of numbers from a table of 32 in registers. scales:
+    multiplies by a power of two that need not be representable. pairs: multiplies pairs of 16-bit integers and adds
+    both products to a 32-bit integer. rounds: converts an f32 to bf16 (a GPU, whose own nan has ones in the lower
+    half).
     """
 
     fused: bool = False
@@ -79,20 +81,20 @@ class Instructions:
     rounds: bool = False
 
 
-#: Those that every processor has.
+#: No special instructions, as on every processor.
 PLAIN = Instructions()
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A body, and what it needs in the module."""
+    """Function body, and the globals that it needs in the module."""
 
     body: str
     globals: tuple[str, ...] = ()
 
 
 class Code:
-    """Lines in their order, and the constants and functions of the module that they need."""
+    """Sequence of lines, with the constants and functions of the module that they need."""
 
     def __init__(self, instructions: Instructions = Instructions()) -> None:
         self.instructions = instructions
@@ -100,13 +102,13 @@ class Code:
         self._lines: list[str] = []
 
     def append(self, expression: str) -> str:
-        """The register that ``expression`` goes to."""
+        """Append ``expression`` and return its register."""
         name = f"%t{len(self._lines)}"
         self._lines.append(f"{name} = {expression}")
         return name
 
     def text(self, result: Float | Int | Bool, name: str = "%r") -> str:
-        """All lines; the last makes ``name``, a predicate's as the byte that memory holds."""
+        """Return all lines; the last one defines ``name``. A predicate becomes a byte, as in memory."""
         if isinstance(result, Bool):
             last = f"{name} = zext i1 {result.name} to i8"
         else:
@@ -119,7 +121,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Float:
-    """A number of ``format``, in a register or a constant."""
+    """Number of ``format``, in a register or a constant."""
 
     code: Code
     format: FloatFormat
@@ -192,7 +194,7 @@ class Float:
         return self._compared("uno", self)
 
     def times_plus(self, factor: Real, term: Real) -> Float:
-        """self * factor + term, rounded once or twice: as the machine is fast."""
+        """Compute self * factor + term, rounded once or twice, whichever is faster."""
         return self._intrinsic("fmuladd", self._float(factor), self._float(term))
 
     def _intrinsic(self, name: str, *others: Float) -> Float:
@@ -206,15 +208,15 @@ class Float:
         return self._intrinsic("sqrt")
 
     def rounded(self) -> Float:
-        """To the nearest integer, ties to even."""
+        """Round to the nearest integer, ties to even."""
         return self._intrinsic("rint")
 
     def truncated(self) -> Float:
-        """To the integer on the side of zero."""
+        """Round to an integer towards zero."""
         return self._intrinsic("trunc")
 
     def scaled(self, exponent: Int) -> Float:
-        """self 2^exponent, rounded once, where the processor ``scales``."""
+        """Compute self 2^exponent, rounded once; needs a processor with ``scales``."""
         exponent = exponent.resized("i32")
         name = f"@llvm.ldexp.{self.format.suffix}.i32"
         return self._made(f"call {self.type} {name}({self.type} {self.name}, i32 {exponent.name})")
@@ -234,10 +236,10 @@ class Float:
         return Float(self.code, target, self.code.append(line))
 
     def product_error(self, factor: Float, product: Float) -> Float:
-        """self * factor - product, where product is their rounded product; exact but for underflow.
+        """Compute self * factor - product, where product is their rounded product; exact except for underflow.
 
-        Without a fused instruction by T. J. Dekker's splitting ("A floating-point technique for extending the available
-        precision", 1971), where no part may exceed 2^(emax - mantissa / 2 - 1).
+        Without a fused instruction it uses T. J. Dekker's splitting ("A floating-point technique for extending the
+        available precision", 1971), in which no part may exceed 2^(emax - mantissa / 2 - 1).
         """
         if self.code.instructions.fused:
             return self._intrinsic("fma", factor, -product)
@@ -245,7 +247,7 @@ class Float:
         return ((a * c - product) + a * d + b * c) + b * d
 
     def halves(self) -> tuple[Float, Float]:
-        """Two numbers of half the digits whose sum is this one."""
+        """Split the number into two of half the digits, whose sum is the number."""
         scaled = self * (2.0 ** ((self.format.mantissa + 2) // 2) + 1)
         high = scaled - (scaled - self)
         return high, self - high
@@ -253,7 +255,7 @@ class Float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Int:
-    """An integer of ``type`` (i8 .. i64), in a register or a constant; arithmetic wraps."""
+    """Integer of ``type`` (i8 .. i64), in a register or a constant; arithmetic wraps."""
 
     code: Code
     type: str
@@ -300,24 +302,24 @@ class Int:
         return self._binary("shl", distance)
 
     def __rshift__(self, distance: Whole) -> Int:
-        """Zeros come in."""
+        """Shift right with zeros."""
         return self._binary("lshr", distance)
 
     def signed_shift(self, distance: Whole) -> Int:
-        """Copies of the sign come in."""
+        """Shift right with copies of the sign."""
         return self._binary("ashr", distance)
 
     def compared(self, condition: str, other: Whole) -> Bool:
-        """condition: eq, ne, or slt, ugt and the like."""
+        """Compare. condition: eq, ne, or slt, ugt and the like."""
         line = f"icmp {condition} {self.type} {self.name}, {self._int(other).name}"
         return Bool(self.code, self.code.append(line))
 
     def least(self, other: Whole) -> Int:
-        """The smaller one, as signed numbers."""
+        """Return the smaller one, as signed numbers."""
         return self.compared("slt", other).select(self, self._int(other))
 
     def greatest(self, other: Whole) -> Int:
-        """The larger one, as signed numbers."""
+        """Return the larger one, as signed numbers."""
         return self.compared("sgt", other).select(self, self._int(other))
 
     def one_bits(self) -> Int:
@@ -328,12 +330,12 @@ class Int:
         return self._made(f"call {self.type} {call}")
 
     def as_float(self, target: FloatFormat) -> Float:
-        """The same bits."""
+        """Return the same bits as a float."""
         line = f"bitcast {self.type} {self.name} to {target.name}"
         return Float(self.code, target, self.code.append(line))
 
     def resized(self, kind: str) -> Int:
-        """To another width: low bits, or zeros above."""
+        """Resize to another width: truncate or zero-extend."""
         if kind == self.type:
             return self
         word = "trunc" if int(kind[1:]) < self.width else "zext"
@@ -342,7 +344,7 @@ class Int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bool:
-    """A condition."""
+    """Condition."""
 
     code: Code
     name: str
@@ -367,7 +369,7 @@ class Bool:
         return self._with("xor", "true")
 
     def choose(self, on_true: Float, on_false: Real) -> Float:
-        """``on_true`` where the condition holds."""
+        """Return ``on_true`` if the condition holds, else ``on_false``."""
         other = on_true._float(on_false)
         return on_true._made(self._select(on_true, other))
 

@@ -1,4 +1,4 @@
-"""How reductions combine elements of every type, complex numbers too, and what they start from, in LLVM IR."""
+"""Combination functions of reductions and their neutral elements for every type, also complex, in LLVM IR."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime.codegen.ir.combine import combination, combining_ir, neutral
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
-#: What combines with any other complex number to that.
+#: Neutral elements of complex reductions.
 _NEUTRAL = {ReductionKind.SUM: (-0.0, -0.0), ReductionKind.PRODUCT: (1.0, 0.0)}
 
 
@@ -19,7 +19,7 @@ def element_combining_ir(
     suffix: str,
     instructions: Instructions = PLAIN,
 ) -> list[str]:
-    """@widen, @narrow and @combine with the suffix: between memory's type and the accumulator's, and in that."""
+    """Return @widen, @narrow and @combine, with the suffix: between stored and accumulator type, and in the latter."""
     if not kind.is_complex:
         return combining_ir(kind.numpy, reduction, suffix, instructions)
     t = wide_type(kind)
@@ -38,7 +38,7 @@ def element_combining_ir(
 
 
 def neutral_element(kind: PrimitiveType, reduction: ReductionKind) -> str:
-    """An instruction: what combines with any other value to that, in the accumulator's type."""
+    """Return an instruction that makes the neutral element, in the accumulator's type."""
     if not kind.is_complex:
         return neutral(kind, reduction)
     form, t = PARTS[kind], wide_type(kind)
@@ -47,7 +47,7 @@ def neutral_element(kind: PrimitiveType, reduction: ReductionKind) -> str:
 
 
 def folding_ir(kind: PrimitiveType, reduction: ReductionKind, lanes: int, name: str) -> str:
-    """@name: of a vector of ``lanes`` (a power of two, two or more), halves combined until one is left."""
+    """Return @name: it reduces a vector of ``lanes`` (a power of two, at least two) by combining its halves."""
     t = wide_type(kind)
     lines = [f"define internal {t} @{name}(<{lanes} x {t}> %v{lanes}) alwaysinline {{"]
     width = lanes // 2

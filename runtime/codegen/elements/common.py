@@ -1,4 +1,4 @@
-"""What functions of several families are made of: polynomials, exponents, sums of two numbers."""
+"""Building blocks of functions in several families: polynomials, exponents, sums of two numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime.codegen.elements.builder import Float, FloatFormat, Int, Real
 
 
 def polynomial(coefficients: Sequence[Real], x: Float) -> Float:
-    """The sum of coefficients[k] x^k by Horner's rule."""
+    """Compute the sum of coefficients[k] x^k by Horner's rule."""
     last = coefficients[-1]
     total = last if isinstance(last, Float) else x.constant(last)
     for coefficient in reversed(coefficients[:-1]):
@@ -18,7 +18,7 @@ def polynomial(coefficients: Sequence[Real], x: Float) -> Float:
 
 
 def nearest_integer(x: Float) -> tuple[Float, Int]:
-    """Of |x| < 2^(mantissa - 2), as a float and as an integer; of all others, nan too, anything.
+    """Round |x| < 2^(mantissa - 2) to an integer, returned as a float and as an integer; any values for other x.
 
     In x + 1.5 2^mantissa the last bit counts ones.
     """
@@ -28,18 +28,18 @@ def nearest_integer(x: Float) -> tuple[Float, Int]:
 
 
 def float_of_small(i: Int, target: FloatFormat) -> Float:
-    """An integer |i| < 2^(mantissa - 1) as a float of the same width, in the same way."""
+    """Convert an integer |i| < 2^(mantissa - 1) to a float of the same width by the same method."""
     magic = 1.5 * 2.0**target.mantissa
     return (i + target.bits_of(magic)).as_float(target) - magic
 
 
 def power_of_two(exponent: Int, target: FloatFormat) -> Float:
-    """2^exponent, a normal number."""
+    """Compute 2^exponent, which must be a normal number."""
     return ((exponent + target.bias) << target.mantissa).as_float(target)
 
 
 def scaled(x: Float, exponent: Int) -> Float:
-    """x 2^exponent for normal x and exponents of up to twice the format's; rounded once where it is denormal."""
+    """Compute x 2^exponent for normal x and exponents of up to twice the format's; rounded once if denormal."""
     if x.code.instructions.scales:
         return x.scaled(exponent)
     half = exponent.signed_shift(1)
@@ -47,13 +47,13 @@ def scaled(x: Float, exponent: Int) -> Float:
 
 
 def clamped(x: Float, low: float, high: float) -> Float:
-    """nan stays."""
+    """Limit x to low .. high; nan stays."""
     x = (x > high).choose(x.constant(high), x)
     return (x < low).choose(x.constant(low), x)
 
 
 def split_normal(x: Float) -> tuple[Float, Int]:
-    """x = m 2^e with sqrt(1/2) <= m < sqrt(2), of a positive normal number; anything of all others."""
+    """Split a positive normal number as x = m 2^e with sqrt(1/2) <= m < sqrt(2); any values for other x."""
     form = x.format
     root = form.bits_of(math.sqrt(0.5))
     above = x.bits() - root
@@ -62,7 +62,7 @@ def split_normal(x: Float) -> tuple[Float, Int]:
 
 
 def split_positive(x: Float) -> tuple[Float, Int]:
-    """The same of denormal ones too."""
+    """Split a positive number, possibly denormal, as ``split_normal`` does."""
     form = x.format
     shift = form.mantissa + 1
     small = x < form.least_normal
@@ -71,19 +71,19 @@ def split_positive(x: Float) -> tuple[Float, Int]:
 
 
 def two_sum(a: Float, b: Float) -> tuple[Float, Float]:
-    """The rounded sum and its error (D. E. Knuth, The Art of Computer Programming 2, 4.2.2)."""
+    """Return the rounded sum and its error (D. E. Knuth, The Art of Computer Programming 2, 4.2.2)."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
 
 
 def fast_two_sum(a: Float, b: Float) -> tuple[Float, Float]:
-    """The same where |a| >= |b| or a is zero (T. J. Dekker, 1971)."""
+    """Return the rounded sum and its error if |a| >= |b| or a is zero (T. J. Dekker, 1971)."""
     total = a + b
     return total, b - (total - a)
 
 
 def with_flipped_sign(x: Float, negative: Int) -> Float:
-    """-x where the lowest bit of ``negative`` is set."""
+    """Return -x if the lowest bit of ``negative`` is set, else x."""
     form = x.format
     return (x.bits() ^ (negative << (form.bits - 1))).as_float(form)

@@ -1,4 +1,4 @@
-"""compare and is-finite."""
+"""Compare and is-finite."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def comparison(signature: ElementSignature) -> str | None:
 
 
 def _total_order(direction: str, t: str) -> str:
-    """-nan < -inf < ... < -0 < +0 < ... < inf < nan: as integers, negative ones' other bits turned over."""
+    """Compare -nan < -inf < ... < -0 < +0 < ... < inf < nan: as integers, with other bits of negative ones inverted."""
     bits = {"float": 32, "double": 64}[t]
     i = f"i{bits}"
     lines = []
@@ -49,9 +49,9 @@ def _total_order(direction: str, t: str) -> str:
 
 
 def _byte_order(direction: str, kind: PrimitiveType) -> str:
-    """The same of floats of 8 bits and fewer, as they lie in memory: a number that widens to nan keeps its place.
+    """Compare floats of at most 8 bits in total order, by their stored bits: a code that widens to nan keeps its place.
 
-    Where there is no -0 its bits are the only nan, and the least; f8e8m0fnu has no sign.
+    In formats without -0, its bits are the only nan, and the least; f8e8m0fnu has no sign.
     """
     lines = []
     for x, stored in (("a", "%x0"), ("b", "%x1")):

@@ -16,14 +16,17 @@ from spmd.ops.attrs import CompareAttrs
 from spmd.registry import Registry
 from spmd.shape import PrimitiveType
 
-#: A complex number, a real one or a condition, of complex and real ones.
+#: Function of complex and real numbers that returns a complex number, a real one or a condition.
 ComplexFunction: TypeAlias = "Callable[..., Complex | Float | Bool]"
 
 COMPLEX_FUNCTIONS: Registry[Opcode, ComplexFunction] = Registry("function of complex numbers")
 
 
 def complex_lines(signature: ElementSignature, instructions: Instructions) -> Lines | None:
-    """Of an operation that takes or gives complex numbers, all others being f32 or f64; None where there is none."""
+    """Return the lines of an operation with complex operands or result; all other numbers must be f32 or f64.
+
+    Returns None if there is no such function.
+    """
     function = COMPLEX_FUNCTIONS.get(signature.opcode)
     kinds = signature.operands
     if signature.opcode is Opcode.COMPARE:
@@ -85,7 +88,7 @@ def imag(x: Complex) -> Float:
 
 
 def _comparison(signature: ElementSignature) -> ComplexFunction | None:
-    """Equal are those of which both parts are."""
+    """Return the comparison function: complex numbers are equal if both parts are."""
     attrs = signature.attrs
     assert isinstance(attrs, CompareAttrs)
     if attrs.direction not in ("EQ", "NE"):
@@ -100,14 +103,14 @@ def _comparison(signature: ElementSignature) -> ComplexFunction | None:
 
 @COMPLEX_FUNCTIONS.register(Opcode.ABS)
 def absolute(x: Complex) -> Float:
-    """Infinite if a part is, whatever the other."""
+    """Compute |x|; it is infinite if a part is, whatever the other one."""
     re, im = x.re.abs(), x.im.abs()
     either = re.equals(math.inf) | im.equals(math.inf)
     return either.choose(re.constant(math.inf), length(x))
 
 
 def length(x: Complex) -> Float:
-    """sqrt(x^2 + y^2), f32's in f64; f64's as large sqrt(1 + (small / large)^2)."""
+    """Compute sqrt(x^2 + y^2): of f32 in f64, of f64 as large sqrt(1 + (small / large)^2)."""
     re, im = x.re.abs(), x.im.abs()
     if x.format is F32:
         wide = x.to(F64)
@@ -119,14 +122,14 @@ def length(x: Complex) -> Float:
 
 
 def _extremes(a: Float, b: Float) -> tuple[Float, Float]:
-    """The larger one and the smaller one; nan is both."""
+    """Return the larger one and the smaller one; both are nan if one is."""
     first = a.is_nan() | (a > b)
     second = a.is_nan() | (a < b)
     return first.choose(a, b), second.choose(a, b)
 
 
 def exponent_of(x: Complex) -> Int:
-    """e with the larger part in 2^(e - 1) .. 2^e, of f64; 0 for zero and where a part is not finite."""
+    """Return e with the larger part in 2^(e - 1) .. 2^e, for f64; 0 for zero and if a part is not finite."""
     size, _ = _extremes(x.re.abs(), x.im.abs())
     small = size < F64.least_normal
     up = small.choose(size * 2.0**54, size)
@@ -136,12 +139,12 @@ def exponent_of(x: Complex) -> Int:
 
 
 def times_power(x: Complex, exponent: Int) -> Complex:
-    """x 2^exponent"""
+    """Compute x 2^exponent."""
     return Complex(scaled(x.re, exponent), scaled(x.im, exponent))
 
 
 def divide(x: Complex, y: Complex) -> Complex:
-    """R. L. Smith's quotient, f32's in f64; of f64 powers of two are taken out first, so that nothing overflows."""
+    """Compute R. L. Smith's quotient, of f32 in f64; of f64 without powers of two, so that nothing overflows."""
     if x.format is F32:
         return _smith(x.to(F64), y.to(F64)).to(F32)
     above, below = exponent_of(x), exponent_of(y)
@@ -154,7 +157,7 @@ def divide(x: Complex, y: Complex) -> Complex:
 
 
 def _smith(x: Complex, y: Complex) -> Complex:
-    """ "Algorithm 116: Complex division", 1962; parts over zero where y is zero."""
+    """Divide by "Algorithm 116: Complex division", 1962; parts over zero if y is zero."""
     size_re, size_im = y.re.abs(), y.im.abs()
     wide = size_re >= size_im
     large, small = wide.choose(y.re, y.im), wide.choose(y.im, y.re)

@@ -1,4 +1,4 @@
-"""convert to and from complex numbers: through their parts' type, whose own conversions do the rest."""
+"""Conversion to and from complex numbers, through the conversions of their parts' type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _PART = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType
 def complex_conversion(
     signature: ElementSignature, lines: Callable[[ElementSignature], Lines | None]
 ) -> Lines | None:
-    """Of a real number the imaginary part is 0, and a real result is the real part. ``lines``: of real conversions."""
+    """Convert: a real number gets imaginary part 0, and a real result is the real part.
+
+    ``lines``: lines of real conversions, which return None if there is none.
+    """
     (source,), target = signature.operands, signature.result
     if source.is_complex and target.is_complex:
         code = Code()

@@ -1,7 +1,7 @@
-"""exp, log, roots, powers, circular and hyperbolic functions of complex numbers.
+"""Exponential, logarithm, roots, powers, circular and hyperbolic functions of complex numbers.
 
-All are computed in f64, whose range no function of an f32 leaves on the way; f64's own arguments at the ends of the
-range are scaled. Where a part is infinite or nan, and on the axes, values are those of C's Annex G.
+All are computed in f64, whose range no intermediate value of an f32 function leaves. f64 arguments at the ends of the
+range are scaled. If a part is infinite or nan, and on the axes, values are those of C's Annex G.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from runtime.codegen.elements.logarithm import log1p as real_log1p
 from runtime.codegen.elements.trigonometric import sine_and_cosine
 from spmd.hlo import Opcode
 
-#: Beyond so far out exp is near the end of f64's range, and is computed so many steps nearer.
+#: Beyond _FAR, exp is near the end of f64's range; it is computed _STEPS nearer.
 _FAR, _STEPS = 700.0, 64.0
-#: tanh is 1 to all digits from here on, and exp(-2 x) not yet 0 in f32 (in f64 the rest goes by itself).
+#: From here on tanh is 1 to all digits, and exp(-2 x) is not yet 0 in f32 (in f64 the rest vanishes
+#: by itself).
 _FLAT_F32, _FLAT_F64 = 60.0, 350.0
 
 
 def _brought_near(x: Float) -> tuple[Float, Float]:
-    """(y, f) with exp(x) = exp(y) f where f64's exp might overflow though a product with it does not."""
+    """Return (y, f) with exp(x) = exp(y) f, for a product with exp(x) that is finite although exp(x) may overflow."""
     far = x > _FAR
     near = far.choose(x - _STEPS, x)
     return near, far.choose(x.constant(math.exp(_STEPS)), 1.0)
 
 
 def _product(a: Float, b: Float) -> Float:
-    """a b, which is 0 where a factor is, whatever the other."""
+    """Compute a b, which is 0 if a factor is 0, whatever the other one."""
     none = a.equals(0.0) | b.equals(0.0)
     sign = a.constant(0.0).with_sign_of(a)
     flipped = (b.bits() ^ sign.bits()).as_float(F64)
@@ -49,7 +50,7 @@ def _product(a: Float, b: Float) -> Float:
 
 
 def exponential(z: Complex) -> Complex:
-    """e^x (cos y + i sin y)"""
+    """Compute e^x (cos y + i sin y)."""
     x, y = z.re.to(F64), z.im.to(F64)
     sine, cosine = sine_and_cosine(z.im)
     near, factor = _brought_near(x)
@@ -64,7 +65,7 @@ def exponential(z: Complex) -> Complex:
 
 @COMPLEX_FUNCTIONS.register(Opcode.EXPONENTIAL_MINUS_ONE)
 def expm1(z: Complex) -> Complex:
-    """(e^x - 1) cos y - 2 sin(y / 2)^2 + i e^x sin y; real where z is."""
+    """Compute (e^x - 1) cos y - 2 sin(y / 2)^2 + i e^x sin y; real if z is."""
     x, y = z.re.to(F64), z.im.to(F64)
     sine, cosine = sine_and_cosine(z.im)
     half, _ = sine_and_cosine(z.im * 0.5)
@@ -81,12 +82,12 @@ def expm1(z: Complex) -> Complex:
 
 
 def log(z: Complex) -> Complex:
-    """(log |z|, the angle)"""
+    """Compute (log |z|, the angle)."""
     return Complex(_log_length(z), real_atan2(z.im, z.re).to(F64)).to(z.format)
 
 
 def _log_length(z: Complex) -> Float:
-    """log |z| as log(s) / 2 with s = x^2 + y^2; near 1 with what s - 1 loses, over s."""
+    """Compute log |z| as log(s) / 2 with s = x^2 + y^2; near 1 with a correction, the error of s - 1 over s."""
     exact = z.to(F64)
     exponent = None
     if z.format is F64:
@@ -114,7 +115,7 @@ def _log_length(z: Complex) -> Float:
 
 @COMPLEX_FUNCTIONS.register(Opcode.LOG_PLUS_ONE)
 def log1p(z: Complex) -> Complex:
-    """Near 0 from |1 + z|^2 = 1 + (x (2 + x) + y^2), which keeps the digits of a small z."""
+    """Compute log(1 + z), near 0 from |1 + z|^2 = 1 + (x (2 + x) + y^2), which keeps the digits of a small z."""
     x, y = z.re.to(F64), z.im.to(F64)
     near = (x.abs() < 0.25) & (y.abs() < 0.25)
     above = near.choose(x, 0.0) * (x + 2.0)
@@ -125,7 +126,7 @@ def log1p(z: Complex) -> Complex:
 
 
 def sqrt(z: Complex) -> Complex:
-    """t = sqrt((|x| + |z|) / 2) and |y| / 2t, the larger one on the side of x (W. Kahan, 1987)."""
+    """Compute t = sqrt((|x| + |z|) / 2) and |y| / 2t, of which the larger one belongs to x's side (W. Kahan, 1987)."""
     x, y = z.re.to(F64), z.im.to(F64)
     a, b = x.abs(), y.abs()
     factor = None
@@ -149,7 +150,7 @@ def sqrt(z: Complex) -> Complex:
 
 @COMPLEX_FUNCTIONS.register(Opcode.RSQRT)
 def rsqrt(z: Complex) -> Complex:
-    """1 / sqrt(z); 0 where a part is infinite."""
+    """Compute 1 / sqrt(z); 0 if a part is infinite."""
     x, y = z.re.to(F64), z.im.to(F64)
     wide = Complex(x, y)
     root = sqrt(z).to(F64) if z.format is F64 else sqrt(wide)
@@ -160,7 +161,7 @@ def rsqrt(z: Complex) -> Complex:
 
 @COMPLEX_FUNCTIONS.register(Opcode.SIGN)
 def sign(z: Complex) -> Complex:
-    """z / |z|; zero stays."""
+    """Compute z / |z|; zero stays."""
     wide = z.to(F64)
     exponent = exponent_of(wide)
     unit = times_power(wide, exponent.constant(0) - exponent)
@@ -172,7 +173,7 @@ def sign(z: Complex) -> Complex:
 
 @COMPLEX_FUNCTIONS.register(Opcode.LOGISTIC)
 def logistic(z: Complex) -> Complex:
-    """1 / (1 + exp(-z)), to the left exp(z) / (1 + exp(z)): the exponential that does not grow."""
+    """Compute 1 / (1 + exp(-z)), on the left exp(z) / (1 + exp(z)), so that the exponential does not grow."""
     wide = z.to(F64)
     left = wide.re < 0.0
     small = exponential(chosen(left, wide, -wide))
@@ -183,21 +184,21 @@ def logistic(z: Complex) -> Complex:
 
 
 def _hyperbolic(x: Float) -> tuple[Float, Float, Float]:
-    """(sinh, cosh, factor): both are to be multiplied by the factor, where they might overflow."""
+    """Compute (sinh, cosh, factor): both must be multiplied by the factor, so that they do not overflow."""
     far = x.abs() > _FAR
     near = far.choose(x - x.constant(_STEPS).with_sign_of(x), x)
     return real_sinh(near), real_cosh(near), far.choose(x.constant(math.exp(_STEPS)), 1.0)
 
 
 def _sinh(x: Float, sine: Float, cosine: Float) -> Complex:
-    """sinh x cos y + i cosh x sin y"""
+    """Compute sinh x cos y + i cosh x sin y."""
     s, c, factor = _hyperbolic(x)
     re = (infinite(x) & cosine.is_nan()).choose(x, _product(s, cosine) * factor)
     return Complex(re, _product(c, sine) * factor)
 
 
 def _cosh(x: Float, sine: Float, cosine: Float) -> Complex:
-    """cosh x cos y + i sinh x sin y"""
+    """Compute cosh x cos y + i sinh x sin y."""
     s, c, factor = _hyperbolic(x)
     re = (infinite(x) & cosine.is_nan()).choose(x.abs(), _product(c, cosine) * factor)
     return Complex(re, _product(s, sine) * factor)
@@ -215,19 +216,19 @@ def cosh(z: Complex) -> Complex:
 
 @COMPLEX_FUNCTIONS.register(Opcode.SINE)
 def sine(z: Complex) -> Complex:
-    """-i sinh(i z)"""
+    """Compute -i sinh(i z)."""
     turned = _sinh(-(z.im.to(F64)), *sine_and_cosine(z.re))
     return Complex(turned.im, -turned.re).to(z.format)
 
 
 @COMPLEX_FUNCTIONS.register(Opcode.COSINE)
 def cosine(z: Complex) -> Complex:
-    """cosh(i z)"""
+    """Compute cosh(i z)."""
     return _cosh(-(z.im.to(F64)), *sine_and_cosine(z.re)).to(z.format)
 
 
 def _tanh(x: Float, y: Float, sine: Float, cosine: Float, flat: float) -> Complex:
-    """(sinh x cosh x + i sin y cos y) / (sinh^2 x + cos^2 y), a sum of which nothing cancels."""
+    """Compute (sinh x cosh x + i sin y cos y) / (sinh^2 x + cos^2 y), a sum without cancellation."""
     far = x.abs() > flat
     inside = far.choose(x.constant(flat).with_sign_of(x), x)
     s, c = real_sinh(inside), real_cosh(inside)
@@ -253,7 +254,7 @@ def tanh(z: Complex) -> Complex:
 
 @COMPLEX_FUNCTIONS.register(Opcode.TAN)
 def tan(z: Complex) -> Complex:
-    """-i tanh(i z)"""
+    """Compute -i tanh(i z)."""
     x, y = z.re.to(F64), z.im.to(F64)
     turned = _tanh(-y, x, *sine_and_cosine(z.re), _flat(z))
     return Complex(turned.im, -turned.re).to(z.format)
@@ -261,7 +262,7 @@ def tan(z: Complex) -> Complex:
 
 @COMPLEX_FUNCTIONS.register(Opcode.POWER)
 def power(z: Complex, exponent: Complex) -> Complex:
-    """exp(w log z); 1 for w = 0, z for w = 1, and of zero zero where w is positive, else nan."""
+    """Compute exp(w log z): 1 for w = 0, z for w = 1; for z = 0 it is 0 if w is positive, else nan."""
     x, w = z.to(F64), exponent.to(F64)
     logarithm = log(z if z.format is F64 else x)
     result = exponential(w * logarithm)

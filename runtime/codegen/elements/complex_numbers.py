@@ -1,6 +1,6 @@
-"""Complex numbers in straight-line LLVM IR: a pair of floats, which memory holds as one integer, real part low.
+"""Complex numbers in straight-line LLVM IR: a pair of floats, stored as one integer with the real part low.
 
-So an element of a complex array is one value like any other's: loops read and write it whole, and take it apart in
+So an element of a complex array is one value like any other: loops load and store it at once, and split it in
 registers.
 """
 
@@ -20,14 +20,14 @@ Scalar: TypeAlias = "Float | float"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Complex:
-    """re + i im"""
+    """Complex number re + i im."""
 
     re: Float
     im: Float
 
     @staticmethod
     def of(element: Int) -> Complex:
-        """From memory."""
+        """Split a stored element."""
         half = element.width // 2
         form = F32 if half == 32 else F64
         low = element.resized(form.integer)
@@ -35,7 +35,7 @@ class Complex:
         return Complex(low.as_float(form), high.as_float(form))
 
     def element(self) -> Int:
-        """As memory holds it."""
+        """Return the stored form."""
         form = self.re.format
         whole = f"i{2 * form.bits}"
         low, high = self.re.bits().resized(whole), self.im.bits().resized(whole)
@@ -62,7 +62,7 @@ class Complex:
         return Complex(re, self.re * other.im + self.im * other.re)
 
     def times(self, factor: Scalar) -> Complex:
-        """By a real number."""
+        """Multiply by a real number."""
         return Complex(self.re * factor, self.im * factor)
 
 
@@ -77,5 +77,5 @@ def infinite(x: Float) -> Bool:
 
 
 def not_finite(x: Float) -> Bool:
-    """Infinite or nan."""
+    """Return whether x is infinite or nan."""
     return (x - x).is_nan()

@@ -1,4 +1,4 @@
-"""convert and bitcast-convert."""
+"""Convert, bitcast-convert and reduce-precision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spmd.shape import PrimitiveType
 
 @BODIES.register(Opcode.CONVERT)
 def conversion(signature: ElementSignature) -> str | None:
-    """Floats to integers round to zero and saturate, nan gives 0; other values to pred are whether they are not 0."""
+    """Convert: floats to integers round to zero and saturate, nan gives 0; pred is whether the value is not 0."""
     (source,), target = signature.operands, signature.result
     s, t = wide_type(source), wide_type(target)
     if target is PrimitiveType.PRED:
@@ -56,7 +56,7 @@ def _float_to_float(s: str, t: str) -> str:
 
 @BODIES.register(Opcode.BITCAST_CONVERT)
 def bitcast_conversion(signature: ElementSignature) -> str | None:
-    """Between types of one width that are computed with as they lie in memory."""
+    """Bitcast between types of one width whose stored type is their computing type."""
     (source,), target = signature.operands, signature.result
     if PrimitiveType.PRED in (source, target) or source.byte_size != target.byte_size:
         return None
@@ -66,9 +66,9 @@ def bitcast_conversion(signature: ElementSignature) -> str | None:
 
 
 def _rounded_to_odd(x: Float) -> Float:
-    """f64 to f32 so that rounding that to f16 gives what rounding x gives (S. Boldo, G. Melquiond, 2005).
+    """Round f64 to f32 so that rounding that to f16 equals rounding x to f16 (S. Boldo, G. Melquiond, 2005).
 
-    Other narrow formats round twice in the evaluator, so here too.
+    The evaluator rounds other narrow formats twice, so this code does too.
     """
     near = x.to(F32)
     back = near.to(F64)
@@ -80,10 +80,10 @@ def _rounded_to_odd(x: Float) -> Float:
 
 @BODIES.register(Opcode.REDUCE_PRECISION)
 def reduce_precision(signature: ElementSignature) -> str | None:
-    """To nearest even in the format's own bits; beyond the fewer exponents infinity, and zero where denormals begin."""
+    """Round to nearest even in the format's own bits; out of the exponent range to infinity, and denormals to zero."""
     attrs, kind = signature.attrs, signature.result
     assert isinstance(attrs, ReducePrecisionAttrs)
-    # f16 has denormal numbers where f32, in which it is computed, has none.
+    # f16 has denormal numbers; f32, in which it is computed, has none of that size.
     form = {PrimitiveType.F16: F16, PrimitiveType.F64: F64}.get(kind, F32)
     stored = F16 if kind is PrimitiveType.F16 else BF16 if kind is PrimitiveType.BF16 else form
     if not kind.is_floating or kind.bits < 16:
@@ -94,7 +94,7 @@ def reduce_precision(signature: ElementSignature) -> str | None:
 def _reduced(
     x: Float, form: FloatFormat, stored: FloatFormat, attrs: ReducePrecisionAttrs
 ) -> Float:
-    """form: in whose bits it is rounded. stored: what has so many bits already keeps them."""
+    """Round in the bits of ``form``; mantissa or exponent bits that ``stored`` does not exceed stay unchanged."""
     bits, one = x.to(form).bits(), 1
     sign = bits & (one << (form.bits - 1))
     if attrs.mantissa_bits < stored.mantissa:

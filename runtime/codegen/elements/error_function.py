@@ -1,4 +1,4 @@
-"""erf: its Taylor-like form near 0, then 1 - erfc, where -log(erfc) is a polynomial to the accuracy that 1 leaves.
+"""Error function: a Taylor-like form near 0, then 1 - erfc, where -log(erfc) is a polynomial of sufficient accuracy.
 
 -log(erfc(t)) is nearly quadratic, and an absolute error in it is multiplied by erfc(t) < 0.16.
 """
@@ -14,7 +14,7 @@ from spmd.hlo import Opcode
 
 _SMALL = {F32: constants.ERF_F32, F64: constants.ERF_F64}
 _TAIL = {F32: constants.ERFC_F32, F64: constants.ERFC_F64}
-#: From here on erf rounds to 1, and the tail's polynomial ends.
+#: From here on erf rounds to 1; the tail's polynomial ends.
 _LAST = {F32: 4.0, F64: 6.0}
 
 

@@ -1,8 +1,8 @@
-"""exponential, exponential-minus-one, logistic.
+"""Exponential, exponential-minus-one, logistic.
 
-x = n ln(2) + r with |r| <= ln(2) / 2, ln(2) in two parts of which n times the first is exact (W. J. Cody, W. Waite,
-"Software Manual for the Elementary Functions", 1980); exp(x) = 2^n exp(r), 2^n in two steps so that neither overflow
-nor a denormal result is rounded on the way.
+x = n ln(2) + r with |r| <= ln(2) / 2. ln(2) has two parts, and n times the first one is exact (W. J. Cody, W. Waite,
+"Software Manual for the Elementary Functions", 1980). exp(x) = 2^n exp(r), with 2^n in two steps so that no
+intermediate value overflows or is rounded as a denormal.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ _TAILS = {F32: constants.EXP_F32, F64: constants.EXP_F64}
 _LN2 = {F32: constants.LN2_F32, F64: constants.LN2_F64}
 #: 2^(i / 32)
 _ROOTS = tuple(2 ** (i / 32) for i in range(32))
-#: Below the first exp is 0, above the second infinite; the integer between them fits all steps.
+#: Below the first number exp is 0, above the second infinite; the integer n between them fits all
+#: steps.
 _RANGE = {F32: (-104.0, 89.0), F64: (-746.0, 710.0)}
 
 
 def reduced(x: Float) -> tuple[Float, Float, Int]:
-    """(r, what rounding r lost, n) of |x| < 2^(mantissa - 2)."""
+    """Return (r, rounding error of r, n) for |x| < 2^(mantissa - 2)."""
     n, whole = nearest_integer(x * (1 / math.log(2)))
     high, low = _LN2[x.format]
     exact = n.times_plus(-high, x)
@@ -42,20 +43,20 @@ def reduced(x: Float) -> tuple[Float, Float, Int]:
 
 
 def exp_between(x: Float, exponent: int = 0, low: Float | None = None) -> Float:
-    """exp(x + low) 2^exponent for x in the range where exp is neither 0 nor infinite, and a little beyond."""
+    """Compute exp(x + low) 2^exponent for x in the range where exp is neither 0 nor infinite, and slightly beyond."""
     r, _, n = reduced(x)
     r = r if low is None else r + low
     return scaled(1.0 + (r + _expm1_tail(r)), n + exponent)
 
 
 def exp_normal(x: Float) -> Float:
-    """exp(x) where it is a normal number below 2^(bias): 2^n in one step."""
+    """Compute exp(x) if it is a normal number below 2^(bias): 2^n in one step."""
     r, _, n = reduced(x)
     return (1.0 + (r + _expm1_tail(r))) * power_of_two(n, x.format)
 
 
 def exp_halved(x: Float) -> Float:
-    """exp(x) / 2 for x >= 0, finite where exp(x) is just not."""
+    """Compute exp(x) / 2 for x >= 0, finite where exp(x) just overflows."""
     high = _RANGE[x.format][1] + 1
     return exp_between((x > high).choose(x.constant(high), x), -1)
 
@@ -69,7 +70,7 @@ def exponential(x: Float) -> Float:
 
 
 def _exp_by_table(x: Float) -> Float:
-    """``exp_between`` of f32: x = (32 n + i) ln(2) / 32 + r, exp(x) = 2^n 2^(i / 32) exp(r)."""
+    """Compute ``exp_between`` for f32: x = (32 n + i) ln(2) / 32 + r, exp(x) = 2^n 2^(i / 32) exp(r)."""
     magic = 1.5 * 2.0**F32.mantissa
     shifted = x.times_plus(len(_ROOTS) / math.log(2), magic)
     steps, bits = shifted - magic, shifted.bits()
@@ -82,7 +83,7 @@ def _exp_by_table(x: Float) -> Float:
 
 
 def exp_below(x: Float, between: Callable[[Float], Float] = exp_between) -> Float:
-    """exp(x) where it is finite. What underflows is left out of the products: processors take long over it."""
+    """Compute exp(x) where it is finite. Underflowing values are kept out of products, which are slow on denormals."""
     zero = x < _RANGE[x.format][0]
     return zero.choose(x.constant(0.0), between(zero.choose(x.constant(0.0), x)))
 
@@ -94,20 +95,20 @@ def exponential_bf16(x: Float) -> Float:
 
 
 def _exp_short(x: Float) -> Float:
-    """``exp_between`` to 2^-18, in f32."""
+    """Compute ``exp_between`` to 2^-18, in f32."""
     n, whole = nearest_integer(x * (1 / math.log(2)))
     r = n.times_plus(-math.log(2), x)
     return scaled(polynomial(constants.EXP_BF16, r).times_plus(r, 1.0), whole)
 
 
 def _expm1_tail(r: Float) -> Float:
-    """exp(r) - 1 - r"""
+    """Compute exp(r) - 1 - r."""
     return polynomial(_TAILS[r.format], r) * (r * r)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.EXPONENTIAL_MINUS_ONE, F32), (Opcode.EXPONENTIAL_MINUS_ONE, F64))
 def expm1(x: Float) -> Float:
-    """(2^n - 1) + 2^n r in two parts, then 2^n (exp(r) - 1 - r); all halved, so that n may be at its upper end."""
+    """Compute (2^n - 1) + 2^n r in two parts, plus 2^n (exp(r) - 1 - r); halved, so that n may be at its upper end."""
     form = x.format
     r, r_low, n = reduced(clamped(x, _least_expm1(form), _RANGE[form][1]))
     half = power_of_two(n - 1, form)
@@ -117,15 +118,15 @@ def expm1(x: Float) -> Float:
 
 
 def _least_expm1(form: FloatFormat) -> float:
-    """exp(x) - 1 rounds to -1 from here down."""
+    """Return the bound below which exp(x) - 1 rounds to -1."""
     return -math.ceil((form.mantissa + 2) * math.log(2))
 
 
 @FLOAT_FUNCTIONS.register((Opcode.LOGISTIC, F32), (Opcode.LOGISTIC, F64))
 def logistic(x: Float) -> Float:
-    """q = E / (1 + E) with E = exp(-|x|), which does not grow; to the right 1 - q.
+    """Compute q = E / (1 + E) with E = exp(-|x|), which does not grow; for positive x 1 - q.
 
-    What 1 + E loses is made up for: q (1 - lost / sum), where 1 / sum is 1 - q.
+    The rounding error of 1 + E is corrected: q (1 - lost / sum), where 1 / sum is 1 - q.
     """
     small = exp_below(-x.abs())
     total, lost = fast_two_sum(x.constant(1.0), small)

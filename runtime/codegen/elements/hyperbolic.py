@@ -1,4 +1,4 @@
-"""tanh, sinh, cosh, and their inverses: f32's in f64, where their plain formulas have digits enough."""
+"""Hyperbolic functions and their inverses; inverses of f32 in f64, where the plain formulas are accurate enough."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SINH = {F32: constants.SINH_F32, F64: constants.SINH_F64}
 #: From here on tanh rounds to 1.
 _TANH_LAST = {F32: 9.5, F64: 20.0}
 _TANH_PIECES = Piecewise("tanh", _TANH_LAST[F32], intervals.TANH)
-#: What is larger than its last rounds to 1 in bf16.
+#: Arguments beyond its last one round to 1 in bf16.
 _TANH_BF16_PIECES = Piecewise("tanh_bf16", 3.6, intervals.TANH_BF16)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.TANH, F32), (Opcode.TANH, F64))
 def tanh(x: Float) -> Float:
-    """Odd polynomial up to 0.625, then 1 - 2 E / (1 + E) with E = exp(-2 |x|); or one of many polynomials."""
+    """Compute an odd polynomial up to 0.625, then 1 - 2 E / (1 + E) with E = exp(-2 |x|); or a piecewise polynomial."""
     if x.format is F32 and x.code.instructions.permutes:
         return _tanh_by_pieces(x, _TANH_PIECES)
     u, t = x * x, x.abs()
@@ -37,7 +37,7 @@ def tanh(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.TANH, BF16))
 def tanh_bf16(x: Float) -> Float:
-    """Of all numbers of bf16 rounded correctly."""
+    """Compute tanh, correctly rounded for all bf16 numbers."""
     return _tanh_by_pieces(x, _TANH_BF16_PIECES) if x.code.instructions.permutes else tanh(x)
 
 
@@ -47,7 +47,7 @@ def _tanh_by_pieces(x: Float, pieces: Piecewise) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.SINH, F32), (Opcode.SINH, F64))
 def sinh(x: Float) -> Float:
-    """Odd polynomial up to 1, then (exp - 1 / exp) / 2."""
+    """Compute an odd polynomial up to 1, then (exp - 1 / exp) / 2."""
     u, t = x * x, x.abs()
     small = polynomial(_SINH[x.format], u).times_plus(u * x, x)
     half = exp_halved(t)
@@ -62,7 +62,7 @@ def cosh(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.ASINH, F64))
 def asinh(x: Float) -> Float:
-    """log1p(t + t^2 / (1 + sqrt(t^2 + 1))); beyond 2^28, where t^2 + 1 is t^2, log(2 t)."""
+    """Compute log1p(t + t^2 / (1 + sqrt(t^2 + 1))); beyond 2^28, where t^2 + 1 is t^2, log(2 t)."""
     t = x.abs()
     u = t * t
     near = t + u / (1.0 + (u + 1.0).sqrt())
@@ -71,35 +71,35 @@ def asinh(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.ACOSH, F64))
 def acosh(x: Float) -> Float:
-    """log1p(t + sqrt(2 t + t^2)) with t = x - 1; log(2 x) beyond 2^28."""
+    """Compute log1p(t + sqrt(2 t + t^2)) with t = x - 1; log(2 x) beyond 2^28."""
     t = x - 1.0
     result = _log1p_or_doubled(x, t + (t * (t + 2.0)).sqrt())
     return (x < 1.0).choose(x.constant(math.nan), result)
 
 
 def _log1p_or_doubled(t: Float, near: Float) -> Float:
-    """log1p(near), beyond 2^28 log(2 t)."""
+    """Compute log1p(near), beyond 2^28 log(2 t)."""
     huge = t > 2.0**28
     return log1p(huge.choose(t - 1.0, near)) + huge.choose(t.constant(math.log(2)), 0.0)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.ATANH, F64))
 def atanh(x: Float) -> Float:
-    """log1p(2 t / (1 - t)) / 2"""
+    """Compute log1p(2 t / (1 - t)) / 2."""
     t = x.abs()
     return (log1p((t + t) / (1.0 - t)) * 0.5).with_sign_of(x)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.ASINH, F32))
 def asinh_f32(x: Float) -> Float:
-    """log(t + sqrt(t^2 + 1)) in f64; what rounds to x would lose digits there."""
+    """Compute log(t + sqrt(t^2 + 1)) in f64; return x itself where it is small, since digits would be lost."""
     t = x.to(F64).abs()
     return _odd(x, log_short(t + (t * t + 1.0).sqrt()))
 
 
 @FLOAT_FUNCTIONS.register((Opcode.ACOSH, F32))
 def acosh_f32(x: Float) -> Float:
-    """log(x + sqrt(x^2 - 1)) in f64"""
+    """Compute log(x + sqrt(x^2 - 1)) in f64."""
     t = x.to(F64)
     result = log_short(t + (t * t - 1.0).sqrt()).to(F32)
     result = (x < math.inf).choose(result, x)
@@ -108,7 +108,7 @@ def acosh_f32(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.ATANH, F32))
 def atanh_f32(x: Float) -> Float:
-    """log((1 + t) / (1 - t)) / 2 in f64"""
+    """Compute log((1 + t) / (1 - t)) / 2 in f64."""
     t = x.to(F64).abs()
     result = _odd(x, log_short((1.0 + t) / (1.0 - t)) * 0.5)
     result = t.equals(1.0).choose(x.constant(math.inf).with_sign_of(x), result)
@@ -116,7 +116,7 @@ def atanh_f32(x: Float) -> Float:
 
 
 def _odd(x: Float, wide: Float) -> Float:
-    """``wide`` as an f32 with the sign of x, and x itself where it is small, infinite or nan."""
+    """Return ``wide`` as an f32 with the sign of x, and x itself if it is small, infinite or nan."""
     t = x.abs()
     plain = (t < 2.0**-13) | ~(t < math.inf)
     return plain.choose(x, wide.to(F32).with_sign_of(x))

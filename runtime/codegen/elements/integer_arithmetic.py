@@ -1,4 +1,4 @@
-"""Arithmetic of integers, with XLA's answers where C has none."""
+"""Integer arithmetic, with XLA's results where C leaves them undefined."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spmd.shape import PrimitiveType
 
 
 def integer_divide(kind: PrimitiveType, t: str) -> str:
-    """x / 0 has all bits set; lowest / -1 is lowest."""
+    """Divide: x / 0 has all bits set; lowest / -1 is lowest."""
     if not kind.is_signed_integer:
         return f"""%zero = icmp eq {t} %b, 0
   %safe = select i1 %zero, {t} 1, {t} %b
@@ -29,7 +29,7 @@ def integer_divide(kind: PrimitiveType, t: str) -> str:
 
 
 def integer_abs(kind: PrimitiveType, t: str) -> str:
-    """That of the lowest number is itself."""
+    """Compute the absolute value; that of the lowest number is itself."""
     if not kind.is_signed_integer:
         return f"%r = add {t} %a, 0"
     return f"""%negative = icmp slt {t} %a, 0
@@ -48,7 +48,7 @@ def integer_sign(kind: PrimitiveType, t: str) -> str:
 
 @BODIES.register(Opcode.REMAINDER)
 def remainder(signature: ElementSignature) -> str | None:
-    """x % 0 is x; x % -1 is 0. Of floats it is exact, by C's fmod, which no vector instruction has."""
+    """Compute the remainder: x % 0 is x; x % -1 is 0. Floats use C's exact fmod, which has no vector instruction."""
     kind, t = signature.result, wide_type(signature.result)
     if kind.is_floating:
         return f"%r = frem {t} %a, %b"
@@ -69,7 +69,7 @@ def remainder(signature: ElementSignature) -> str | None:
 
 @BODIES.register(Opcode.SHIFT_LEFT, Opcode.SHIFT_RIGHT_LOGICAL)
 def shift(signature: ElementSignature) -> str | None:
-    """0 where the distance is negative or at least the number of bits."""
+    """Shift; 0 if the distance is negative or at least the number of bits."""
     kind, left = signature.result, signature.opcode is Opcode.SHIFT_LEFT
 
     def shifted(x: Int, by: Int) -> Int:
@@ -81,7 +81,7 @@ def shift(signature: ElementSignature) -> str | None:
 
 @BODIES.register(Opcode.SHIFT_RIGHT_ARITHMETIC)
 def arithmetic_shift(signature: ElementSignature) -> str | None:
-    """Copies of the highest bit, of unsigned numbers too; all of them where the distance is out of range."""
+    """Shift in copies of the highest bit, also for unsigned numbers; if the distance is out of range, all bits."""
     kind = signature.result
 
     def shifted(x: Int, by: Int) -> Int:
@@ -109,14 +109,14 @@ def _inside(distance: Int, kind: PrimitiveType) -> Bool:
 
 
 def _low_bits(x: Int, kind: PrimitiveType) -> Int:
-    """Without the copies of the sign above small integers."""
+    """Return the low bits, without the sign extension of small integers."""
     return x if x.width == kind.bits else x & ((1 << kind.bits) - 1)
 
 
 def power(x: Int, y: Int, kind: PrimitiveType) -> Int:
-    """x ** y modulo 2^bits by squaring; for y < 0 the exact value rounded to zero, and 0 ** y is 0 too."""
+    """Compute x ** y modulo 2^bits by squaring; for y < 0 the exact value rounded to zero, with 0 ** y = 0."""
     negative = y.compared("slt", 0) if kind.is_signed_integer else None
-    # Of 1 and -1, which alone have a power that is not 0, the parity decides.
+    # Only 1 and -1 have negative powers that are not 0; their parity decides.
     left = y if negative is None else negative.select(y & 1, y)
     total, square = x.constant(1), x
     for step in range(kind.bits):

@@ -16,13 +16,13 @@ _HALF_PI, _HALF_PI_LOW = constants.HALF_PI
 
 
 def _low_of(value: float, x: Float) -> float:
-    """What ``value``, a multiple of pi / 2, loses in the format of x."""
+    """Return the rounding error of ``value``, a multiple of pi / 2, in the format of x."""
     rounded = x.format.rounded(value)
     return (value - rounded) + _HALF_PI_LOW * (value / _HALF_PI)
 
 
 def _asin_folded(x: Float) -> tuple[Float, Float]:
-    """(head, tail) whose sum is asin(|x|) up to 1/2, beyond that asin(sqrt((1 - |x|) / 2)), half of acos(|x|)."""
+    """Return (head, tail), whose sum is asin(|x|) up to 1/2, beyond that asin(sqrt((1 - |x|) / 2)) = acos(|x|) / 2."""
     t = x.abs()
     near = t <= 0.5
     u = near.choose(t * t, t.times_plus(-0.5, 0.5))
@@ -32,7 +32,7 @@ def _asin_folded(x: Float) -> tuple[Float, Float]:
 
 @FLOAT_FUNCTIONS.register((Opcode.ASIN, F32), (Opcode.ASIN, F64))
 def asin(x: Float) -> Float:
-    """pi / 2 - 2 asin(sqrt((1 - |x|) / 2)) beyond 1/2."""
+    """Compute asin; beyond 1/2 as pi / 2 - 2 asin(sqrt((1 - |x|) / 2))."""
     head, tail = _asin_folded(x)
     low = _low_of(_HALF_PI, x)
     far = _HALF_PI - ((head + head) + (tail.times_plus(2.0, -low)))
@@ -41,7 +41,7 @@ def asin(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.ACOS, F32), (Opcode.ACOS, F64))
 def acos(x: Float) -> Float:
-    """pi / 2 - asin(x) up to 1/2, beyond that 2 asin(sqrt((1 - |x|) / 2)), and pi minus it to the left."""
+    """Compute pi / 2 - asin(x) up to 1/2, beyond that 2 asin(sqrt((1 - |x|) / 2)), and pi minus it for negative x."""
     head, tail = _asin_folded(x)
     low = _low_of(_HALF_PI, x)
     middle = _HALF_PI - ((head + tail).with_sign_of(x) - low)
@@ -52,7 +52,7 @@ def acos(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.ATAN2, F32), (Opcode.ATAN2, F64))
 def atan2(y: Float, x: Float) -> Float:
-    """atan of the smaller by the larger size, then by octant; all 16 signs of zero and infinity as C has them."""
+    """Compute atan of the smaller over the larger size, then by octant; all 16 signed zeros and infinities as in C."""
     a, b = y.abs(), x.abs()
     steep = a > b
     small, large = steep.choose(b, a), steep.choose(a, b)
@@ -66,10 +66,10 @@ def atan2(y: Float, x: Float) -> Float:
 
 
 def _atan_of_ratio(small: Float, large: Float) -> Float:
-    """atan(small / large), 0 <= small <= large: of 0 / 0 it is 0, of two infinities pi / 4.
+    """Compute atan(small / large), 0 <= small <= large: 0 for 0 / 0, pi / 4 for two infinities.
 
-    f64 goes on from tan(pi / 8) with atan(s / l) = pi / 4 - atan((l - s) / (l + s)), a quotient without the errors of
-    what it divides.
+    From tan(pi / 8) on, f64 uses atan(s / l) = pi / 4 - atan((l - s) / (l + s)), a quotient corrected for the rounding
+    errors of its operands.
     """
     both = small.equals(large)
     if small.format is F32:

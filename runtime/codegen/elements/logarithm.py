@@ -21,7 +21,7 @@ _LN2 = {F32: constants.LN2_F32, F64: constants.LN2_F64}
 
 
 def log_sum(f: Float, e: Float) -> Float:
-    """e ln(2) + log(1 + f), sqrt(1/2) <= 1 + f < sqrt(2): small parts first."""
+    """Compute e ln(2) + log(1 + f), sqrt(1/2) <= 1 + f < sqrt(2), adding small parts first."""
     high, low = _LN2[f.format]
     half_square = f * f * 0.5
     if f.format is F32:
@@ -35,7 +35,7 @@ def log_sum(f: Float, e: Float) -> Float:
 
 
 def log_short(x: Float) -> Float:
-    """log(x) of a positive normal f64 to 2^-35 of it, enough for f32 results."""
+    """Compute log(x) of a positive normal f64 to a relative error of 2^-35, enough for f32 results."""
     m, e = split_normal(x)
     f = m - 1.0
     return float_of_small(e, F64).times_plus(
@@ -44,7 +44,7 @@ def log_short(x: Float) -> Float:
 
 
 def _at_the_ends(x: Float, least: float, result: Float) -> Float:
-    """``result`` for least < x < inf; the limit at both, nan below."""
+    """Return ``result`` for least < x < inf; the limits at both ends, nan below."""
     result = x.equals(math.inf).choose(x, result)
     outside = x.equals(least).choose(x.constant(-math.inf), x.constant(math.nan))
     return (x > least).choose(result, outside)
@@ -58,13 +58,14 @@ def log(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.LOG_PLUS_ONE, F32), (Opcode.LOG_PLUS_ONE, F64))
 def log1p(x: Float) -> Float:
-    """log(u + d), u = 1 + x rounded, d what the rounding lost: u = 2^e m, f = m - 1 + 2^-e d.
+    """Compute log(u + d), u = 1 + x rounded, d the rounding error: u = 2^e m, f = m - 1 + 2^-e d.
 
-    Where e is 0, f is x itself.
+    If e is 0, f is x itself.
     """
     u, lost = two_sum(x.constant(1.0), x)
     m, e = split_normal(u)
-    # Beyond 2^(mantissa + 2) what is lost does not matter, and 2^-e may leave the normal numbers.
+    # Beyond 2^(mantissa + 2) the rounding error does not matter, and 2^-e may leave the normal
+    # numbers.
     unscale = power_of_two(0 - e.least(x.format.mantissa + 2), x.format)
     f = lost.times_plus(unscale, m - 1.0)
     result = _at_the_ends(x, -1.0, log_sum(f, float_of_small(e, x.format)))

@@ -1,4 +1,4 @@
-"""What is known of operations' results before they become bf16: how little rounding they take."""
+"""Origins of operation results before they are rounded to bf16, which simplify the rounding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from runtime.codegen.elements.registry import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
-#: An operand, one with another sign, an integer that is as short, or fewer of an operand's digits.
+#: Results are an operand, its negative, an equally short integer, or an operand with fewer digits.
 _CHOOSING = frozenset(
     {
         Opcode.ABS,
@@ -28,7 +28,7 @@ _ARITHMETIC = frozenset({Opcode.ADD, Opcode.DIVIDE, Opcode.MULTIPLY, Opcode.SUBT
 
 
 def origin_of(signature: ElementSignature) -> Origin:
-    """Of a result in bf16; tests try each operation of one operand on all of bf16. Others are not told apart."""
+    """Return the origin of a bf16 result; tests try each unary operation on all of bf16. ANYWHERE if unknown."""
     if signature.result is not PrimitiveType.BF16:
         return Origin.ANYWHERE
     if signature.opcode is Opcode.CONVERT:
@@ -43,7 +43,7 @@ def origin_of(signature: ElementSignature) -> Origin:
 
 
 def _of_conversion(source: PrimitiveType) -> Origin:
-    """Types of 8 bits have no more digits than bf16, and f8e8m0fnu no smaller number; integers no nan."""
+    """Return the origin of a conversion. 8-bit types have no more digits than bf16; integers give no nan."""
     if source is PrimitiveType.BF16 or source.bits <= 8:
         return Origin.CHOSEN
     return Origin.COMPUTED if source.is_integer else Origin.ANYWHERE

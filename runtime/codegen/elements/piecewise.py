@@ -1,11 +1,11 @@
-"""Functions of f32 by a polynomial for each of up to 32 intervals, a quarter of an octave wide each.
+"""Functions of f32 by one polynomial for each of up to 32 intervals, a quarter of an octave wide each.
 
 Bits of the argument (the last ones of its exponent, the first two of its mantissa) are the interval's number. Its
-polynomial is in the distance from a centre, where the function is nearly a number of the format, so that the first
-coefficient adds no error (S. Gal, "Computing elementary functions: a new approach for achieving high accuracy and good
+polynomial is in the distance from a centre at which the function is nearly representable, so that the first coefficient
+adds no error (S. Gal, "Computing elementary functions: a new approach for achieving high accuracy and good
 performance", 1986).
 
-Centres, and coefficients of each power, are a table each.
+The centres, and the coefficients of each power, form one table each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runtime.codegen.elements.builder import F32, Float
 from runtime.codegen.elements.common import polynomial
 from runtime.codegen.elements.table import SIZE, picked
 
-#: Bits of the mantissa below those that tell the interval.
+#: Number of mantissa bits below those that give the interval.
 _SHIFT = F32.mantissa - 2
 
 
@@ -31,9 +31,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Piecewise:
-    """A function of t from 0 to ``last``. The first interval begins at 0, the others follow each other from there on.
+    """Function of t from 0 to ``last``. The first interval begins at 0, the others follow without gaps.
 
-    Polynomials are of one degree.
+    All polynomials have the same degree.
     """
 
     name: str
@@ -42,11 +42,11 @@ class Piecewise:
 
     @property
     def first_key(self) -> int:
-        """Of the first interval; all smaller arguments belong to it, too."""
+        """The key of the first interval; all smaller arguments belong to it, too."""
         return _key(self.intervals[1].low) - 1
 
     def columns(self) -> list[list[float]]:
-        """Centres and coefficients by the interval's key, modulo 32."""
+        """Return the columns of centres and coefficients, by the interval's key modulo 32."""
         columns = [[0.0] * SIZE for _ in (0.0, *self.intervals[0].coefficients)]
         for number, interval in enumerate(self.intervals):
             place = (self.first_key + number) % SIZE
@@ -62,7 +62,7 @@ def _key(t: float) -> int:
 
 
 def piecewise(function: Piecewise, t: Float) -> Float:
-    """function(t) for t >= 0; beyond the last interval what it is at its end. nan stays nan."""
+    """Compute function(t) for t >= 0; beyond the last interval the value at its end. nan stays nan."""
     t = (t > function.last).choose(t.constant(function.last), t)
     key = t.bits().greatest(function.first_key << _SHIFT) >> _SHIFT
     centre, *coefficients = (

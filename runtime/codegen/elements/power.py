@@ -1,4 +1,4 @@
-"""power, sqrt, rsqrt, cbrt."""
+"""Powers and roots: power, rsqrt, cbrt."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ def rsqrt(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.CBRT, F64))
 def cbrt(x: Float) -> Float:
-    """Halley's iteration from a root that a third of the exponent gives, the last step as Newton's from a rounded one.
+    """Compute by Halley's iteration from an estimate with a third of the exponent; the last step is Newton's.
 
-    t is cut to 26 bits so that t^2 is exact: then x / t^2 - t has an error of half a unit of t alone.
+    t is cut to 26 bits before it, so that t^2 is exact: then x / t^2 - t has only an error of half a unit of t.
     """
     size = x.abs()
     m, e = split_positive(size)
-    # m 2^e = (m 2^(e - 3 k)) 2^(3 k) with e - 3 k in 0 .. 2, so that the argument lies in sqrt(1/2) .. 4 sqrt(2).
+    # m 2^e = (m 2^(e - 3 k)) 2^(3 k) with e - 3 k in 0 .. 2, so the argument lies in sqrt(1/2) .. 4
+    # sqrt(2).
     k = (((e + 3 * 512) * 21846) >> 16) - 512
     m = m * power_of_two(e - k * 3, F64)
-    # (i + 2 bias) / 3 of the bits: the line between powers of two, within 6 %.
+    # The estimate (i + 2 bias) / 3 of the bits interpolates between powers of two, within 6 %.
     third = ((m.bits() >> 32) * 1431655766) >> 32
     t = ((third + (2 * F64.bias << 20) // 3) << 32).as_float(F64)
     for _ in range(2):
@@ -53,7 +54,7 @@ def cbrt(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.POWER, F32))
 def power_f32(x: Float, y: Float) -> Float:
-    """2^(y log2|x|) in f64, whose digits are enough for it without care; what can be is decided in f32."""
+    """Compute 2^(y log2|x|) in f64, whose digits suffice; special cases are decided in f32."""
     size = x.abs()
     log2 = log_short(size.to(F64)) * (1 / math.log(2))
     product = clamped(clamped(y, -(2.0**100), 2.0**100).to(F64) * log2, -1000.0, 1000.0)
@@ -63,7 +64,7 @@ def power_f32(x: Float, y: Float) -> Float:
 
 
 def _at_the_ends(size: Float, y: Float, result: Float) -> Float:
-    """``result``, and powers of 0, infinity and nan."""
+    """Return ``result``, or the power of 0, infinity or nan."""
     zero = size.equals(0.0)
     vanishes = zero ^ (y < 0.0)
     limit = vanishes.choose(size.constant(0.0), math.inf)
@@ -73,7 +74,7 @@ def _at_the_ends(size: Float, y: Float, result: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.POWER, F64))
 def power_f64(x: Float, y: Float) -> Float:
-    """exp(y log|x|), log|x| and the product as sums of two numbers: y log|x| < 745 needs ten bits more than f64 has."""
+    """Compute exp(y log|x|) with two-term sums: y log|x| < 745 needs ten bits more than f64 has."""
     size = x.abs()
     m, e = split_positive(size)
     high, low = _log_in_two(m, float_of_small(e, F64))
@@ -87,7 +88,7 @@ def power_f64(x: Float, y: Float) -> Float:
 
 
 def _log_in_two(m: Float, e: Float) -> tuple[Float, Float]:
-    """e ln(2) + log(m) as a sum of two, to 2^-64 of it: s = (m - 1) / (m + 1) and 2 s + 2/3 s^3 in twice the digits."""
+    """Compute e ln(2) + log(m) as a two-term sum to 2^-64: s = (m - 1) / (m + 1), 2 s + 2/3 s^3 in double length."""
     above, below = m - 1.0, m + 1.0
     lost = m - (below - 1.0)
     inverse = 1.0 / below
@@ -117,7 +118,7 @@ def _at_ends(size: Float, log: Float) -> Float:
 
 
 def _signed(x: Float, y: Float, result: Float) -> Float:
-    """C's answers: negative bases, exponents 0, a base of 1."""
+    """Apply C's rules: negative bases, exponents 0, a base of 1."""
     whole = y.truncated().equals(y)
     half = y * 0.5
     odd = whole & ~half.truncated().equals(half)

@@ -34,10 +34,10 @@ class ElementSignature:
     attrs: Attrs = NO_ATTRS
 
 
-#: Lines of a signature's body, which make %r, in the result's wide type, of %a, %b, %c, the operands in theirs; None
-#: where there are none.
+#: Lines of a signature's body that compute %r, in the result's wide type, from the operands %a, %b,
+#: %c in theirs; None if there are none.
 Body: TypeAlias = Callable[[ElementSignature], str | None]
-#: The result of one or two numbers of the same format.
+#: Function of one or two numbers of the same format.
 FloatFunction: TypeAlias = Callable[..., Float]
 
 BODIES: Registry[Opcode, Body] = Registry("element operation in LLVM IR")
@@ -47,9 +47,9 @@ FLOAT_FUNCTIONS: Registry[tuple[Opcode, FloatFormat], FloatFunction] = Registry(
 
 
 def float_function(signature: ElementSignature, wide: FloatFormat) -> FloatFunction | None:
-    """f32 has functions of its own where they are faster; the others are computed in f64 and rounded.
+    """Return the function of a signature. f32 has its own functions where they are faster; others are computed in f64.
 
-    Those of bf16 are computed in f32, a few by shorter polynomials.
+    Functions of bf16 are computed in f32, a few by shorter polynomials. Returns None if there is no function.
     """
     if not all(kind.is_floating for kind in (*signature.operands, signature.result)):
         return None
@@ -73,7 +73,7 @@ def float_lines(
 
 
 def body_of(signature: ElementSignature, function: Callable[..., Float | Int | Bool]) -> str:
-    """The body that ``function`` writes, which is given the operands in their wide types."""
+    """Return the body that ``function`` writes for the operands in their wide types."""
     code = Code()
     operands = (
         _operand(code, wide_type(kind), f"%{letter}")

@@ -1,4 +1,4 @@
-"""Floats of 8 bits and fewer, one in a byte: to f32 and back as ml_dtypes does it, without tables or branches."""
+"""Floats of at most 8 bits, one per byte: conversion to f32 and back as in ml_dtypes, without tables or branches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spmd.shape import PrimitiveType
 
 
 class Ends(Enum):
-    """What a format has beyond its numbers, and so what too large a number becomes."""
+    """Special codes of a format, which also decide the result of overflow."""
 
     IEEE = "infinity, then nan"
     ONE_NAN = "nan of all ones"
@@ -60,7 +60,7 @@ _F32_NAN = 0x7FC00000
 
 @cache
 def conversions(kind: PrimitiveType) -> tuple[str, str]:
-    """Lines that make %y, a float, of %x, a byte; and lines that do the reverse."""
+    """Return lines that compute %y, a float, from %x, a byte, and lines for the reverse."""
     widening, narrowing = Code(), Code()
     byte, number = Int(widening, "i8", "%x"), Float(narrowing, F32, "%x")
     if kind is PrimitiveType.F8E8M0FNU:
@@ -71,7 +71,7 @@ def conversions(kind: PrimitiveType) -> tuple[str, str]:
 
 
 def _widened(byte: Int, form: SmallFloat) -> Float:
-    """Denormal numbers by their integer: their bits in f32 would be denormal there, which is slow to multiply."""
+    """Widen. Denormals are converted from integers because their bits as a denormal f32 would be slow to multiply."""
     x = byte.resized("i32")
     size = x & form.last
     normal = (size << (F32.mantissa - form.mantissa)) + ((F32.bias - form.bias) << F32.mantissa)
@@ -89,14 +89,15 @@ def _widened(byte: Int, form: SmallFloat) -> Float:
 
 
 def _narrowed(x: Float, form: SmallFloat) -> Int:
-    """To nearest, ties to even: the carry of a mantissa makes the next exponent, beyond the last what follows it."""
+    """Round to nearest, ties to even: the mantissa's carry gives the next exponent, or what follows the last one."""
     bits = x.bits()
     size, sign = bits & 0x7FFFFFFF, bits >> 31
     drop = F32.mantissa - form.mantissa
     odd = (size >> drop) & 1
     rounded = (size + odd + ((1 << (drop - 1)) - 1)) >> drop
     normal = rounded - ((F32.bias - form.bias) << form.mantissa)
-    # Below the normal numbers the last place is fixed: a sum with 2^23 of them is rounded to it.
+    # Below the normal numbers the last place is fixed: a sum with 2^23 times its value rounds to
+    # it.
     magic = 1.5 * 2.0 ** (F32.mantissa + 1 - form.bias - form.mantissa)
     denormal = (x.abs() + magic).bits() - F32.bits_of(magic)
     least = F32.bits_of(2.0 ** (1 - form.bias))
@@ -105,7 +106,7 @@ def _narrowed(x: Float, form: SmallFloat) -> Int:
 
 
 def _with_ends(code: Int, sign: Int, nan: Bool, form: SmallFloat) -> Int:
-    """``code`` may lie beyond the format's last."""
+    """Return the final code: sign, nan and overflow, where ``code`` may exceed the format's last."""
     if form.ends is Ends.NAN_FOR_MINUS_ZERO:
         none = 1 << form.sign_place
         negative = code.compared("eq", 0).select(code, code | (sign << form.sign_place))
@@ -114,7 +115,7 @@ def _with_ends(code: Int, sign: Int, nan: Bool, form: SmallFloat) -> Int:
     most = form.infinity if form.ends is Ends.IEEE else form.last
     code = code.compared("ugt", most).select(code.constant(most), code)
     if form.ends is Ends.NUMBERS_ALONE:
-        # A zero of the other sign, as ml_dtypes has it.
+        # ml_dtypes gives a zero of the opposite sign.
         code = nan.select(code.constant(0), code)
         sign = nan.select(sign ^ 1, sign)
     else:
@@ -124,14 +125,14 @@ def _with_ends(code: Int, sign: Int, nan: Bool, form: SmallFloat) -> Int:
 
 
 def _power_of_two(byte: Int) -> Float:
-    """f8e8m0fnu: 2^(x - 127), of which the first is denormal in f32; 255 is nan."""
+    """Convert f8e8m0fnu: 2^(x - 127), of which the first is denormal in f32; 255 is nan."""
     x = byte.resized("i32")
     bits = x.compared("eq", 0).select(x.constant(1 << 22), x << F32.mantissa)
     return x.compared("eq", 255).select(x.constant(_F32_NAN), bits).as_float(F32)
 
 
 def _exponent(x: Float) -> Int:
-    """The nearest power of two, ties to the larger but below 2^-126; nan for zero and what is negative or too large."""
+    """Return the nearest power of two, ties to the larger but below 2^-126; nan for zero, negative or too large x."""
     bits = x.bits()
     tie = bits.compared("ult", 1 << F32.mantissa).select(bits.constant((1 << 22) - 1), 1 << 22)
     code = (bits + tie) >> F32.mantissa

@@ -1,4 +1,4 @@
-"""How element types lie in memory and in which LLVM type they are computed with."""
+"""LLVM types in which element types are stored and computed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spmd.shape import PrimitiveType
 
 
 def element_form(kind: PrimitiveType) -> Element:
-    """Complex numbers are one integer each, of both parts."""
+    """Return the types and conversions of an element; a complex number is one integer of both parts."""
     if kind.is_complex:
         whole = f"i{8 * kind.byte_size}"
         return Element(whole, whole)
@@ -18,22 +18,22 @@ def element_form(kind: PrimitiveType) -> Element:
 
 
 def narrowing(kind: PrimitiveType, origin: Origin, instructions: Instructions) -> Lines:
-    """``Element.narrow``, as short as the number's origin and the processor allow."""
+    """Return ``Element.narrow``, shortened as the number's origin and the processor allow."""
     if kind is PrimitiveType.BF16:
         return bfloat16.narrowing(origin, instructions)
     return Lines(element_form(kind).narrow)
 
 
 def stored_type(kind: PrimitiveType) -> str:
-    """How an element lies in memory."""
+    """Return the LLVM type of an element in memory."""
     return element_form(kind).stored
 
 
 def wide_type(kind: PrimitiveType) -> str:
-    """How one is computed with."""
+    """Return the LLVM type in which an element is computed."""
     return element_form(kind).wide
 
 
 def float_name(kind: PrimitiveType) -> tuple[str, str]:
-    """Of f32 or f64: LLVM's type, and the end of its intrinsics' names."""
+    """Return LLVM's type of f32 or f64, and the suffix of its intrinsics."""
     return {PrimitiveType.F32: ("float", "f32"), PrimitiveType.F64: ("double", "f64")}[kind]

@@ -1,6 +1,6 @@
-"""Tables of 32 numbers of f32, which vectors hold in two registers and pick from by one instruction (AVX-512).
+"""Tables of 32 f32 numbers, which vectors hold in two registers and index by one instruction (AVX-512).
 
-LLVM has that instruction for vectors alone: loops find it as variants of a function of one index.
+LLVM has that instruction for vectors only: loops use it as variants of a function of one index.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DECLARATION = f"declare {_VECTOR} {_PERMUTED}({_VECTOR}, <{_REGISTER} x i32>, {
 
 
 def picked(name: str, numbers: tuple[float, ...], index: Int) -> Float:
-    """numbers[index modulo 32], where the processor ``permutes``. The name is the table's own in all programs."""
+    """Return numbers[index modulo 32]; needs a processor with ``permutes``. The name identifies the table globally."""
     code = index.code
     for text in (_DECLARATION, _functions(name, numbers)):
         if text not in code.globals:
@@ -29,7 +29,7 @@ def picked(name: str, numbers: tuple[float, ...], index: Int) -> Float:
 
 @cache
 def _functions(name: str, numbers: tuple[float, ...]) -> str:
-    """Of one index and of several, and the numbers."""
+    """Return the functions of one index and of several, and the table."""
     assert len(numbers) == SIZE
     listed = ", ".join(f"float {F32.literal(number)}" for number in numbers)
     several = "".join(_of_several(name, lanes) for lanes in LANES)
@@ -43,7 +43,7 @@ define weak float @{name}(i32 %i) {PURE} {with_variants(name)} {{
 
 
 def _of_several(name: str, lanes: int) -> str:
-    """With as many indices as a register holds, whether all are wanted or not."""
+    """Return the function of ``lanes`` indices; a full register is always read."""
     spread = ", ".join(f"i32 {i if i < lanes else 'poison'}" for i in range(_REGISTER))
     first = ", ".join(f"i32 {i}" for i in range(lanes))
     return f"""

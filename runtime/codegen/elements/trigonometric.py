@@ -1,8 +1,8 @@
 """sin, cos, tan: x = n pi / 2 + r with |r| <= pi / 4, for arguments of every size without a branch.
 
-n + 2 r / pi = x 2 / pi, of which only the value modulo 4 counts. As in M. H. Payne, R. N. Hanek, "Radian reduction for
+n + 2 r / pi = x 2 / pi, of which only the value modulo 4 matters. As in M. H. Payne, R. N. Hanek, "Radian reduction for
 trigonometric functions", 1983, bits of 2 / pi that give multiples of 4 are left out, so that a few products of x with
-parts of what is left have all the digits. The parts are numbers here; whole turns go by x - 4 round(x / 4), exactly.
+parts of the rest have all the digits. Here the parts are numbers; x - 4 round(x / 4) removes whole turns exactly.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _TABLE_IR = (
 
 
 def _without_turns(x: Float) -> Float:
-    """x modulo 4, between -2 and 2; exact."""
+    """Reduce x modulo 4 to between -2 and 2; exact."""
     return (x * 0.25).rounded().times_plus(-4.0, x)
 
 
 def reduced_f32(x: Float) -> tuple[Float, Int]:
-    """(r, n) of an f32, r as an f64: by products of 24 and 29 bits, which are exact there."""
+    """Return (r, n) of an f32, r as an f64: by products of 24 and 29 bits, which are exact in f64."""
     wide = x.to(F64)
     size = wide.abs()
     first, second, third = (wide.constant(part) for part in constants.QUARTER_TURNS_FROM_0)
@@ -59,7 +59,7 @@ def reduced_f32(x: Float) -> tuple[Float, Int]:
 
 
 def reduced_f64(x: Float) -> tuple[Float, Float, Int]:
-    """(r, what rounding r lost, n): four parts of 53 bits, from a table by the exponent, times x with their errors."""
+    """Return (r, rounding error of r, n): x times four 53-bit parts, from a table by exponent, with their errors."""
     x = (x.abs() < math.inf).choose(x, x.constant(math.nan))
     bits = x.bits()
     exponent = ((bits >> 52) & 2047) - F64.bias
@@ -98,21 +98,21 @@ def _table_entry(index: Int) -> Float:
 
 
 def _sine_in_two(r: Float, low: Float) -> tuple[Float, Float]:
-    """sin(r + low) and what its rounding lost."""
+    """Return sin(r + low) and its rounding error."""
     u = r * r
     tail = polynomial(constants.SINE_F64, u) * (u * r)
     return fast_two_sum(r, u.times_plus(low * -0.5, low) + tail)
 
 
 def _cosine_in_two(r: Float, low: Float) -> tuple[Float, Float]:
-    """cos(r + low): 1 - u / 2 is rounded, what it loses is added again."""
+    """Return cos(r + low) and its rounding error; the error of 1 - u / 2 is added again."""
     head, lost, u = _one_minus_half_square(r)
     tail = polynomial(constants.COSINE_F64, u).times_plus(u * u, lost)
     return fast_two_sum(head, tail - r * low)
 
 
 def _short_sine(r: Float) -> Float:
-    """To f32's accuracy, in the format of r."""
+    """Compute the sine to f32's accuracy, in the format of r."""
     u = r * r
     return r + polynomial(constants.SINE_F32, u) * (u * r)
 
@@ -123,7 +123,7 @@ def _short_cosine(r: Float) -> Float:
 
 
 def _one_minus_half_square(r: Float) -> tuple[Float, Float, Float]:
-    """(1 - u / 2, what its rounding lost, u) with u = r^2."""
+    """Return (1 - u / 2, its rounding error, u) with u = r^2."""
     u = r * r
     half = u * 0.5
     head = 1.0 - half
@@ -131,7 +131,7 @@ def _one_minus_half_square(r: Float) -> tuple[Float, Float, Float]:
 
 
 def _both(x: Float) -> tuple[Float, Float, Int]:
-    """(sin(r), cos(r), n), computed in the format of x."""
+    """Return (sin(r), cos(r), n), computed in the format of x."""
     if x.format is F32:
         r, n = reduced_f32(x)
         return _short_sine(r.to(F32)), _short_cosine(r.to(F32)), n
@@ -140,7 +140,7 @@ def _both(x: Float) -> tuple[Float, Float, Int]:
 
 
 def sine_and_cosine(x: Float) -> tuple[Float, Float]:
-    """Both in f64, to about its digits for an f64 and to more than f32's for an f32."""
+    """Return both in f64: to about its accuracy for an f64, and better than f32's for an f32."""
     if x.format is F32:
         r, n = reduced_f32(x)
         low = r.constant(0.0)
@@ -159,12 +159,12 @@ def _is_odd(n: Int) -> Bool:
 
 
 def _sign(n: Int, x: Float) -> Int:
-    """Second lowest bit of n."""
+    """Return the second lowest bit of n."""
     return ((n >> 1) & 1).resized(x.format.integer)
 
 
 def _itself_where_tiny(x: Float, result: Float) -> Float:
-    """sin(x) and tan(x) round to x; -0, and what loses digits as a denormal number."""
+    """Return x where sin(x) and tan(x) round to it, which covers -0 and denormals that would lose digits."""
     return (x.abs() < 2.0 ** -(x.format.mantissa // 2 + 2)).choose(x, result)
 
 
@@ -183,7 +183,7 @@ def cosine(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.TAN, F32))
 def tan_f32(x: Float) -> Float:
-    """In f64, with f32's polynomials: a quotient of rounded sines would lose more than a unit of the last digit."""
+    """Compute in f64, with f32's polynomials: a quotient of rounded sines loses more than a unit of the last digit."""
     r, n = reduced_f32(x)
     result = _tangent(_short_sine(r), _short_cosine(r), n).to(F32)
     return _itself_where_tiny(x, result)
@@ -191,7 +191,7 @@ def tan_f32(x: Float) -> Float:
 
 @FLOAT_FUNCTIONS.register((Opcode.TAN, F64))
 def tan_f64(x: Float) -> Float:
-    """sin / cos, each with what its rounding lost, or -cos / sin."""
+    """Compute sin / cos, each with its rounding error, or -cos / sin."""
     r, low, n = reduced_f64(x)
     (sin, sin_lost), (cos, cos_lost) = _sine_in_two(r, low), _cosine_in_two(r, low)
     odd = _is_odd(n)

@@ -1,1 +1,1 @@
-"""The IR that both back ends share: element operations, scalar programs, index loops and argument records."""
+"""IR that both back ends share: element operations, scalar programs, index loops and argument records."""

@@ -1,4 +1,4 @@
-"""LLVM IR that combines elements of every type, with the same bits as ``collectives.communicator.reduction``."""
+"""LLVM IR that combines elements of every type, bitwise equal to ``collectives.communicator.reduction``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Dtype: TypeAlias = np.dtype[Any]
 
 @dataclass(frozen=True)
 class Element:
-    """How elements of a type lie in memory and are computed with, as LLVM types and the bodies of two functions.
+    """Storage and computation of a type's elements, as LLVM types and the bodies of two functions.
 
-    ``widen`` turns ``%x``, a ``stored``, into ``%y``, a ``wide``; ``narrow`` turns it back, rounding once.
-    ``parts``: how many of these make one element of the array (complex numbers have two).
+    ``widen`` converts ``%x``, a ``stored``, to ``%y``, a ``wide``; ``narrow`` converts back, rounding once.
+    ``parts``: number of these that make one element of the array (complex numbers have two).
     """
 
     stored: str
@@ -37,7 +37,7 @@ class Element:
 def element_of(
     dtype: Dtype, origin: Origin = Origin.ANYWHERE, instructions: Instructions = PLAIN
 ) -> Element:
-    """How to compute with ``dtype``, in its accumulator's type. origin: of numbers that are to be narrowed."""
+    """Return the element of ``dtype``, which computes in its accumulator's type. origin: of the numbers to narrow."""
     kind = PrimitiveType.from_numpy(dtype)
     if kind is PrimitiveType.BF16:
         narrowing = bfloat16.narrowing(origin, instructions)
@@ -58,7 +58,7 @@ def element_of(
 
 
 def can_reduce(dtype: Dtype, reduction: ReductionKind) -> bool:
-    """Whether there is a kernel. A complex product has none: NumPy rounds it by other instructions than LLVM's."""
+    """Return whether there is a kernel. Complex products have none because NumPy rounds them differently from LLVM."""
     if dtype.kind == "c":
         return reduction is ReductionKind.SUM
     if PrimitiveType.from_numpy(dtype).is_floating:
@@ -81,8 +81,9 @@ _EXTREME = """%first = fcmp {condition} {t} %a, %b
 _FLOAT_OPERATIONS: dict[ReductionKind, str] = {
     ReductionKind.SUM: "%r = fadd {t} %a, %b",
     ReductionKind.PRODUCT: "%r = fmul {t} %a, %b",
-    # As NumPy: a nan wins, the first of two; of two equal values (zeros of either sign) the second. Written so that a
-    # processor's own maximum, which gives the second operand where one is nan, can be the inner part.
+    # As in NumPy, a nan wins, the first of two; of two equal values (zeros of either sign) the
+    # second. This form allows a processor's own maximum, which returns the second operand if one is
+    # nan, as its inner part.
     ReductionKind.MIN: _EXTREME.format(condition="olt", b="{b}", t="{t}"),
     ReductionKind.MAX: _EXTREME.format(condition="ogt", b="{b}", t="{t}"),
 }
@@ -95,7 +96,7 @@ _INTEGER_OPERATIONS: dict[ReductionKind, str] = {
     ReductionKind.OR: "%r = or {t} %a, %b",
     ReductionKind.XOR: "%r = xor {t} %a, %b",
 }
-#: Their results are operands.
+#: Reductions whose results are operands.
 _CHOOSING = (ReductionKind.MIN, ReductionKind.MAX)
 _BOOLEAN = {
     ReductionKind.SUM: ReductionKind.OR,
@@ -106,7 +107,7 @@ _BOOLEAN = {
 
 
 def combination(dtype: Dtype, reduction: ReductionKind, wide: str, lanes: int = 0) -> str:
-    """What makes ``%r`` of ``%a`` and ``%b``, which are ``wide``, or vectors of so many ``lanes``."""
+    """Return lines that compute ``%r`` from ``%a`` and ``%b``, of type ``wide`` or vectors of ``lanes`` of it."""
     types = {"t": wide, "b": "i1"}
     if lanes:
         types = {key: f"<{lanes} x {value}>" for key, value in types.items()}
@@ -124,7 +125,7 @@ def combining_ir(
     suffix: str = "",
     instructions: Instructions = PLAIN,
 ) -> list[str]:
-    """@widen, @narrow and @combine, with a suffix: between memory's type and the accumulator's, and in that."""
+    """Return @widen, @narrow and @combine, with a suffix: between stored and accumulator type, and in the latter."""
     origin = Origin.CHOSEN if reduction in _CHOOSING else Origin.COMPUTED
     element = element_of(dtype, origin, instructions)
     stored, wide = element.stored, element.wide
@@ -139,7 +140,7 @@ def combining_ir(
 
 
 def neutral(kind: PrimitiveType, reduction: ReductionKind) -> str:
-    """An instruction: what combines with any other value to that, in the accumulator's type; -0.0 in sums of floats."""
+    """Return an instruction that makes the neutral element, in the accumulator's type; -0.0 for sums of floats."""
     wide = element_of(kind.numpy).wide
     value = identity_value(reduction, kind)
     if wide in ("float", "double"):
@@ -153,7 +154,7 @@ def neutral(kind: PrimitiveType, reduction: ReductionKind) -> str:
 
 
 def _small_integer(bits: int, signed: bool) -> tuple[str, str]:
-    """Integers below 8 bits lie in the low bits of a byte, zeros above."""
+    """Return the conversions of integers below 8 bits, which lie in the low bits of a byte with zeros above."""
     shift = "ashr" if signed else "lshr"
     return (
         f"%up = shl i8 %x, {8 - bits}\n  %y = {shift} i8 %up, {8 - bits}",

@@ -1,4 +1,4 @@
-"""Where dynamic slices start: scalars computed once for a kernel, by which the arrays' cursors are moved."""
+"""Starts of dynamic slices: scalars computed once for a kernel, which offset the arrays' cursors."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class StartsStage:
-    """``program`` gives starts (s64) of scalars; ``counted`` parameters are words, the others pointers to elements.
+    """Stage that computes starts. ``program`` gives them as s64; ``counted`` parameters are words, others pointers.
 
-    shifts: for each parameter the numbers of the starts of the stage before that move its pointer.
+    shifts: for each parameter, the numbers of the previous stage's starts that move its pointer.
     """
 
     program: ScalarProgram
@@ -56,7 +56,7 @@ def without_constants(program: ScalarProgram) -> tuple[ScalarProgram, tuple[int,
 
 
 def _signed(bits: int) -> int:
-    """Return 64 bits, or fewer, as the number that a record's word has them in."""
+    """Return up to 64 bits as the signed number that a record's word holds."""
     return bits - (1 << 64) if bits >> 63 else bits
 
 
@@ -68,7 +68,7 @@ def _renumbered(step: ScalarStep, register: Mapping[int, int]) -> ScalarStep:
 
 @dataclass(frozen=True, slots=True)
 class StartsForm:
-    """shifts: for each array the numbers of the last stage's starts that move it."""
+    """Specialization of starts. shifts: for each array, the numbers of the last stage's starts that move it."""
 
     stages: tuple[StartsStage, ...]
     shifts: tuple[tuple[int, ...], ...]
@@ -76,7 +76,10 @@ class StartsForm:
 
 @dataclass(frozen=True, slots=True)
 class StartsWords:
-    """Of each stage the parameters' words (addresses, or numbers), limit and stride of each shift; so for arrays."""
+    """Record words: for each stage its parameters (addresses, or numbers) and (limit, stride) of each shift.
+
+    ``shifts``: (limit, stride) of the shifts of arrays.
+    """
 
     stages: Sequence[tuple[Sequence[int], Sequence[tuple[int, int]]]]
     shifts: Sequence[tuple[int, int]]
@@ -90,9 +93,9 @@ class StartsWords:
 
 @dataclass(frozen=True, slots=True)
 class NestWords:
-    """A record of a loop nest: where its arrays begin (addresses, or numbers), sizes, strides, starts.
+    """Record of a loop nest: base addresses of its arrays (or numbers), sizes, strides, starts.
 
-    Strides are of each array, in bytes or in ones, in the order of ``sizes``. No size is 0.
+    Strides are given for each array, in bytes or in ones, in the order of ``sizes``. No size is 0.
     """
 
     firsts: Sequence[int]
@@ -106,14 +109,14 @@ class NestWords:
 
 
 def starts_ir(form: StartsForm) -> list[str]:
-    """What ``shifted`` calls."""
+    """Return the functions that ``shifted`` calls."""
     parts = []
     for number, stage in enumerate(form.stages):
         parts += program_ir(stage.program, f"starts{number}")
     return [*CLAMPS, *parts] if parts else []
 
 
-#: What ``moved_inside`` calls.
+#: Functions that ``moved_inside`` calls.
 CLAMPS = ("declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)")
 
 
@@ -123,13 +126,13 @@ def shifted(
     cursors: Mapping[int, str],
     counts: Sequence[bool],
 ) -> dict[int, str]:
-    """``cursors`` moved to where their slices start, which are moved inside; the record's next words say how."""
+    """Move ``cursors`` to the clamped starts of their slices; the record's next words contain the parameters."""
     starts = computed_starts(writer, form)
     return moved_by(writer, form.shifts, starts, cursors, counts)
 
 
 def computed_starts(writer: NestWriter, form: StartsForm) -> list[str]:
-    """What the last stage gives; the record's next words are its own and those of the stages before."""
+    """Emit the starts of the last stage; the record's next words are those of all stages."""
     starts: list[str] = []
     for number, stage in enumerate(form.stages):
         words = {
@@ -164,7 +167,7 @@ def moved_by(
     cursors: Mapping[int, str],
     counts: Sequence[bool],
 ) -> dict[int, str]:
-    """``cursors`` moved by those of ``starts`` whose numbers ``shifts`` has; the next words are limits and strides."""
+    """Move ``cursors`` by the ``starts`` whose numbers are in ``shifts``; the next words are limits and strides."""
     moved = dict(cursors)
     for i, numbers in enumerate(shifts):
         for number in numbers:
@@ -178,19 +181,19 @@ def moved_by(
 def moved_inside(
     writer: NestWriter, cursor: str, start: str, limit: str, stride: str, *, counts: bool = False
 ) -> str:
-    """``cursor`` moved by ``start`` steps of ``stride``: by 0 at least, by ``limit`` at most."""
+    """Move ``cursor`` by ``start``, clamped to [0, ``limit``], times ``stride``."""
     way = writer.value(f"mul i64 {inside(writer, start, limit)}, {stride}")
     return writer.moved(cursor, way, counts=counts)
 
 
 def inside(writer: NestWriter, start: str, limit: str) -> str:
-    """``start``, but 0 at least, and ``limit`` at most."""
+    """Clamp ``start`` to [0, ``limit``]."""
     above = writer.value(f"call i64 @llvm.smax.i64(i64 {start}, i64 0)")
     return writer.value(f"call i64 @llvm.smin.i64(i64 {above}, i64 {limit})")
 
 
 def widened_index(writer: NestWriter, kind: PrimitiveType, index: str) -> str:
-    """An index of type ``kind`` as an i64; what is beyond that is as far out as it can say."""
+    """Convert an index of type ``kind`` to i64; larger values of u64 are clamped."""
     if kind is PrimitiveType.U64:
         beyond = writer.value(f"icmp slt i64 {index}, 0")
         return writer.value(f"select i1 {beyond}, i64 {(1 << 63) - 1}, i64 {index}")

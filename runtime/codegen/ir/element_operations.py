@@ -1,7 +1,7 @@
-"""Element operations as LLVM IR: a function ``@operation`` of elements as they lie in memory, by opcode and types.
+"""Element operations as LLVM IR: a function ``@operation`` of stored elements, by opcode and types.
 
-Floats narrower than f32 are computed in f32 and rounded once. Arithmetic, comparisons and conversions have the
-reference evaluator's bits, functions such as exp stay within two units in the last place
+Floats narrower than f32 are computed in f32 and rounded once. Arithmetic, comparisons and conversions are bitwise equal
+to the reference evaluator; functions such as exp stay within two units in the last place
 (docs/internals/native_math.md).
 """
 
@@ -55,9 +55,9 @@ def operation_ir(
     *,
     instructions: Instructions | None = None,
 ) -> list[str]:
-    """Function ``name``, after the functions, intrinsics and constants that it uses, whose names tell what they are.
+    """Return function ``name``, preceded by the functions, intrinsics and constants that it uses, with unique names.
 
-    instructions: those to count on, by default the host's.
+    instructions: those that may be used, by default the host's.
     """
     instructions = instructions or host_instructions()
     lines = _lines(signature, instructions)
@@ -95,7 +95,7 @@ def _function(name: str, source: str, target: str, body: str) -> str:
 
 
 def _declarations(body: str) -> list[str]:
-    """Of the intrinsics that ``body`` calls, each by a line ``%name = call type @llvm.name(type %a, ..)``."""
+    """Return declarations of the intrinsics in ``body``, one per line ``%name = call type @llvm.name(type %a, ..)``."""
     found = []
     for line in body.splitlines():
         if "@llvm." in line:

@@ -1,4 +1,4 @@
-"""Nested loops in LLVM IR, with cursors that step along: pointers into arrays, or numbers."""
+"""Nested loops in LLVM IR, with cursors that advance: pointers into arrays, or numbers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-#: Marks accesses of an innermost loop; each such loop says that accesses with this mark are independent.
+#: Marks accesses of an innermost loop; its metadata declares accesses with this mark as
+#: independent.
 INDEPENDENT = ", !llvm.access.group !0"
 
 
 @dataclass
 class NestWriter:
-    """A function's body as it grows. ``block`` is the label of the block that lines are added to."""
+    """Writer of a function's body. ``block`` is the label of the block to which lines are added."""
 
     lines: list[str] = field(default_factory=list)
     block: str = "entry"
@@ -21,17 +22,17 @@ class NestWriter:
     words: int = 0
 
     def add(self, text: str) -> None:
-        """A line that names no value."""
+        """Add a line that defines no value."""
         self.lines.append(f"  {text}")
 
     def value(self, text: str) -> str:
-        """The name of what ``text`` computes."""
+        """Add ``text`` as a value and return its name."""
         self.names += 1
         self.lines.append(f"  %v{self.names} = {text}")
         return f"%v{self.names}"
 
     def next_word(self, kind: str = "i64") -> str:
-        """The record's next word, the first one at first."""
+        """Load the record's next word, beginning with the first one."""
         place = self.value(f"getelementptr i64, ptr %record, i64 {self.words}")
         self.words += 1
         return self.value(f"load {kind}, ptr {place}")
@@ -45,7 +46,7 @@ class NestWriter:
         return [f"{name}{self.names}" for name in names]
 
     def moved(self, cursor: str, step: str, *, counts: bool) -> str:
-        """``cursor`` moved by ``step`` bytes, or ones."""
+        """Return ``cursor`` moved by ``step`` bytes, or ones."""
         if counts:
             return self.value(f"add i64 {cursor}, {step}")
         return self.value(f"getelementptr i8, ptr {cursor}, i64 {step}")
@@ -54,7 +55,7 @@ class NestWriter:
     def loop(
         self, count: str, cursors: Mapping[int, Cursor]
     ) -> Iterator[tuple[str, dict[int, str]]]:
-        """Run what is written within ``count`` times, at least once: the round's number, and cursors by their keys."""
+        """Repeat the code written within ``count`` times, at least once. Yields the round's number, and cursors."""
         head, latch, end = self.labels("loop", "next", "done")
         before = self.block
         self.add(f"br label %{head}")
@@ -84,9 +85,9 @@ class NestWriter:
 
     @contextmanager
     def element_loop(self, count: str, together: int = 0) -> Iterator[str]:
-        """An innermost loop of ``count`` rounds, at least one, to be vectorized: what is written must be one block.
+        """Write an innermost loop of ``count`` rounds, at least one, to be vectorized: its body must be one block.
 
-        together: vectors that are computed side by side; 0 leaves that to LLVM.
+        together: number of vectors computed side by side; 0 leaves that to LLVM.
         """
         if count == "1":
             yield "0"
@@ -111,7 +112,7 @@ class NestWriter:
 
     @contextmanager
     def when(self, condition: str) -> Iterator[None]:
-        """Skip what is written within unless ``condition`` (i1)."""
+        """Skip the code written within unless ``condition`` (i1) holds."""
         body, end = self.labels("some", "done")
         self.add(f"br i1 {condition}, label %{body}, label %{end}")
         self.begin(body)
@@ -121,12 +122,12 @@ class NestWriter:
 
     @contextmanager
     def unless_zero(self, count: str) -> Iterator[None]:
-        """Skip what is written within where ``count`` is 0."""
+        """Skip the code written within if ``count`` is 0."""
         with self.when(self.value(f"icmp ne i64 {count}, 0")):
             yield
 
     def function(self, name: str) -> str:
-        """All of it as ``void name(ptr record)``, with what it says of its loops."""
+        """Return the function ``void name(ptr record)``, with the metadata of its loops."""
         metadata = ["!0 = distinct !{}"]
         facts = len(self.element_loops) + 1
         metadata += [
@@ -151,7 +152,7 @@ def _interleaved(together: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a loop starts in an array, and the step of a round: in bytes, or in ones where it ``counts``."""
+    """Position in an array at the start of a loop, and its step per round: in bytes, or in ones if it ``counts``."""
 
     start: str
     step: str

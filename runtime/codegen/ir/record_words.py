@@ -1,4 +1,4 @@
-"""What native code that reads a record of 64-bit words has in common: its words, and the digits of numbers."""
+"""Common code for native functions that read a record of 64-bit words: its words, and multi-indices."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ define internal ptr @pointer(ptr %record, i64 %number) alwaysinline {
 }
 """
 
-#: Digits that ``@offset`` takes.
+#: Number of digits that ``@offset`` takes.
 RANK = 4
 
-#: ``@offset``: the sum of digits times strides, which lie ``apart`` words apart from number ``first`` on. After WORDS.
+#: ``@offset``: the sum of digits times strides, which lie ``apart`` words apart from word ``first``
+#: on. Needs WORDS.
 OFFSET = """
 define internal i64 @offset(
     ptr %record, i64 %first, i64 %apart, i64 %d0, i64 %d1, i64 %d2, i64 %d3) alwaysinline {
@@ -46,7 +47,7 @@ define internal i64 @offset(
 
 
 def digits(name: str, number: str, sizes: Sequence[str]) -> str:
-    """Lines that take ``number`` apart into %{name}0, %{name}1, .., of ``sizes`` (values), the last one fastest."""
+    """Return lines that split ``number`` into %{name}0, %{name}1, .., by ``sizes`` (values), the last one fastest."""
     lines = []
     for d in range(len(sizes) - 1, 0, -1):
         lines += [
@@ -58,7 +59,7 @@ def digits(name: str, number: str, sizes: Sequence[str]) -> str:
 
 
 def offset(result: str, name: str, first_word: int, apart: int = 1) -> str:
-    """The line that makes %{result}: digits %{name}0.. times the strides from word ``first_word`` on."""
+    """Return the line that computes %{result}: digits %{name}0.. times the strides from word ``first_word`` on."""
     arguments = ", ".join(f"i64 %{name}{d}" for d in range(RANK))
     return (
         f"  %{result} = call i64 @offset(ptr %record, i64 {first_word}, i64 {apart}, {arguments})"
@@ -66,7 +67,7 @@ def offset(result: str, name: str, first_word: int, apart: int = 1) -> str:
 
 
 def again(name: str, count: str, label: str, then: str, step: int | str = 1) -> str:
-    """The end of a round: on to block ``label`` with %next_{name}, ``step`` more than %{name}, while that is below
+    """Return the end of a round: to block ``label`` with %next_{name}, ``step`` more than %{name}, while it is below
     %{count}; else to block ``then``.
     """
     return (

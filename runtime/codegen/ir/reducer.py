@@ -1,4 +1,4 @@
-"""What combines two elements of a type: a known reduction, or any scalar program of two."""
+"""Combiners of two elements of a type: a known reduction, or any scalar program of two parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Reducer: TypeAlias = ReductionKind | ScalarProgram
 
 @dataclass(frozen=True, slots=True)
 class Combining:
-    """LLVM's types of elements in memory and of totals; @widen and @narrow between them, and @combine of totals."""
+    """LLVM types of stored elements and of totals, and the functions @widen, @narrow and @combine."""
 
     stored: str
     wide: str
@@ -24,9 +24,9 @@ class Combining:
 
 
 def combining(kind: PrimitiveType, reducer: Reducer) -> Combining:
-    """Of known reductions: those of floats narrower than f32 are made in f32, and there are none of complex numbers.
+    """Return the combiner. Known reductions of narrow floats use f32; there are none of complex numbers.
 
-    A program's totals are elements.
+    A program's totals have the type of elements.
     """
     if not isinstance(reducer, ScalarProgram):
         element = element_of(kind.numpy)

@@ -1,8 +1,7 @@
-"""Compile LLVM IR in this process: text in, function addresses out.
+"""In-process compiler for LLVM IR: text in, function addresses out.
 
-With ``parallel_compile.py`` and ``pass_pipelines.py`` the only file that knows llvmlite. IR is written for opaque
-pointers and no target: the module gets the host's triple and data layout, runs through passes for the host's CPU, and
-is linked by ORC.
+Only this file, ``parallel_compile.py`` and ``pass_pipelines.py`` use llvmlite. IR uses opaque pointers and names no
+target: the module gets the host's triple and data layout, passes for the host's CPU optimize it, and ORC links it.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from spmd.errors import SpmdError
 
 
 class CodegenError(SpmdError):
-    """LLVM does not accept IR that this project wrote: a defect, never bad input."""
+    """LLVM rejects IR that this project wrote: a defect, never bad input."""
 
     exit_code = 3
 
 
 class NativeLibrary:
-    """Machine code, compiled on a thread of its own and linked when it is first wanted.
+    """Machine code, compiled on its own thread and linked at first use.
 
     Addresses are valid as long as this object lives.
     """
@@ -50,14 +49,14 @@ class NativeLibrary:
         self._code: Any = None
 
     def address(self, name: str) -> int:
-        """Where the exported function ``name`` begins."""
+        """Return the address of the exported function ``name``. Raises CodegenError if compiling or linking failed."""
         with self._once:
             if self._code is None:
                 self._code = self._link(self._object.result())
         return int(self._code[name])
 
     def function(self, name: str, result: Any, *arguments: Any) -> Any:
-        """The exported function as a ctypes callable, which releases the GIL while it runs.
+        """Return the exported function as a ctypes callable, which releases the GIL while it runs.
 
         The callable does not keep the library alive.
         """
@@ -65,11 +64,10 @@ class NativeLibrary:
 
 
 class Jit:
-    """The host's compiler, on as many threads as this process has cores. One thread at a time may ask it.
+    """Compiler for the host, on as many threads as this process has cores. One thread at a time may call it.
 
-    processor: LLVM's name of one whose instructions the host has, and features; by default the host itself.
-    ``cache``: where to look for machine code first, and to keep what was compiled; None for nowhere. ``made_by``: all
-    but the IR that decides on machine code.
+    processor: LLVM's name of a processor whose instructions the host has, and features; by default the host itself.
+    ``cache``: cache of machine code, or None. ``made_by``: all inputs of machine code except the IR.
     """
 
     def __init__(self, processor: tuple[str, str] | None = None) -> None:
@@ -95,14 +93,14 @@ class Jit:
         *,
         passes: Passes = Passes.VECTORIZE,
     ) -> NativeLibrary:
-        """Optimize and link ``ir``. Who asks for an address gets a CodegenError where it is not valid IR.
+        """Optimize and link ``ir``. If it is not valid IR, requests for an address raise CodegenError.
 
-        Code that does not link is emitted again, once: it may have come from the cache.
+        Code that does not link is emitted again, once, because it may have come from the cache.
 
-        exports: functions whose addresses are wanted; all others should be ``internal``.
-        symbols: addresses of what ``ir`` declares and does not define, or who exports it; C's memcpy and memset are
-        known.
-        keep: what must live as long as the code, such as the data behind ``symbols``.
+        exports: functions whose addresses are needed; all others should be ``internal``.
+        symbols: addresses of functions that ``ir`` declares but does not define, or the libraries that export them; C's
+        memcpy and memset are known.
+        keep: objects that must live as long as the code, such as the data behind ``symbols``.
         """
 
         def linked(code: bytes) -> Any:
@@ -130,7 +128,7 @@ class Jit:
         return NativeLibrary(self._object(ir, passes), link, (self, symbols, *keep))
 
     def _object(self, ir: str, passes: Passes) -> Future[bytes]:
-        """Machine code, from the cache where it was compiled before by this LLVM for this processor."""
+        """Return machine code, from the cache if this LLVM has compiled it for this processor before."""
         cache = self.cache
         if cache is None:
             return self._threads.submit(self._emitted, ir, passes)
@@ -143,13 +141,13 @@ class Jit:
         return code
 
     def _key(self, ir: str, passes: Passes) -> str:
-        """Return a name for all that decides on machine code."""
+        """Return a key of all inputs of machine code."""
         return key_of((*self.made_by, passes.value, ir))
 
     def _share(
         self, code: Future[bytes], cache: ObjectCache, key: str, make: Callable[[], bytes]
     ) -> None:
-        """``code`` is what ``make`` gives, or another process that makes the same: asked when all else is done here.
+        """Set ``code`` to the result of ``make``, or of another process that makes the same, for which it waits last.
 
         Ranks of a node compile the same kernels at the same time, so each makes some of them.
         """
@@ -160,7 +158,10 @@ class Jit:
             self._threads.submit(_settle, code, lambda: others() or _kept(cache, key, make))
 
     def _parsed(self, ir: str) -> Any:
-        """In a context of its own, so that modules can be worked on at the same time."""
+        """Parse and verify ``ir`` in its own context, so that modules can be compiled concurrently.
+
+        Raises CodegenError if LLVM rejects it.
+        """
         try:
             module = llvm.parse_assembly(ir, llvm.create_context())
             module.triple = self._machine.triple
@@ -171,7 +172,7 @@ class Jit:
         return module
 
     def _emitted(self, ir: str, passes: Passes) -> bytes:
-        """Optimized machine code; on any thread."""
+        """Return optimized machine code; may run on any thread."""
         if passes is Passes.VECTORIZE and self._has_masks and (written := vectorized(ir)):
             ir, passes = written, Passes.TIDY
         module = self._parsed(ir)
@@ -192,7 +193,7 @@ class Jit:
 
 
 def _kept(cache: ObjectCache, key: str, make: Callable[[], bytes]) -> bytes:
-    """What ``make`` gives, for later processes, too; or who had claimed it before."""
+    """Return the cached entry, or make it and store it in the cache. Releases the claim."""
     try:
         code = cache.get(key)
         if code is None:
@@ -204,24 +205,24 @@ def _kept(cache: ObjectCache, key: str, make: Callable[[], bytes]) -> bytes:
 
 
 def _settle(code: Future[bytes], find: Callable[[], bytes]) -> None:
-    """``code`` becomes what ``find`` gives or raises."""
+    """Set ``code`` to what ``find`` returns or raises."""
     try:
         code.set_result(find())
-    except BaseException as error:  # noqa: BLE001 - raised where the code is asked for
+    except BaseException as error:  # noqa: BLE001 - raised where the code is used
         code.set_exception(error)
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _features() -> str:
-    """Of the host, and vectors as wide as it has them where that costs no clock rate.
+    """Return the host's features, with its widest vectors if these do not reduce the clock rate.
 
-    LLVM keeps to 256 bits on processors that slow down for wider ones; those with AVX-512 FP16 (Sapphire Rapids on)
+    LLVM uses 256 bits on processors that slow down for wider vectors; those with AVX-512 FP16 (from Sapphire Rapids on)
     do not.
     """
     features = llvm.get_host_cpu_features()
@@ -237,20 +238,20 @@ def _has_masks(features: str) -> bool:
 
 @cache
 def host_jit() -> Jit:
-    """One compiler for the process, made at first use."""
+    """Return the process's compiler, created at first use."""
     return Jit()
 
 
 @cache
 def host_has(*features: str) -> bool:
-    """Whether the processor has them and the system lets them be used, by LLVM's names."""
+    """Return whether the processor has the features and the system enables them, by LLVM's names."""
     found = llvm.get_host_cpu_features()
     return all(found.get(feature, False) for feature in features)
 
 
 @cache
 def host_fuses() -> bool:
-    """Whether the host has a fused multiply-add. LLVM calls the C library's, which is slow, where it has none."""
+    """Return whether the host has a fused multiply-add. Without one, LLVM calls the C library's, which is slow."""
     if platform.machine() == "x86_64":
         return bool(llvm.get_host_cpu_features().get("fma", False))
     return platform.machine() in ("aarch64", "arm64")
@@ -258,7 +259,7 @@ def host_fuses() -> bool:
 
 @cache
 def host_scales() -> bool:
-    """Whether the host multiplies by powers of two by one instruction, which this LLVM makes of ``llvm.ldexp``."""
+    """Return whether the host scales by powers of two in one instruction, which this LLVM emits for ``llvm.ldexp``."""
     return (
         platform.machine() == "x86_64"
         and host_has("avx512f", "avx512vl")
@@ -268,11 +269,11 @@ def host_scales() -> bool:
 
 @cache
 def host_permutes() -> bool:
-    """Whether the host takes 16 numbers out of 32 in two registers by one instruction."""
+    """Return whether the host selects 16 numbers out of 32 in two registers in one instruction."""
     return platform.machine() == "x86_64" and host_has("avx512f", "avx512vl")
 
 
 @cache
 def host_adds_pairs() -> bool:
-    """Whether the host multiplies pairs of 16-bit integers and adds both products to a third by one instruction."""
+    """Return whether the host multiplies pairs of 16-bit integers and adds both products in one instruction."""
     return platform.machine() == "x86_64" and host_has("avx512vnni", "avx512vl")

@@ -1,8 +1,8 @@
-"""Compiled code, machine code and programs, kept on disk in a folder that only its owner can write.
+"""Compiled code, machine code and programs, cached on disk in a folder that only its owner can write.
 
-Whoever can write there can have code run by the folder's owner: ``private_folder.py`` says which folders are used. Each
-file holds a digest of its key and contents, so that files which are half-written, damaged or exchanged count as absent.
-Losing files, or all of the folder, costs compile time and nothing else.
+A user who can write there can make the folder's owner run code: ``private_folder.py`` decides which folders are used.
+Each file holds a digest of its key and contents, so that half-written, damaged or exchanged files count as absent.
+Losing files, or all of the folder, only costs compile time.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from pathlib import Path
 from runtime.codegen.llvm.private_folder import PrivateFolder
 
 _MAGIC = b"spmd-object 2\n"
-#: Of one entry, larger ones are not kept: a kernel's code has some KiB, a program with its constants some MiB at most.
+#: Largest entry in bytes: a kernel's code has some KiB, a program with its constants some MiB at
+#: most.
 _MAX_OBJECT = 32 << 20
-#: Of the folder: beyond it the files longest unused go, until half is left.
+#: Largest size of the folder in bytes: beyond it the least recently used files are removed, until
+#: half is left.
 MAX_FOLDER = 256 << 20
-#: Bytes that are put there, by all processes, from one look at all of the folder to the next, on average: to look at
-#: ten thousand files takes a tenth of a second.
+#: Average bytes that all processes add between two scans of the folder: a scan of ten thousand
+#: files takes a tenth of a second.
 _BETWEEN_LOOKS = 16 << 20
-#: Seconds after which nobody is still writing a file.
+#: Seconds after which no process is still writing a file.
 _LEFT_OVER = 3600.0
-#: Of the name of an empty file that says that somebody is making the entry; seconds from look to look at it, and after
-#: which he is taken to have been stopped: LLVM makes a kernel in a tenth of a second.
+#: Suffix of an empty file that marks an entry as being made; seconds between checks of it, and
+#: seconds after which its process counts as stopped: LLVM makes a kernel in a tenth of a second.
 _CLAIM, _LOOK, _PATIENCE = ".claim", 1e-3, 2.0
 
 
 def key_of(parts: Iterable[str]) -> str:
-    """A name for what ``parts`` determine."""
+    """Return a digest of ``parts``, to be used as a key."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode()
@@ -43,13 +45,13 @@ def key_of(parts: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class ObjectCache:
-    """Entries of bytes, found by their keys, which are names of files (``key_of``)."""
+    """Cache of byte entries; their keys are file names (``key_of``)."""
 
     _files: PrivateFolder
 
     @staticmethod
     def opened(folder: Path) -> ObjectCache | None:
-        """Open a folder, made where there is none; None where it is not this user's alone, or cannot be made."""
+        """Open a folder, and create it if missing; None if it is not private to this user, or cannot be created."""
         files = PrivateFolder.open(folder)
         return None if files is None else ObjectCache(files)
 
@@ -58,7 +60,7 @@ class ObjectCache:
         return self._files.path
 
     def get(self, key: str) -> bytes | None:
-        """Return the entry; None where it was never put, its file is not whole, or is another key's."""
+        """Return the entry; None if it was never put, or its file is damaged or belongs to another key."""
         try:
             data = self._files.read(key, _MAX_OBJECT)
         except OSError:
@@ -70,9 +72,9 @@ class ObjectCache:
         return code if data[:head] == _header(key, code) else None
 
     def put(self, key: str, code: bytes) -> None:
-        """Keep an entry; a folder that cannot be written to is left as it is.
+        """Store an entry; if the folder cannot be written to, nothing happens.
 
-        Now and then, the sooner the larger the entry, the folder is trimmed: it grows by what is put there.
+        The folder is trimmed with a probability that grows with the entry's size, since it grows by what is stored.
         """
         data = _header(key, code) + code
         if len(data) > _MAX_OBJECT:
@@ -83,15 +85,15 @@ class ObjectCache:
             self.trim()
 
     def claim(self, key: str) -> bool:
-        """Return whether the caller is to make the entry, and to ``release`` it then: no process makes it now."""
+        """Claim the entry. Returns whether the caller must make and ``release`` it: no process is making it now."""
         try:
             self._files.create(f"{key}{_CLAIM}")
         except FileExistsError:
             if self._is_claimed(key):
                 return False
-            self.release(key)  # of a process that was stopped; that two make it does no harm
+            self.release(key)  # of a stopped process; no harm if two processes make the entry
         except OSError:
-            return True  # nothing can be shared there
+            return True  # the folder cannot be shared
         return True
 
     def release(self, key: str) -> None:
@@ -100,13 +102,13 @@ class ObjectCache:
             self._files.remove(f"{key}{_CLAIM}")
 
     def awaited(self, key: str) -> bytes | None:
-        """Wait for the process that has claimed the entry, then return it; None where it put none or is too slow."""
+        """Wait for the process that has claimed the entry, then return it; None if that put none or is too slow."""
         while self._is_claimed(key):
             time.sleep(_LOOK)
         return self.get(key)
 
     def _is_claimed(self, key: str) -> bool:
-        """Return whether a process makes the entry that has neither ended nor been stopped, as far as time tells."""
+        """Return whether a process is making the entry: it has claimed it less than _PATIENCE seconds ago."""
         try:
             return time.time() - self._files.modified(f"{key}{_CLAIM}") < _PATIENCE
         except OSError:
@@ -137,5 +139,5 @@ class ObjectCache:
 
 
 def _header(key: str, code: bytes) -> bytes:
-    """Return what an entry's file begins with: the digest says which key's it is, and that it is whole."""
+    """Return the header of an entry's file: a digest that verifies its key and contents."""
     return _MAGIC + hashlib.sha256(key.encode() + b"\n" + code).digest()

@@ -1,7 +1,7 @@
-"""The two calls of LLVM in which compiling spends its time, on several threads at once.
+"""The two most expensive calls of LLVM, made so that they run on several threads at once.
 
-llvmlite holds one lock around every call. LLVM needs none where threads share no context and no target machine, so
-these two go to the library itself, by the C functions and types that llvmlite's own calls use.
+llvmlite holds one lock around every call. LLVM needs none if threads share no context and no target machine, so these
+two call the library directly, by the C functions and types that llvmlite uses.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from llvmlite.binding import ffi
 
 
 def run_passes(passes: Any, module: Any, builder: Any) -> None:
-    """As ``passes.run(module, builder)``. What it is given belongs to the calling thread alone."""
+    """Run ``passes.run(module, builder)`` without the lock. The arguments must belong to the calling thread alone."""
     _function("LLVMPY_RunNewModulePassManager")(passes, module, builder)
 
 
 def emit_object(machine: Any, module: Any) -> bytes:
-    """As ``machine.emit_object(module)``. What it is given belongs to the calling thread alone."""
+    """Run ``machine.emit_object(module)`` without the lock. The arguments must belong to the calling thread alone.
+
+    Raises RuntimeError with LLVM's message if it fails.
+    """
     with ffi.OutputString() as problem:
         buffer = _function("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, problem)
         if not buffer:
@@ -33,8 +36,8 @@ def emit_object(machine: Any, module: Any) -> bytes:
 
 @cache
 def _function(name: str) -> Any:
-    """With the types that llvmlite has declared for it."""
+    """Return the C function, with the types that llvmlite declares for it."""
     declared = getattr(ffi.lib, name)
-    function = ctypes.CDLL(ffi.lib._name)[name]  # which the loader has already
+    function = ctypes.CDLL(ffi.lib._name)[name]  # already loaded
     function.argtypes, function.restype = declared.argtypes, declared.restype
     return function

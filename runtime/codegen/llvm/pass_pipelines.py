@@ -1,4 +1,4 @@
-"""What is done to IR before machine code is made of it: all that LLVM has to offer, or what handwritten code needs."""
+"""Pass pipelines for IR before machine code is made: LLVM's full optimization, or what handwritten code needs."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from runtime.codegen.llvm.parallel_compile import run_passes
 
 
 class Passes(Enum):
-    """How much of LLVM's time IR is worth. All of them inline what is marked ``alwaysinline``."""
+    """Optimization level of IR. All levels inline functions marked ``alwaysinline``."""
 
     TIDY = "tidy"
     """Values leave the stack, instructions and branches are combined; loops stay as they are written. For code that is
-    written as it is to run, its vectors included: a tenth of what the others take."""
+    written as it should run, including its vectors. Takes a tenth of the time of the other levels.
+    """
     CALL = "call"
-    """The same, and machine code is made without care, in a fifth of the time: for code that calls what does the work,
-    such as that which goes from thunk to thunk: 15.7 ns a thunk instead of 14.7 (benchmarks/native/dispatch.py)."""
+    """TIDY, and machine code is made without optimization, in a fifth of the time. For code that calls other code,
+    such as the loop over thunks: 15.7 ns a thunk instead of 14.7 (benchmarks/native/dispatch.py).
+    """
     VECTORIZE = "vectors"
-    """Loops over elements become loops over vectors, none is unrolled: memory limits most of them. Where the processor
-    has masks they are written so, and then only tidied (loops.py)."""
+    """Loops over elements become loops over vectors, none is unrolled: memory limits most of them. If the processor
+    has masks, the project's vectorizer writes them, and they are only tidied (loops.py).
+    """
     UNROLL = "unroll"
-    """And loops are unrolled: for those that compute more than they load."""
+    """VECTORIZE, and loops are unrolled: for those that compute more than they load."""
 
     def run(self, machine: Any, module: Any, *, variants: bool = False) -> None:
-        """On the calling thread, which alone has ``machine`` and ``module``.
+        """Run the passes on the calling thread, which must own ``machine`` and ``module``.
 
-        variants: some of the module's functions have variants for vectors. Loops call these once they are vectorized,
-        so they are inlined after that.
+        variants: some of the module's functions have variants for vectors. Vectorized loops call these, so they are
+        inlined only after that.
         """
         builder = llvm.create_pass_builder(machine, self._options())
         is_as_written = self in (Passes.TIDY, Passes.CALL)
@@ -43,7 +46,7 @@ class Passes(Enum):
 
     @property
     def codegen_level(self) -> int:
-        """For LLVM's target machine: 0 chooses instructions one by one, 1 to 3 take as long as each other."""
+        """The level of LLVM's target machine: 0 selects instructions one by one; 1 to 3 take equally long."""
         return 0 if self is Passes.CALL else 3
 
     def _options(self) -> Any:
@@ -55,9 +58,9 @@ class Passes(Enum):
 
 
 def _drop_when_inlined(module: Any) -> None:
-    """Variants are seen from outside of the module until now: nothing calls them before loops are vectorized.
+    """Make variants internal and inline them. They were external until now because vectorized loops call them first.
 
-    A function that has them is ``weak``, so that no pass looks into it or inlines it before.
+    A function with variants is ``weak``, so that no pass inlines it before.
     """
     for function in module.functions:
         if function.linkage is Linkage.weak_any:

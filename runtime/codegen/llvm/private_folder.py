@@ -1,8 +1,8 @@
-"""A folder of files that only this user can have written, reached by its descriptor alone.
+"""Folder of files that only this user can have written, accessed by its descriptor only.
 
-The owner of a folder above it could otherwise move it away and put another one in its place. Each folder on the way is
-therefore opened relative to the one before it and must belong to root or to this user; where others may write to it, it
-must be sticky, as /tmp is, so that they cannot rename what is not theirs. Symbolic links on the way are followed under
+The owner of a parent folder could otherwise move it away and put another one in its place. Each folder on the path is
+therefore opened relative to the previous one and must belong to root or to this user. If others may write to it, it
+must be sticky, as /tmp is, so that they cannot rename what is not theirs. Symbolic links on the path are followed under
 the same rules. Files are opened relative to the folder's descriptor, never by a path.
 """
 
@@ -18,21 +18,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Enough to open what lies in a folder, also where the user may not list it (mode 0711).
+#: Flags that suffice to open files in a folder, even if the user may not list it (mode 0711).
 _WAY = _FOLDER | os.O_PATH
 #: A FIFO in place of a file must not block the reader.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-#: Symbolic links that are followed on the way to a folder; Linux follows as many.
+#: Most symbolic links that are followed on the path to a folder, as in Linux.
 _MAX_LINKS = 40
 
 
 @dataclass(frozen=True)
 class PrivateFolder:
-    """A folder with mode 0700 of this user, held open. All names are names of files in it, without a slash.
+    """Open folder with mode 0700 of this user. All names are names of files in it, without a slash.
 
-    ``path`` is for messages and tests. Every method but ``open`` raises OSError where the system refuses.
+    ``path`` is for messages and tests. Every method but ``open`` raises OSError if the system refuses.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class PrivateFolder:
 
     @staticmethod
     def open(path: Path) -> PrivateFolder | None:
-        """Open the folder, and make it where there is none; None where others could exchange or write its files."""
+        """Open the folder, and create it if missing; None if others could exchange or write its files."""
         try:
             descriptor = _descend(path)
         except OSError:
@@ -54,9 +54,9 @@ class PrivateFolder:
         return folder
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Return the file's contents and mark it as used now; None where it has more than ``most`` bytes.
+        """Return the file's contents and mark it as used now; None if it has more than ``most`` bytes.
 
-        A file that is not a regular one of this user's, or that others may write to, counts as one that is too large.
+        A file that is not a regular one of this user, or that others may write to, counts as too large.
         """
         descriptor = os.open(name, _READ, dir_fd=self._descriptor)
         with open(descriptor, "rb") as file:  # noqa: PTH123 - opened above, relative to the folder
@@ -69,7 +69,7 @@ class PrivateFolder:
         return data if len(data) <= most else None
 
     def write(self, name: str, data: bytes) -> None:
-        """Replace the file at once: readers see all of ``data``, what was there before, or nothing."""
+        """Replace the file atomically: readers see all of ``data``, the previous contents, or nothing."""
         half = f"{name}.{os.getpid()}.{secrets.token_hex(4)}"
         try:
             descriptor = os.open(half, _CREATE, 0o600, dir_fd=self._descriptor)
@@ -82,7 +82,7 @@ class PrivateFolder:
             raise
 
     def create(self, name: str) -> None:
-        """Make an empty file; raises FileExistsError where there is one of that name."""
+        """Create an empty file. Raises FileExistsError if there is one of that name."""
         os.close(os.open(name, _CREATE, 0o600, dir_fd=self._descriptor))
 
     def remove(self, name: str) -> None:
@@ -94,7 +94,8 @@ class PrivateFolder:
 
     def files(self) -> Iterator[tuple[os.stat_result, str]]:
         """Yield state and name of each file that is not removed meanwhile."""
-        # A descriptor of its own: the position in a folder belongs to the descriptor, which threads share.
+        # Open a separate descriptor: the position in a folder belongs to the descriptor, which
+        # threads share.
         descriptor = os.open(".", _FOLDER | os.O_RDONLY, dir_fd=self._descriptor)
         try:
             with os.scandir(descriptor) as entries:
@@ -108,8 +109,8 @@ class PrivateFolder:
 def _descend(path: Path) -> int:
     """Open a folder through folders that others cannot change, and return its descriptor.
 
-    Raises OSError where there is no such way. Folders that are missing are made with mode 0700; the last name must not
-    be a symbolic link.
+    Raises OSError if there is no such path. Missing folders are created with mode 0700; the last name must not be a
+    symbolic link.
     """
     pending = list(reversed(path.absolute().parts[1:]))
     links = 0
@@ -135,7 +136,7 @@ def _descend(path: Path) -> int:
 
 
 def _require_unchangeable(descriptor: int) -> None:
-    """Raise PermissionError where another user than root may rename what lies in the folder."""
+    """Raise PermissionError if another user than root may rename the folder's contents."""
     about = os.fstat(descriptor)
     if not _is_trusted(about) or (
         about.st_mode & _OTHERS_WRITE and not about.st_mode & stat.S_ISVTX
@@ -148,7 +149,7 @@ def _is_trusted(about: os.stat_result) -> bool:
 
 
 def _link_target(at: int, name: str) -> Path | None:
-    """Return where a symbolic link points; None for anything else. Raises PermissionError for another user's link."""
+    """Return the target of a symbolic link; None for anything else. Raises PermissionError for another user's link."""
     try:
         about = os.stat(name, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:

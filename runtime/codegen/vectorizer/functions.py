@@ -1,4 +1,4 @@
-"""Functions of an LLVM module, as text: those that loops over elements call, and their vector variants."""
+"""Functions of an LLVM module as text: those that loops over elements call, and their vector variants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TYPE = re.compile(r"(?<![%@.\w])(?:i\d+|half|bfloat|float|double)\b")
 LINE = re.compile(r"(%[\w.]+) = (\w+) (.*)")
 _DEFINED = re.compile(r"define (?:internal |weak )?(.+?) @([\w.]+)\((.*?)\)(.*)\{$")
 _CALLED = re.compile(r"call [^@]*@([\w.]+)\(")
-#: Lines that cost nothing.
+#: Operations that cost nothing.
 _FREE = frozenset(("insertvalue", "extractvalue", "bitcast", "getelementptr", "load"))
 
 
@@ -23,7 +23,7 @@ class NoVectorsError(Exception):
 
 @dataclass(frozen=True)
 class Function:
-    """``parameters``: types and names. has_variants: it has others for vectors already."""
+    """Function of a module. ``parameters``: types and names. has_variants: it already has vector variants."""
 
     text: str
     result: str
@@ -35,8 +35,8 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """weight: lines that compute. size: bytes of the largest number. any_lanes: there is a form for any vectors, not
-    for those alone that functions have variants for.
+    """Requirements of lines. weight: number of computing lines. size: bytes of the largest number. any_lanes: vectors
+    of any length are possible, not only those for which functions have variants.
     """
 
     weight: int
@@ -107,14 +107,14 @@ class Functions:
         return needs
 
     def named(self, name: str) -> Function:
-        """The one of that name, which is inlined or has variants."""
+        """Return the function of that name. Raises NoVectorsError unless it is inlined or has variants."""
         function = self._of.get(name)
         if function is None or not (function.is_inlined or function.has_variants):
             raise NoVectorsError(name)
         return function
 
     def make(self, name: str, write: Callable[[], str]) -> None:
-        """``name`` is what ``write`` gives, once."""
+        """Define the function ``name`` as the text that ``write`` returns, once."""
         if name not in self._made:
             self._made[name] = write()
 
@@ -140,12 +140,12 @@ def size_of(element: str) -> int:
 
 @cache
 def vector(element: str, lanes: int) -> str:
-    """The type of so many elements; of structures, with a vector for each part."""
+    """Return the type of ``lanes`` elements; for structures, with a vector for each part."""
     return TYPE.sub(lambda m: f"<{lanes} x {m[0]}>", element)
 
 
 def spread(element: str, lanes: int, value: str, name: str) -> list[str]:
-    """Lines that make ``name`` of as many of the same."""
+    """Return lines that broadcast ``value`` to a vector ``name``."""
     v = f"<{lanes} x {element}>"
     zeros = f"<{lanes} x i32> zeroinitializer"
     return [

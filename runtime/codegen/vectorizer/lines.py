@@ -59,9 +59,9 @@ _ONES = frozenset(("fneg", "freeze"))
 
 @dataclass
 class VectorLines:
-    """Lines as they grow. ``mask``: of the elements that count; None where all do.
+    """Vector lines being written. ``mask``: the active elements; None if all are active.
 
-    room: stack memory that has room for all elements, counted or not. prefix: of names that are new.
+    room: stack arrays with room for all elements, active or not. prefix: of new names.
     """
 
     functions: Functions
@@ -72,9 +72,9 @@ class VectorLines:
     index: str = ""
     out: list[str] = field(default_factory=list)
     wide: set[str] = field(default_factory=set)
-    #: Numbers that grow by one from element to element, as those of the first.
+    #: Scalars that grow by one from element to element; the register holds the first element's.
     counting: set[str] = field(default_factory=set)
-    #: Places of neighbours: their type, and what they lie in.
+    #: Addresses of consecutive elements: their type, and the array in which they lie.
     places: dict[str, tuple[str, str]] = field(default_factory=dict)
     _spread: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -118,7 +118,7 @@ class VectorLines:
         return any(value in self.wide or value in self.counting for value in values)
 
     def vector(self, element: str, value: str) -> str:
-        """``value``, or as many of it as there are elements."""
+        """Return ``value``, broadcast to a vector if it is a scalar."""
         if value in self.wide:
             return value
         if not value.startswith("%"):
@@ -208,7 +208,7 @@ class VectorLines:
         return f"{op} {own} @{made}({given})"
 
     def called(self, name: str, wide: Sequence[bool]) -> str:
-        """The name of function ``name`` for vectors; ``wide``: arguments that are vectors."""
+        """Return the name of function ``name`` for vectors; ``wide``: which arguments are vectors."""
         function = self.functions.named(name)
         if function.has_variants:
             if self.lanes not in LANES or not all(wide):
@@ -219,7 +219,7 @@ class VectorLines:
         return made
 
     def written(self, made: str, function: Function, wide: Sequence[bool]) -> str:
-        """``function`` for vectors, under the name ``made``."""
+        """Return ``function`` for vectors, under the name ``made``."""
         parameters = list(zip(function.parameters, wide, strict=True))
         scope = VectorLines(
             self.functions, self.lanes, wide={p for (_, p), one in parameters if one}
@@ -234,7 +234,7 @@ class VectorLines:
         if called.startswith(("llvm.x86", "llvm.powi")):
             raise NoVectorsError(called)
         name = _SUFFIX.sub(lambda m: f".v{self.lanes}{m[1]}", called)
-        # Flags are no arguments of elements.
+        # Flags are not arguments per element.
         is_flag = [t == "i1" and not value.startswith("%") for t, value in arguments]
         types = [
             t if flag else vector(t, self.lanes)
@@ -253,7 +253,7 @@ class VectorLines:
         if found is None or found[2] in self.places or self.wide & {found[2], found[3]}:
             raise NoVectorsError(line)
         if found[3] in self.counting:
-            # Room is counted from where an array begins.
+            # Room is counted from the array's begin.
             self.places[name] = found[1], found[2] if found[3] == self.index else ""
         self.out.append(line)
 

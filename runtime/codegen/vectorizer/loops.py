@@ -1,8 +1,8 @@
-"""Vectorizer for loops over elements, on the text of their LLVM IR: LLVM's own takes most of a compilation.
+"""Vectorizer for loops over elements, on the text of their LLVM IR: LLVM's own takes most of a compilation's time.
 
-``NestWriter.element_loop`` writes loops whose rounds are independent and whose body is one block; what it calls is
-straight-line code, too. Each line of such a body has one for vectors. What is left over at the end of a loop is done by
-the same lines under a mask, where LLVM makes loops over shorter vectors and single elements.
+``NestWriter.element_loop`` writes loops whose iterations are independent and whose body is one block; the functions it
+calls are straight-line code, too. Each line of such a body has a vector form. The remainder of a loop is computed by
+the same lines under a mask; LLVM would make loops over shorter vectors and single elements.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from runtime.codegen.vectorizer.lines import VectorLines
 
 #: Bytes of a register.
 _REGISTER = 64
-#: Bytes of the largest element that masked instructions know.
+#: Bytes of the largest element that masked instructions support.
 _LARGEST = 8
-#: The most registers that one value takes.
+#: The most registers that one value uses.
 _SIDE_BY_SIDE = 4
-#: Lines of a body for which a value takes as many registers, so that the loop's own lines weigh less.
+#: Most lines of a body for which a value uses four or two registers, so that the loop's own lines
+#: weigh less.
 _FOUR, _TWO = 5, 10
-#: Lines of a body that is written twice, for whole vectors without a mask: masked stores take longer.
+#: Most lines of a body that is written twice, once without a mask for full vectors: masked stores
+#: are slower.
 _TWICE = 32
-#: Lines, times registers for a value, that are written without a loop where its length is known.
+#: Most lines, times registers per value, that are written without a loop if its length is known.
 _STRAIGHT = 64
 _PHI = re.compile(r"  (%\w+) = phi i64 \[ 0, %(\w+) \], \[ %next_k\d+, %(\w+) \]")
 _LESS = re.compile(r"  %\w+ = icmp ult i64 %\w+, (\S+)")
@@ -53,7 +55,7 @@ def vectorized(ir: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """``index``: the round's number; ``before``: the block before; ``most``: of ``count``, where that is known."""
+    """Loop. ``index``: induction variable; ``before``: the preceding block; ``most``: bound of ``count``, if known."""
 
     index: str
     before: str
@@ -70,7 +72,7 @@ class _Loop:
 
 
 class _Module:
-    """A module's lines, read and written anew."""
+    """Module whose lines are parsed and rewritten."""
 
     def __init__(self, ir: str) -> None:
         self.lines = ir.split("\n")
@@ -88,7 +90,7 @@ class _Module:
                 at, loop = self.parsed(at)
                 written += self.written(loop)
             elif line.startswith("define internal") and "alwaysinline" in line:
-                at = self.lines.index("}", at)  # written below where it is called
+                at = self.lines.index("}", at)  # written below, where it is called
             else:
                 written.append(line)
             at += 1
@@ -112,7 +114,7 @@ class _Module:
 
     # ---- loops
     def written(self, loop: _Loop) -> list[str]:
-        """The lines from the label of its head to the branch to its end."""
+        """Return the lines from the label of the loop's head to the branch to its end."""
         needs = self.functions.about(loop.body)
         size = self.size(loop.body, needs)
         if size > _LARGEST:
@@ -156,7 +158,7 @@ class _Module:
         return scope.body(loop.index, loop.body)
 
     def whole(self, loop: _Loop, count: str, lanes: int, end: str) -> list[str]:
-        """The loop in rounds of ``lanes`` elements; ``count`` is a multiple of that."""
+        """Return the loop in rounds of ``lanes`` elements; ``count`` is a multiple of that."""
         k = loop.index
         return [
             f"{loop.head}:",
@@ -168,7 +170,7 @@ class _Module:
         ]
 
     def masked(self, loop: _Loop, lanes: int, size: int) -> list[str]:
-        """The loop in rounds of ``lanes`` elements: all have a mask, which is computed for the last one alone."""
+        """Return the loop in rounds of ``lanes`` elements, all masked; the mask is computed for the last round only."""
         k, head, v, every = loop.index, loop.head, f"<{lanes} x i1>", "splat (i1 true)"
         mask, lines = _mask(f"{k}.left", lanes, size, k)
         return [
@@ -194,7 +196,7 @@ class _Module:
         ]
 
     def whole_and_rest(self, loop: _Loop, lanes: int, size: int) -> list[str]:
-        """The loop in whole rounds; a last one under a mask does what is left."""
+        """Return the loop in full rounds, with a last masked one for the remainder."""
         k, head = loop.index, loop.head
         mask, lines = _mask(f"{k}.left", lanes, size, k)
         rest = [

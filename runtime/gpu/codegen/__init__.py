@@ -1,1 +1,1 @@
-"""LLVM IR for a GPU, and PTX made of it: kernel records and element operations are those of the processor."""
+"""LLVM IR for a GPU, and PTX made from it. Kernel records and element operations are those of the processor."""

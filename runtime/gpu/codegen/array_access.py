@@ -1,4 +1,4 @@
-"""How threads of a GPU walk arrays: where an array begins, its strides, and how many neighbours are read at once."""
+"""Array access of GPU threads: base address, strides, and how many neighbours one instruction reads."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from runtime.program.scalar_program import program_ir
 from runtime.program.strides import StridedView
 from spmd.shape import PrimitiveType
 
-#: What a GPU does in one instruction.
+#: Instructions of a GPU.
 INSTRUCTIONS = Instructions(fused=True, rounds=True)
-#: Where indices and byte offsets are not counted in 32 bits any more.
+#: Limit from which indices and byte offsets no longer fit 32 bits.
 _MOST = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class GpuWalk:
-    """``start`` and ``strides`` in bytes from where the argument points to; without one they count numbers (s64)."""
+    """Access to an array: ``start`` and ``strides`` in bytes relative to the argument; without one, s64 numbers."""
 
     argument: PtxArgument | None
     kind: PrimitiveType
@@ -54,13 +54,13 @@ class GpuWalk:
 
 
 def array_walk(held: Held, number: int, array: StridedView) -> GpuWalk:
-    """Over an array as it is."""
+    """Return the access to an array as it is."""
     argument = PtxArgument(held, number)
     return GpuWalk(argument, array.element_type, array.offset, array.strides)
 
 
 def seen_walk(held: Held, number: int, array: StridedView, view: StridedView) -> GpuWalk:
-    """Over an array seen as ``view`` from its first element."""
+    """Return the access to an array seen as ``view`` from its first element."""
     argument, start = PtxArgument(held, number), array.offset + view.offset
     return GpuWalk(argument, view.element_type, start, view.strides)
 
@@ -76,7 +76,7 @@ def leaf_walk(leaf: LoopLeaf, operands: Sequence[StridedView]) -> GpuWalk:
 def index_type(
     sizes: Sequence[int], walks: Sequence[GpuWalk], strides: Sequence[Sequence[int]]
 ) -> str:
-    """i32 where all indices, a grid's beyond the last one too, and all ways from an array's first element fit."""
+    """Return i32 if all indices, including a grid's beyond the last one, and all byte offsets fit; else i64."""
     ways = [
         sum(abs(stride) * size for stride, size in zip(own, sizes, strict=True))
         for own, walk in zip(strides, walks, strict=True)
@@ -86,7 +86,7 @@ def index_type(
 
 # ---- where arrays begin
 def begun(writer: PtxWriter, walk: GpuWalk) -> str:
-    """The address of its first element, or its first number."""
+    """Emit the address of the first element, or the first number."""
     if walk.argument is None:
         return str(walk.start)
     pointer = writer.pointer(walk.argument)
@@ -105,7 +105,7 @@ def starts_functions(stages: Sequence[loop.StartsStage]) -> list[str]:
 def computed(
     writer: PtxWriter, stages: Sequence[loop.StartsStage], operands: Sequence[StridedView]
 ) -> list[str]:
-    """What the last stage gives, which every thread computes for itself."""
+    """Emit the results of the last stage; every thread computes them for itself."""
     forms = []
     for stage in stages:
         walks = [leaf_walk(leaf, operands) for leaf in stage.leaves]
@@ -117,7 +117,7 @@ def computed(
 
 
 def moved(writer: PtxWriter, walks: Sequence[GpuWalk], starts: Sequence[str]) -> list[str]:
-    """Where arrays begin, each moved by its shifts."""
+    """Emit the base address of each array, moved by its shifts."""
     first = {i: begun(writer, walk) for i, walk in enumerate(walks)}
     writer.constants += _shift_words(walks)
     counts = [walk.counts for walk in walks]
@@ -137,9 +137,9 @@ def _shift_numbers(walks: Sequence[GpuWalk]) -> tuple[tuple[int, ...], ...]:
 
 # ---- elements side by side
 def piece(walk: GpuWalk, strides: Sequence[int], count: int) -> int:
-    """How many of ``count`` neighbours along the last of ``strides`` lie so that one instruction moves them.
+    """Return how many of ``count`` neighbours along the last of ``strides`` one instruction can move.
 
-    Groups of ``count`` begin at multiples of it. 1: they are no neighbours.
+    Groups of ``count`` begin at multiples of it. 1: they are not neighbours in memory.
     """
     if walk.counts or not strides or strides[-1] != walk.item:
         return 1
@@ -151,7 +151,7 @@ def piece(walk: GpuWalk, strides: Sequence[int], count: int) -> int:
 def load(
     writer: PtxWriter, walk: GpuWalk, place: str, stride: int, count: int, piece: int
 ) -> list[str]:
-    """``count`` elements from ``place`` on, ``stride`` apart; numbers are made, not read."""
+    """Emit loads of ``count`` elements from ``place`` on, ``stride`` apart; numbers are computed, not read."""
     if walk.counts:
         return [
             place if j * stride == 0 else writer.value(f"add i64 {place}, {j * stride}")
@@ -177,7 +177,7 @@ def load(
 def store(
     writer: PtxWriter, walk: GpuWalk, place: str, stride: int, elements: Sequence[str], piece: int
 ) -> None:
-    """``elements`` from ``place`` on, ``stride`` apart."""
+    """Emit stores of ``elements`` from ``place`` on, ``stride`` apart."""
     t = walk.stored
     for first in range(0, len(elements), piece):
         at = moved_place(writer, place, first * stride)
@@ -198,5 +198,5 @@ def moved_place(writer: PtxWriter, place: str, way: int) -> str:
 
 
 def place_at(writer: PtxWriter, walk: GpuWalk, base: str, way: str) -> str:
-    """Of ``base`` moved by ``way``, an index."""
+    """Emit the address ``base`` moved by ``way``, an index."""
     return base if way == "0" else writer.moved(base, writer.to_i64(way), counts=walk.counts)

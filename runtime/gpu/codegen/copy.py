@@ -1,4 +1,4 @@
-"""Copies on a GPU, of blocks too whose place is known at run time alone: loops that compute nothing."""
+"""Copies on a GPU, also of blocks whose position is known at run time only: loops that compute nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from runtime.program.strides import StridedView
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
-#: What elements of so many bytes are copied as.
+#: Type as which elements of this many bytes are copied.
 _BITS = {
     1: PrimitiveType.U8,
     2: PrimitiveType.U16,
@@ -43,7 +43,7 @@ def copy_source(
     stages: Sequence[StartsStage] = (),
     operands: Sequence[StridedView] = (),
 ) -> tuple[KernelSource, ...]:
-    """target = source at all indices of ``dims``: one launch, or none."""
+    """Return sources for target = source at all indices of ``dims``: one launch, or none if there are no indices."""
     if 0 in dims:
         return ()
     kind = _BITS[source.item]
@@ -53,7 +53,7 @@ def copy_source(
 
 
 def _widest(nest: Nest) -> Nest:
-    """With neighbours as one element where they lie so that an instruction moves them."""
+    """Return the nest with neighbours joined into the widest elements that one instruction moves."""
     for width in sorted(_BITS, reverse=True):
         wider = _of_width(nest, width)
         if wider is not None:
@@ -81,7 +81,7 @@ def _of_width(nest: Nest, width: int) -> Nest | None:
 
 
 def block(view: StridedView, slices: Sequence[slice]) -> StridedView:
-    """A part of an array; dimensions without slice are whole."""
+    """Return a part of an array; dimensions without a slice are complete."""
     found = [s.indices(n) for s, n in zip(slices, view.dims, strict=False)]
     found += [(0, n, 1) for n in view.dims[len(found) :]]
     starts, limits, steps = (tuple(each[n] for each in found) for n in range(3))
@@ -89,7 +89,7 @@ def block(view: StridedView, slices: Sequence[slice]) -> StridedView:
 
 
 def repeated(view: StridedView, dims: tuple[int, ...]) -> StridedView:
-    """A scalar as an array of ``dims``."""
+    """Return a scalar broadcast to ``dims``."""
     return StridedView(view.element_type, dims, (0,) * len(dims), view.offset)
 
 
@@ -110,8 +110,9 @@ def copy_form(_: CopyKernel, arrays: GpuArrays) -> Sources:
 def unless_same(
     found: Sequence[KernelSource], operand: int, result: int, arrays: GpuArrays
 ) -> tuple[KernelSource, ...]:
-    """Left out where the result is the operand's memory. Where they begin apart from their pointers, that copies
-    elements onto themselves.
+    """Let launches be skipped if the result is the operand's memory.
+
+    If the offsets differ from the same pointer, the launches always run. They then copy elements onto themselves.
     """
     if arrays.operands[operand].offset != arrays.results[result].offset:
         return tuple(found)
@@ -139,7 +140,7 @@ def update_form(kernel: UpdateKernel, arrays: GpuArrays) -> Sources:
 
 # ---- blocks
 def _index_stage(operands: Sequence[StridedView], first: int) -> StartsStage:
-    """The scalars ``operands[first:]`` as s64; what is beyond that is as far out as it can say."""
+    """Return a stage that converts the scalars ``operands[first:]`` to s64; larger values of u64 are clamped."""
     kinds = tuple(view.element_type for view in operands[first:])
     steps: list[ScalarStep] = []
     results = []
@@ -165,7 +166,7 @@ def _index_stage(operands: Sequence[StridedView], first: int) -> StartsStage:
 
 
 def _shifts(whole: StridedView, sizes: Sequence[int]) -> tuple[Shift, ...]:
-    """Of a block of ``sizes`` that starts in dimension d where scalar d says."""
+    """Return the shifts of a block of ``sizes`` whose start in dimension d is scalar d."""
     return tuple(
         Shift(d, limit - size, stride)
         for d, (limit, size, stride) in enumerate(

@@ -1,4 +1,4 @@
-"""The functions that emit kernel records for a GPU, by kind. Importing ``ptx_module`` fills the table."""
+"""Table of functions that emit kernel records for a GPU, by kind. Importing ``ptx_module`` fills it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.program.strides import StridedView
 
 @dataclass(frozen=True, slots=True)
 class GpuArrays:
-    """How the arrays of a kernel lie, and where it is to run."""
+    """Layouts of the arrays of a kernel, and the GPU that runs it."""
 
     operands: tuple[StridedView, ...]
     results: tuple[StridedView, ...]
@@ -21,7 +21,7 @@ class GpuArrays:
     target: PtxTarget
 
 
-#: Launches one after the other; None where there is no form for such arrays.
+#: Consecutive launches; None if the kernel has no GPU form for such arrays.
 Sources: TypeAlias = tuple[KernelSource, ...] | None
 
 K = TypeVar("K", bound=Kernel)
@@ -31,7 +31,7 @@ _FORMS: dict[type[Kernel], Callable[..., Sources]] = {}
 def gpu_form(
     kind: type[K],
 ) -> Callable[[Callable[[K, GpuArrays], Sources]], Callable[[K, GpuArrays], Sources]]:
-    """Decorator: this function says what runs on a GPU for records of ``kind``."""
+    """Decorator: register a function that emits records of ``kind`` for a GPU."""
 
     def decorator(form: Callable[[K, GpuArrays], Sources]) -> Callable[[K, GpuArrays], Sources]:
         if kind in _FORMS:
@@ -43,7 +43,7 @@ def gpu_form(
 
 
 def sources(kernel: Kernel, arrays: GpuArrays) -> Sources:
-    """None: this record has no form for a GPU."""
+    """Return the launches of a record; None if it has no GPU form."""
     form = _FORMS.get(type(kernel))
     return None if form is None else form(kernel, arrays)
 

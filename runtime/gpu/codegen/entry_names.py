@@ -1,4 +1,4 @@
-"""Names of kernels in PTX, by which profilers tell them apart: spmd_rows_subtract_exponential_divide_1f0c2a."""
+"""Names of kernels in PTX, which distinguish them in profilers: spmd_rows_subtract_exponential_divide_1f0c2a."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.gpu.codegen.launch import KernelSource
 from runtime.program.kernel import Kernel
 from spmd.hlo import Opcode
 
-#: Opcodes that most kernels have: they tell no two apart.
+#: Opcodes that most kernels have and that therefore distinguish none.
 _USUAL = frozenset(
     {
         Opcode.AND,
@@ -26,7 +26,7 @@ _USUAL = frozenset(
         Opcode.SELECT,
     }
 )
-#: Opcodes in a name, at most.
+#: Largest number of opcodes in a name.
 _MOST_OPCODES = 5
 
 
@@ -47,7 +47,7 @@ def named(source: KernelSource, kernel: Kernel) -> KernelSource:
 
 
 def _opcodes(record: object) -> Iterator[Opcode]:
-    """Opcodes anywhere in a record of dataclasses and tuples, in the order of its fields."""
+    """Yield the opcodes in a record of dataclasses and tuples, in the order of its fields."""
     if isinstance(record, Opcode):
         yield record
     elif isinstance(record, tuple):

@@ -1,6 +1,6 @@
-"""gather on a GPU, and windows of one array (far) at places that an index array names, with their other side (near).
+"""Gather on a GPU, and windows of an array (far) at positions from an index array, with their other side (near).
 
-A gather's threads take elements of the result; each finds its window itself.
+A gather's threads process elements of the result; each finds its window itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from runtime.program.index_order import merged_dims
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType
-#: Of a block, and blocks for a multiprocessor.
+#: Threads of a block, and blocks per multiprocessor.
 THREADS, BLOCKS = 128, 16
 #: Bytes that one instruction moves.
 _WIDEST = 16
@@ -47,7 +47,10 @@ class _Space:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """far, near, indices: where they begin. components: (way in the indices, stride in far, largest start)."""
+    """Windows of an array. far, near, indices: their accesses.
+
+    components: (byte offset in the index vector, stride in far, largest start) for each indexed dimension.
+    """
 
     far: GpuWalk
     near: GpuWalk
@@ -67,7 +70,7 @@ class Windows:
         return index_type(sizes, (self.far, self.near, self.indices), strides)
 
     def together(self) -> int:
-        """Neighbours of a window that one instruction moves; they divide its last dimension."""
+        """Return the number of neighbours of a window that one instruction moves; it divides the last dimension."""
         item, size = self.near.item, self.window.sizes[-1]
         if (self.window.far[-1], self.window.near[-1]) != (self.far.item, item):
             return 1
@@ -77,7 +80,7 @@ class Windows:
         return count
 
     def pieces(self, count: int) -> tuple[int, int]:
-        """Of ``count`` neighbours: how many are moved at once of far, and of near."""
+        """Return how many of ``count`` neighbours are moved at once in far, and in near."""
         moves = [stride for _, stride, _ in self.components]
         far = (*moves, *self.batch.far, *self.window.far)
         near = (*self.batch.near, *self.window.near)
@@ -87,7 +90,7 @@ class Windows:
 def windows_of(
     windows: IndexedWindows, far: GpuWalk, near: GpuWalk, indices: GpuWalk, dims: Sequence[int]
 ) -> Windows:
-    """``dims``: near's."""
+    """Merge the dimensions of the windows. ``dims``: the sizes of near."""
     batch = _space(
         [
             (dims[n], 0 if f is None else far.strides[f], near.strides[n], indices.strides[i])
@@ -113,7 +116,7 @@ def _space(dimensions: Sequence[tuple[int, int, int, int]]) -> _Space:
 
 
 class WindowWriter:
-    """What gather and scatter have in common: where a window begins."""
+    """Common part of gather and scatter: the addresses of windows."""
 
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
@@ -126,12 +129,12 @@ class WindowWriter:
         )
 
     def first(self, threads: int) -> tuple[str, str]:
-        """Block and number of this thread, as indices."""
+        """Emit the numbers of this thread's block and of this thread, as indices."""
         writer = self.writer
         return writer.to_index(writer.block_number()), writer.to_index(writer.thread())
 
     def starts(self, batch: Sequence[str]) -> list[str]:
-        """The numbers of an index vector, as i64."""
+        """Emit the components of an index vector, as i64."""
         windows, writer = self.windows, self.writer
         way = writer.way(batch, windows.batch.indices)
         vector = place_at(writer, windows.indices, self.indices, way)
@@ -150,7 +153,7 @@ class WindowWriter:
         return place
 
     def at(self, array: str, batch: Sequence[str], window: Sequence[str], count: int) -> str:
-        """Of "far" or "near", at indices of the batch and of the window in groups of ``count``."""
+        """Emit an address in "far" or "near", at indices of the batch and of the window in groups of ``count``."""
         windows, writer = self.windows, self.writer
         walk, place = getattr(windows, array), getattr(self, array)
         *outer, last = getattr(windows.window, array)

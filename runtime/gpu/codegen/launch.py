@@ -1,4 +1,4 @@
-"""What a GPU is, what it is asked to run, and on which memory: plain data, known before there is any GPU."""
+"""Description of a GPU, of kernel launches and of their memory: plain data that needs no GPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 from runtime.program.strides import StridedView
 
-#: Bytes: pointers that kernels are given are multiples of it (see ``anchored``).
+#: Alignment in bytes of the pointers that kernels get (see ``anchored``).
 ALIGNMENT = 16
 #: Threads of a warp, which exchange values without memory.
 WARP = 32
@@ -16,9 +16,9 @@ WARP = 32
 
 @dataclass(frozen=True, slots=True)
 class PtxTarget:
-    """arch: PTX's name of a compute capability, 8.0 at least. multiprocessors: how many blocks run side by side.
+    """Target GPU. arch: PTX's name of a compute capability, at least 8.0. multiprocessors: their number.
 
-    shared_bytes: of a block's shared memory.
+    shared_bytes: shared memory of a block.
     """
 
     arch: str = "sm_90"
@@ -27,18 +27,18 @@ class PtxTarget:
 
 
 class Held(Enum):
-    """Whose memory an argument is."""
+    """Kind of memory that an argument points to."""
 
     OPERAND = "operand"
     RESULT = "result"
     SCRATCH = "scratch"
     WORKSPACE = "workspace"
-    """Of ``PtxLaunch.workspace_bytes``, which hold nothing before the kernel's first launch and after its last."""
+    """Memory of ``PtxLaunch.workspace_bytes``; it holds nothing before the kernel's first and after its last launch."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class PtxArgument:
-    """A pointer to the byte that the view of array ``number`` counts from."""
+    """Pointer to the byte from which the view of array ``number`` counts."""
 
     held: Held
     number: int = 0
@@ -46,10 +46,10 @@ class PtxArgument:
 
 @dataclass(frozen=True, slots=True)
 class PtxLaunch:
-    """``entry`` of ``text`` on a grid of blocks of threads; a parameter of 8 bytes for each of ``arguments``.
+    """Launch of ``entry`` of ``text`` on a grid of thread blocks, with an 8-byte parameter for each of ``arguments``.
 
-    Launches of one kernel follow on one another, each sees what those before it have written. shared_bytes: to be asked
-    for besides what the text declares. unless_same: it is left out where these two are the same memory.
+    Launches of one kernel run in order, and each sees the writes of those before it. shared_bytes: dynamic shared
+    memory in addition to what the text declares. unless_same: the launch is skipped if these two are the same memory.
     """
 
     text: str
@@ -64,7 +64,7 @@ class PtxLaunch:
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """A launch whose text is still LLVM IR: ``entry`` is its only function that can be seen."""
+    """Launch whose text is still LLVM IR: ``entry`` is its only external function."""
 
     ir: str
     entry: str
@@ -88,9 +88,9 @@ class KernelSource:
 
 
 def anchored(start: int, view: StridedView) -> tuple[int, StridedView]:
-    """A pointer that kernels take, at ``start`` or a little before, and what ``view`` is from there.
+    """Return an aligned pointer at ``start`` or a little before it, and ``view`` relative to it.
 
-    So one text serves all arrays that lie alike, and tells by itself how wide their elements can be read.
+    So one text serves all arrays of equal layout, and the layout tells how wide elements can be read.
     """
     before = start % ALIGNMENT
     return start - before, replace(view, offset=view.offset + before)
@@ -98,9 +98,9 @@ def anchored(start: int, view: StridedView) -> tuple[int, StridedView]:
 
 @dataclass(frozen=True, slots=True)
 class PlacedLaunch:
-    """A launch on addresses. pointers: what its parameters are, in order; None is the workspace's, of all kernels one.
+    """Launch with addresses. pointers: its parameters in order; None is the workspace, which all kernels share.
 
-    That has ``launch.workspace_bytes`` at least and begins at a multiple of ``ALIGNMENT``.
+    The workspace has at least ``launch.workspace_bytes`` and is aligned to ``ALIGNMENT``.
     """
 
     launch: PtxLaunch
@@ -110,7 +110,7 @@ class PlacedLaunch:
 def placed(
     launches: tuple[PtxLaunch, ...], places: Mapping[Held, Sequence[int]]
 ) -> tuple[PlacedLaunch, ...]:
-    """``launches`` on arrays whose pointers are ``places``, without those that these make needless."""
+    """Bind ``launches`` to the pointers ``places``, without those that ``unless_same`` skips."""
 
     def pointer(argument: PtxArgument) -> int | None:
         return None if argument.held is Held.WORKSPACE else places[argument.held][argument.number]

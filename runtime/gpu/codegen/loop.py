@@ -1,7 +1,7 @@
-"""Loops over all indices on a GPU: every thread takes some groups of neighbouring elements.
+"""Loops over all indices on a GPU: every thread processes some groups of neighbouring elements.
 
-There are as many threads as there is work for: on an H200 that was 4 to 6 % faster than a grid of 32 blocks for each
-multiprocessor whose threads go on a grid further (benchmarks/results/gpu_h200).
+There are as many threads as there is work: on an H200 that was 4 to 6 % faster than a grid of 32 blocks per
+multiprocessor whose threads iterate with the grid's stride (benchmarks/results/gpu_h200).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from runtime.gpu.codegen.loop_nest import Nest, Spans, body, loop_nest, nest_fun
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.gpu.codegen.tiled_loop import tiled_source
 
-#: Of a block.
+#: Threads of a block.
 THREADS = 256
-#: Bytes that one instruction moves, and the most elements that a thread takes at once.
+#: Bytes that one instruction moves, and the most elements that a thread processes at once.
 _WIDEST, _MOST_ELEMENTS = 16, 8
-#: Elements of all arrays that a thread holds at once, so that registers suffice.
+#: Elements of all arrays that a thread holds at once, limited by registers.
 _MOST_HELD = 64
-#: Bytes below which a thread asks for another group of neighbours before it waits, groups that it takes for that at
-#: most, and steps of programs that may be written out.
+#: A thread reads further groups of neighbours before it waits as long as fewer bytes are in flight;
+#: the most groups that it reads so, and the most program steps that are unrolled.
 _BYTES_READ, _MOST_GROUPS, _MOST_STEPS = 128, 4, 512
-#: Threads of a multiprocessor that there should be work for.
+#: Threads of a multiprocessor that should have work.
 _RESIDENT = 2048
 
 
@@ -54,7 +54,7 @@ def pieces_form(kernel: PiecesKernel, arrays: GpuArrays) -> Sources:
 
 
 def pieces_sources(pieces: Sequence[LoopKernel], arrays: GpuArrays) -> tuple[KernelSource, ...]:
-    """One loop after the other."""
+    """Return one loop per piece, to run in order."""
     nests = [loop_nest(piece, arrays.operands, arrays.results) for piece in pieces]
     return tuple(loop_source(nest, arrays.target) for nest in nests if nest is not None)
 
@@ -80,9 +80,9 @@ def loop_source(nest: Nest, target: PtxTarget) -> KernelSource:
 
 
 def elements_together(nest: Nest, target: PtxTarget) -> int:
-    """How many neighbours a thread takes: as many as one instruction moves of the narrowest array.
+    """Return how many neighbours a thread processes: as many as one instruction moves of the narrowest array.
 
-    A small loop is shared out among more threads.
+    A small loop is divided among more threads.
     """
     if any(d == len(nest.sizes) - 1 for d, _ in nest.ranges):
         return 1
@@ -105,10 +105,10 @@ def elements_together(nest: Nest, target: PtxTarget) -> int:
 
 
 def groups_together(nest: Nest, count: int, target: PtxTarget) -> int:
-    """How many groups of ``count`` neighbours a thread reads before it computes, so that memory is kept busy.
+    """Return how many groups of ``count`` neighbours a thread reads before it computes, to keep memory busy.
 
-    No more than registers hold, and only where there are threads enough all the same. An array that several elements
-    share, as a bias, does not count: it is found in a cache.
+    The number is limited by registers, and by the threads that must remain. An array that several elements share, such
+    as a bias, does not count because it is cached.
     """
     if nest.ranges:
         return 1
@@ -158,14 +158,14 @@ class _Loop:
             with writer.when(writer.value(f"icmp ult {t} {first}, {total}")):
                 self.tile_from(first, total)
         if self.left:
-            # Of a single dimension, at its end; the first threads take an element each.
+            # The rest of a single dimension: the first threads process one element each.
             with writer.when(writer.value(f"icmp ult {t} {first}, {self.left}")):
                 last = writer.value(f"add nuw nsw {t} {first}, {total * self.count}")
                 self.elements([[last]], 1)
         return writer.source("spmd_loop", nest_functions(nest), self.blocks, THREADS)
 
     def tile_from(self, first: str, total: int) -> None:
-        """The thread's groups of a block's tile, as many threads apart as there are in a block."""
+        """Emit the thread's groups of a block's tile, one block of threads apart."""
         writer, t = self.writer, self.writer.index
         if self.together == 1:
             self.group(first)
@@ -190,7 +190,7 @@ class _Loop:
             self.elements([digits], self.count)
 
     def elements(self, groups: Sequence[Sequence[str]], count: int) -> None:
-        """Groups of ``count`` neighbours: all are read, then computed, then written."""
+        """Emit groups of ``count`` neighbours: all are read, then computed, then written."""
         writer, nest = self.writer, self.nest
         pieces = [
             piece(walk, own, count) if count > 1 else 1

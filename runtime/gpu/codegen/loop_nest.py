@@ -1,4 +1,4 @@
-"""Loop nests as a GPU's kernels run them: their arrays, which indices count, and what is computed for one."""
+"""Loop nests of GPU kernels: their arrays, the ranges of their indices, and the program for one index."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from runtime.program.strides import StridedView
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """A loop nest: walks of the program's parameters, then of its results, over ``sizes``; none of them is 0.
+    """Loop nest: accesses of the program's parameters, then of its results, over ``sizes``, none of which is 0.
 
-    ranges: dimensions of which not all indices count (None: of a single one), with the starts that say which.
+    ranges: (dimension, range) if only some indices of it run (None: a single index); ranges depend on the starts.
     """
 
     program: ScalarProgram
@@ -43,7 +43,7 @@ class Nest:
 
     @property
     def crossed(self) -> list[bool]:
-        """Which arrays have their neighbours along the dimension before the innermost one."""
+        """Whether each array has its neighbours along the dimension before the innermost one."""
         large = len(self.sizes) > 1 and min(self.sizes[-2:]) >= LEAST_TILED
         return [
             large and not walk.counts and own[-2] == walk.item and own[-1] not in (0, walk.item)
@@ -54,7 +54,7 @@ class Nest:
 def loop_nest(
     kernel: LoopKernel, operands: Sequence[StridedView], results: Sequence[StridedView]
 ) -> Nest | None:
-    """None: there is no index."""
+    """Return the nest of a loop; None if it has no index."""
     if 0 in kernel.dims:
         return None
     shifts = kernel.result_shifts or ((),) * len(kernel.results)
@@ -96,7 +96,7 @@ def nest_functions(nest: Nest) -> list[str]:
 
 
 class Spans:
-    """Of ranges: from and to which index each dimension is walked, and whether an index lies there."""
+    """Run-time ranges: first and end index of each restricted dimension, and the test of an index."""
 
     def __init__(self, writer: PtxWriter, nest: Nest, starts: Sequence[str]) -> None:
         value = writer.value
@@ -112,7 +112,7 @@ class Spans:
             )
 
     def holds(self, digits: Sequence[str]) -> str | None:
-        """Whether the index counts; None where all do."""
+        """Emit whether the index is in all ranges; None if there is no range."""
         value, found = self.writer.value, ""
         for d, (begin, end) in self.spans.items():
             at = "0" if d is None else self.writer.to_i64(digits[d])
@@ -123,7 +123,7 @@ class Spans:
 
 
 def body(writer: PtxWriter, nest: Nest, elements: Sequence[str]) -> list[str]:
-    """The program's results for one index."""
+    """Emit the program's results for one index."""
     struct = struct_type(nest.program)
     typed = [f"{walk.stored} {x}" for walk, x in zip(nest.walks, elements, strict=False)]
     made = writer.value(f"call {struct} @body({', '.join(typed)})")

@@ -1,9 +1,9 @@
-"""Reductions by a scalar program on a GPU, such as argmax: of neighbours in a row by lanes, of others by a thread each.
+"""Reductions by a scalar program on a GPU, such as argmax: lanes share a contiguous row, other rows have a thread each.
 
-Totals are of elements that follow on one another, the first ones first: a program need not commute (the first of
-several nan is argmax's). Elements come in as its second arguments. A row of one lane is folded from the initial values.
-So is each of several lanes where the initial values combine to themselves; else a lane begins with an element of its
-own, since they may count once only: there are no more lanes than elements. The order depends on the sizes alone.
+Each total covers consecutive elements in order, because a program need not commute (argmax returns the first of several
+nan). Elements are its second arguments. A row of one lane is folded from the initial values. So is each of several
+lanes if the initial values combine to themselves; otherwise a lane begins with its first element, since initial values
+may count once only: there are no more lanes than elements. The order depends on the sizes alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.index_order import merged_dims
 from runtime.program.scalar_program import program_ir, struct_type
 
-#: Of a block that has several rows, blocks for a multiprocessor, and threads of a row at most.
+#: Threads of a block of several rows, blocks per multiprocessor, and most threads of a row.
 THREADS, BLOCKS, MOST_LANES = 128, 16, 256
 
 
@@ -164,7 +164,7 @@ class _Reduce:
         return self.kept(places)
 
     def begin_of(self, lane: str) -> str:
-        """The number of the first element of a lane."""
+        """Emit the number of the first element of a lane."""
         value, t = self.writer.value, self.writer.index
         whole = value(f"mul nuw nsw i64 {self.writer.to_i64(lane)}, {self.length}")
         number = value(f"lshr i64 {whole}, {self.lanes.bit_length() - 1}")
@@ -194,7 +194,7 @@ class _Reduce:
 
     # ---- lanes
     def over_lanes(self, totals: list[str], thread: str) -> list[str]:
-        """Of all lanes of a row, lower ones first; only the first lane's count."""
+        """Combine the totals of all lanes of a row, lower ones first; only the first lane's result is valid."""
         writer = self.writer
         mask = 1
         while mask < min(self.lanes, WARP):

@@ -1,6 +1,6 @@
-"""PTX of kernels: the records that the processor's binders take, as text for a GPU's driver and how to launch it.
+"""PTX of kernel records, as text for a GPU driver, with its launches.
 
-The IR comes from ``runtime/gpu/codegen``; LLVM's NVPTX back end, which is in llvmlite's wheel, makes text of it.
+The IR comes from ``runtime/gpu/codegen``; LLVM's NVPTX back end in llvmlite's wheel compiles it to text.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from runtime.program.strides import StridedView
 from spmd.errors import UnsupportedError
 
 _TRIPLE = "nvptx64-nvidia-cuda"
-#: PTX's version by compute capability: the oldest that knows it and all instructions that are used here.
+#: PTX version by compute capability: the oldest that knows it and all instructions used here.
 _VERSIONS = {80: 80, 86: 80, 87: 80, 89: 80, 90: 80, 100: 86, 103: 88, 120: 87}
-#: Texts that are remembered.
+#: Number of cached texts.
 _MOST_TEXTS = 4096
-#: llvmlite's target machines belong to one thread at a time.
+#: Only one thread at a time may use llvmlite's target machines.
 _LOCK = threading.Lock()
 
 
@@ -55,9 +55,9 @@ def ptx_for(
     scratch: Sequence[StridedView],
     target: PtxTarget,
 ) -> tuple[PtxLaunch, ...] | None:
-    """Launches that do what ``kernel`` says, one after the other, on arrays that lie as the views say.
+    """Return the launches, in order, that execute ``kernel`` on arrays with these views.
 
-    None: this record has no PTX form. No launch: there is nothing to do. The pointers are multiples of
+    None: this record has no PTX form. No launch: there is nothing to do. The pointers must be multiples of
     ``launch.ALIGNMENT`` bytes (``launch.anchored``). The same arguments give the same text.
     """
     arrays = GpuArrays(tuple(operands), tuple(results), tuple(scratch), target)
@@ -75,7 +75,7 @@ def ptx_at(
     scratch: Sequence[tuple[int, StridedView]],
     target: PtxTarget,
 ) -> tuple[PlacedLaunch, ...] | None:
-    """The same on arrays that are (any address, how the array lies from there): where these lie decides on the text."""
+    """Return the launches for arrays given as (any address, view from there): the addresses affect the text."""
     groups = [[anchored(*array) for array in arrays] for arrays in (operands, results, scratch)]
     seen, written, between = ([view for _, view in group] for group in groups)
     launches = ptx_for(kernel, seen, written, between, target)
@@ -88,7 +88,7 @@ def ptx_at(
 
 @lru_cache(_MOST_TEXTS)
 def ptx_text(ir: str, arch: str) -> str:
-    """PTX for ``arch``."""
+    """Compile LLVM IR to PTX for ``arch``. Raises CodegenError if LLVM rejects it."""
     with _LOCK:
         machine, options = _machine(arch), llvm.create_pipeline_tuning_options(speed_level=2)
         options.loop_vectorization = False
@@ -116,9 +116,9 @@ def _machine(arch: str) -> Any:
 
 
 def known_capability(arch: str) -> int:
-    """The largest compute capability that LLVM and ``arch`` both know, ten times: later GPUs take earlier ones' PTX.
+    """Return the largest compute capability, times ten, that LLVM and ``arch`` know: later GPUs run earlier PTX.
 
-    UnsupportedError for GPUs before 8.0.
+    Raises UnsupportedError for GPUs before 8.0.
     """
     own = int("".join(filter(str.isdigit, arch)))
     found = max((each for each in _VERSIONS if each <= own), default=None)

@@ -1,4 +1,4 @@
-"""Random bits on a GPU: a thread has a counter, and writes the numbers that it gives."""
+"""Random bits on a GPU: each thread writes the numbers of one counter."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import ALIGNMENT, WARP, Held, KernelSource
 from runtime.gpu.codegen.thread_writer import PtxWriter
 
-#: Of a block, and blocks for a multiprocessor.
+#: Threads of a block, and blocks per multiprocessor.
 THREADS, BLOCKS = 256, 32
 
 
 @gpu_form(RandomBitsKernel)
 def random_bits_form(kernel: RandomBitsKernel, arrays: GpuArrays) -> Sources:
-    """The state goes last, in a launch of its own: it may lie where the old one does, which all threads read."""
+    """Emit the new state last, in its own launch: it may overwrite the old one, which all threads read."""
     form = RandomBitsForm(
         kernel.algorithm, kernel.kind, arrays.operands[0].dims[0], len(arrays.results) > 1
     )
@@ -75,13 +75,13 @@ class _RandomBits:
         self.words = words
 
     def carried(self, counter: str) -> str:
-        """The high word of a counter whose low one is ``counter``, the first one's or more."""
+        """Emit the high word of a counter whose low word is ``counter``; a wrap-around of the low word carries."""
         wrapped = self.writer.value(f"icmp ult i64 {counter}, {self.low}")
         carry = self.writer.value(f"zext i1 {wrapped} to i64")
         return self.writer.value(f"add i64 {self.high}, {carry}")
 
     def block(self, number: str) -> list[str]:
-        """The elements of counter ``number``, counted from the first one."""
+        """Emit the elements of counter ``number``, counted from the first one."""
         value = self.writer.value
         counter = value(f"add i64 {self.low}, {self.writer.to_i64(number)}")
         struct = f"{{ {', '.join([self.stored] * self.each)} }}"
@@ -91,7 +91,7 @@ class _RandomBits:
         return [value(f"extractvalue {struct} {made}, {n}") for n in range(self.each)]
 
     def write(self, number: str, elements: Sequence[str], target: str) -> None:
-        """To neighbours; the last counter's may be too many."""
+        """Emit stores to neighbouring elements; the last counter may have more numbers than are left."""
         writer, t, item = self.writer, self.writer.index, self.walk.item
         first = writer.value(f"mul nuw nsw {t} {number}, {self.each}")
         way = writer.to_i64(writer.way([first], [item]))
@@ -108,7 +108,7 @@ class _RandomBits:
             store(writer, self.walk, place, item, elements[:left], 1)
 
     def write_pair(self, number: str, elements: Sequence[str], target: str) -> None:
-        """To (row, 2 pair, i) and (row, 2 pair + 1, i), where there is such."""
+        """Emit stores to (row, 2 pair, i) and, if it exists, (row, 2 pair + 1, i)."""
         writer, t, item = self.writer, self.writer.index, self.walk.item
         every = -(-self.lines // 2)
         row, pair, i = writer.digits(number, [self.rows, every, self.inner])
@@ -124,7 +124,7 @@ class _RandomBits:
             store(writer, self.walk, second, item, elements[1:], 1)
 
     def state_source(self) -> KernelSource:
-        """One thread adds up how many counters are used."""
+        """Return a kernel in which one thread advances the state by the counters used."""
         writer, state = self.writer, self.arrays.results[0]
         self.read_state()
         after = writer.value(f"add i64 {self.low}, {self.counters}")

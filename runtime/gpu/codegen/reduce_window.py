@@ -1,7 +1,7 @@
-"""reduce-window and select-and-scatter on a GPU: a thread makes an element of the result, in the processor's order.
+"""Reduce-window and select-and-scatter on a GPU: a thread computes a result element in the processor's order.
 
-A window's elements are taken one after the other. What select-and-scatter adds to an element comes from the windows
-that cover it: the thread finds for each of them, in their order, whether it selects this element.
+A window's elements are processed in order. Select-and-scatter adds to an element the values of windows that cover it:
+the thread determines for each of them, in order, whether it selects this element.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.scalar_program import ScalarProgram, program_ir, struct_type
 from spmd.ops.window import Window, WindowDimension
 
-#: Of a block, and blocks for a multiprocessor.
+#: Threads of a block, and blocks per multiprocessor.
 THREADS, BLOCKS = 128, 32
-#: Elements of a long window, and what all long ones together may have: running totals take the square of a row, which
-#: the host does in one walk.
+#: Elements of a long window, and the most that all long ones together may have: running totals take
+#: the square of a row, which the host computes in one pass.
 LONG, MOST_COVERED = 1 << 10, 1 << 30
 
 
@@ -56,7 +56,7 @@ def select_and_scatter_form(kernel: SelectAndScatterKernel, arrays: GpuArrays) -
 
 
 class _PerElement(ABC):
-    """Threads that make an element of the result each."""
+    """Kernel whose threads compute one element of the result each."""
 
     entry: str
 
@@ -101,15 +101,15 @@ class _PerElement(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """What is reserved on the stack, which registers take over."""
+        """Reserve stack slots, which become registers."""
 
     @abstractmethod
     def element(self, digits: Sequence[str]) -> str:
-        """Of the result, as memory holds it."""
+        """Emit the result element at ``digits``, in its stored type."""
 
     @abstractmethod
     def functions(self) -> list[str]:
-        """Definitions that the kernel calls."""
+        """Return the definitions that the kernel calls."""
 
     def loaded(self, n: int, digits: Sequence[str]) -> str:
         walk = self.walks[n]
@@ -121,9 +121,9 @@ class _PerElement(ABC):
     def covered(
         self, origins: Sequence[str], base: Sequence[int]
     ) -> Iterator[tuple[str, list[str]]]:
-        """What is written within is done for each element of a window that lies in ``base``, in their order.
+        """Repeat the code written within for each element of a window that lies in ``base``, in order.
 
-        origins: where the window begins. Gives the element's number in the window, and its place.
+        origins: begin of the window. Yields the element's number in the window, and its indices.
         """
         writer, t = self.writer, self.writer.index
         value, dims = writer.value, self.window.dims
@@ -152,7 +152,7 @@ class _PerElement(ABC):
                 yield number, places
 
     def origins(self, windows: Sequence[str]) -> list[str]:
-        """Where windows begin: before the first element in the padding."""
+        """Emit the begins of windows, which may lie in the padding before the first element."""
         writer, t = self.writer, self.writer.index
         found = []
         for dim, number in zip(self.window.dims, windows, strict=True):
@@ -166,7 +166,7 @@ class _PerElement(ABC):
 
 
 def _is_plain(dim: WindowDimension) -> bool:
-    """Window w is element w, if there is one."""
+    """Return whether window w is just element w."""
     unmoved = dim.stride == dim.base_dilation == 1 and dim.padding_low == dim.padding_high == 0
     return dim.size == 1 and unmoved
 
@@ -217,7 +217,7 @@ class _ReduceWindow(_PerElement):
 
 
 class _SelectAndScatter(_PerElement):
-    """Operands: what windows select from, what they add (one element for each window), what the results begin with."""
+    """Operands: array to select from, values to add (one per window), initial value of the results."""
 
     entry = "spmd_select_and_scatter"
 
@@ -250,7 +250,7 @@ class _SelectAndScatter(_PerElement):
 
     @contextmanager
     def covering(self, digits: Sequence[str]) -> Iterator[tuple[list[str], str]]:
-        """For each window that covers an element, in their order: the window, and the element's number in it."""
+        """Repeat for each window that covers an element, in order. Yields the window and the element's number in it."""
         writer, t = self.writer, self.writer.index
         value, dims = writer.value, self.window.dims
         most = [(dim.size - 1) * dim.window_dilation // dim.stride + 1 for dim in dims]
@@ -287,7 +287,7 @@ class _SelectAndScatter(_PerElement):
                 yield windows, own
 
     def chosen(self, origins: Sequence[str]) -> str:
-        """The number of the element that a window selects: the first, or a later one that the best does not beat."""
+        """Emit the number of the selected element: the first, or a later one that the best so far does not beat."""
         writer, t, wide = self.writer, self.writer.index, self.wide
         value = writer.value
         writer.add(f"store {t} -1, ptr {self.kept}")

@@ -1,4 +1,4 @@
-"""Row fusions as a GPU's kernels run them: the arrays they walk over, and what each pass reads and gives."""
+"""Row fusions of GPU kernels: the accessed arrays, and the inputs and results of each pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runtime.program.scalar_program import ScalarProgram
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A program; its parameters are elements of arrays (by number), reductions, row values, or kept values."""
+    """Program whose parameters are elements of arrays (by number), reductions, row values, or kept values."""
 
     program: ScalarProgram
     leaves: tuple[int | RowInput, ...]
@@ -25,7 +25,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class RowPart:
-    """One pass. results, row_results: numbers of arrays, behind reductions and kept values, or row values."""
+    """One pass. results, row_results: numbers of arrays; they follow reductions and kept values, or row values."""
 
     elements: Part
     reductions: tuple[int, ...]
@@ -39,7 +39,7 @@ class RowPart:
 
 @dataclass(frozen=True, slots=True)
 class RowParts:
-    """Walks, with their strides over the rows (``counted``) and along one (``reduced``), each with few dimensions."""
+    """Array accesses with strides over the rows (``counted``) and along one (``reduced``), with merged dimensions."""
 
     fusion: RowFusion
     walks: tuple[GpuWalk, ...]
@@ -50,7 +50,7 @@ class RowParts:
     passes: tuple[RowPart, ...]
 
     def producer(self, kept: int) -> tuple[int, int]:
-        """The pass that keeps value ``kept``, and which of its elements' results that is."""
+        """Return the pass that keeps value ``kept``, and its index among the results of that pass's elements."""
         for number, each in enumerate(self.passes):
             if kept in each.kept:
                 return number, len(each.reductions) + each.kept.index(kept)
@@ -105,7 +105,7 @@ def _merged(
 
 @dataclass
 class _Walks:
-    """The arrays that passes read and write, each as a walk over all indices; what is walked alike is one."""
+    """The arrays that passes read and write, each as an access over all indices; equal accesses are one."""
 
     fusion: RowFusion
     arrays: GpuArrays
@@ -126,7 +126,7 @@ class _Walks:
         return self.number(self.spread(walk))
 
     def spread(self, walk: GpuWalk) -> GpuWalk:
-        """Over all indices, where it is over these or over the rows alone."""
+        """Return the access over all indices for one that is over these or over the rows alone."""
         if len(walk.strides) == len(self.fusion.dims):
             return walk
         steps = dict(zip(self.fusion.counted, walk.strides, strict=True))

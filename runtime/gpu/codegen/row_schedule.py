@@ -1,4 +1,4 @@
-"""How threads share out the rows of a row fusion: what depends on sizes alone."""
+"""Distribution of a row fusion's rows among threads; it depends on sizes alone."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from dataclasses import dataclass
 from runtime.gpu.codegen.launch import ALIGNMENT, WARP, PtxTarget
 from runtime.gpu.codegen.row_inputs import RowParts
 
-#: Elements that a thread holds of a row, of all arrays and values that are kept, so that registers suffice.
+#: Most elements of a row, over all arrays and kept values, that a thread holds; limited by
+#: registers.
 _MOST_HELD = 96
-#: Groups of neighbours of a row that a thread takes, where more threads could be had.
+#: Groups of neighbours of a row per thread, if more threads are available.
 _FEW = 4
 _MOST_UNROLLED = 8
-#: Of a block, for one long row; of one for several short ones.
+#: Most threads of a block for one long row; threads of a block for several short ones.
 _MOST_THREADS, _THREADS = 512, 128
-#: Threads of a multiprocessor, and rounds of the grid beyond which blocks take several rows.
+#: Threads of a multiprocessor, and rounds of the grid beyond which blocks process several rows.
 _RESIDENT, _WAVES = 2048, 4
 
 
 @dataclass(frozen=True, slots=True)
 class RowPlan:
-    """together: neighbours that a thread takes at once, along a row or of neighbouring rows.
+    """Distribution. together: neighbours that a thread processes at once, along a row or of adjacent rows.
 
-    lanes: threads side by side, along a row (a power of two) or, a warp, over groups of rows. step: groups of a row
-    from one of a thread's to its next; unrolled: as many at once, chunks: times. shares: totals of a row that go
-    through shared memory (1: none do), each for ``slots`` groups of rows.
+    lanes: threads along a row (a power of two), or a warp over groups of rows. step: stride in groups of a row between
+    those of a thread; unrolled: groups that are unrolled, chunks: times. shares: totals of a row that are combined in
+    shared memory (1: none), each for ``slots`` groups of rows.
     """
 
     along_rows: bool
@@ -45,7 +46,7 @@ class RowPlan:
 
     @property
     def side(self) -> int:
-        """Rows of a thread."""
+        """The number of rows of a thread."""
         return 1 if self.along_rows else self.together
 
     @property
@@ -62,7 +63,7 @@ class RowPlan:
 
     @property
     def rounds(self) -> int:
-        """Of all blocks together."""
+        """The number of rounds of all blocks together."""
         return -(-self.row_groups // self.rows_together)
 
 
@@ -111,7 +112,7 @@ def row_plan(parts: RowParts, target: PtxTarget) -> RowPlan:
 
 
 def _lanes(groups: int, held: int) -> int:
-    """Threads of a row: few groups each, and all that is held fits."""
+    """Return the threads of a row: each has few groups, and their values fit into registers."""
     if groups <= WARP * _FEW and _FEW * held <= _MOST_HELD:
         return min(WARP, power_of_two(max(1, groups)))
     lanes = min(_MOST_THREADS, power_of_two(-(-groups // _FEW)))
@@ -121,12 +122,12 @@ def _lanes(groups: int, held: int) -> int:
 
 
 def power_of_two(n: int) -> int:
-    """Not below n."""
+    """Return the smallest power of two that is at least n."""
     return 1 << max(0, n - 1).bit_length()
 
 
 def _held(parts: RowParts) -> int:
-    """Arrays and kept values whose elements at all indices a thread has at once."""
+    """Return the number of arrays and kept values whose elements a thread holds at once."""
     arrays = {
         leaf
         for each in parts.passes
@@ -138,7 +139,7 @@ def _held(parts: RowParts) -> int:
 
 
 def _together(parts: RowParts, size: int, strides: tuple[tuple[int, ...], ...], most: int) -> int:
-    """Neighbours that an instruction moves of the narrowest array; they divide ``size``."""
+    """Return the neighbours of the narrowest array that one instruction moves; they divide ``size``."""
     packed = [
         walk.item
         for walk, own in zip(parts.walks, strides, strict=True)

@@ -1,4 +1,4 @@
-"""Totals of row fusions on a GPU: a thread's own, those of a row's lanes, and of the warps that share a row."""
+"""Totals of row fusions on a GPU: of a thread, of a row's lanes, and of the warps that share a row."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from runtime.gpu.codegen.row_schedule import RowPlan
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from spmd.device import ReductionKind
 
-#: Of these it does not matter which of two comes first.
+#: Reductions whose operands may be exchanged.
 _COMMUTE = frozenset(ReductionKind) - {ReductionKind.MIN, ReductionKind.MAX}
 
 
 class RowSums:
-    """``sums``: by reduction, for each of the thread's rows, where its total stands (registers take over).
+    """Emitter of totals. ``sums``: for each reduction and row of the thread, the stack slot of its total.
 
     wides: types of totals. thread, warp, lane: numbers of the thread. first: its first group of a row.
     """
@@ -41,7 +41,7 @@ class RowSums:
                 self.writer.add(f"store {self.wides[j]} {start}, ptr {place}")
 
     def add_up(self, j: int, elements: Sequence[str], valid: str | None) -> None:
-        """To the thread's own totals; what does not count is neutral."""
+        """Add elements to the thread's own totals; the neutral element replaces invalid ones."""
         writer, wide, kind = self.writer, self.wides[j], self.reductions[j]
         stored = stored_type(kind.element_type)
         for e, x in enumerate(elements):
@@ -58,7 +58,7 @@ class RowSums:
         return self.writer.value(f"call {wide} @combine_reduction{j}({wide} {a}, {wide} {b})")
 
     def totals(self, reductions: Sequence[int]) -> None:
-        """What all threads of a row have; all of them know it then, with the same bits."""
+        """Combine the totals of all threads of a row; all of them get the result, with the same bits."""
         writer, plan = self.writer, self.plan
         own = [(j, place) for j in reductions for place in self.sums[j]]
         totals = []
@@ -73,7 +73,7 @@ class RowSums:
             writer.add(f"store {self.wides[j]} {total}, ptr {place}")
 
     def shared(self, own: Sequence[tuple[int, str]], totals: Sequence[str]) -> list[str]:
-        """Every share's totals in shared memory, from where all threads add them up in the same order."""
+        """Write every share's totals to shared memory; all threads then combine them in the same order."""
         writer, plan = self.writer, self.plan
         share = self.warp if plan.along_rows else self.first
         slot = "0" if plan.along_rows else self.lane
@@ -99,7 +99,7 @@ class RowSums:
         return 4 if self.wides[j] == "float" else max(1, kind.byte_size)
 
     def over_lanes(self, j: int, x: str, lanes: int) -> str:
-        """Of ``lanes`` neighbours: halves exchanged, the lower one's first."""
+        """Combine the values of ``lanes`` neighbours: halves are exchanged, the lower one's value comes first."""
         writer, wide = self.writer, self.wides[j]
         mask = lanes // 2
         while mask:

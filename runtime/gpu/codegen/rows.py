@@ -1,12 +1,12 @@
-"""Row fusions on a GPU: reductions along rows, and what is computed with them, one pass after the other.
+"""Row fusions on a GPU: reductions along rows, and what is computed with them, in consecutive passes.
 
-Where neighbours are of one row, some lanes of a warp, a warp, or a block takes a row: each thread takes groups of
-neighbours that lie a block apart, lanes exchange their totals, warps leave theirs in shared memory. Where neighbours
-are of neighbouring rows, a warp's lanes take groups of such rows side by side, and the block's warps share out the
+If neighbours in memory belong to one row, some lanes of a warp, a warp, or a block process a row: each thread processes
+groups of neighbours a block apart, lanes exchange their totals, and warps combine theirs in shared memory. If
+neighbours belong to adjacent rows, a warp's lanes process adjacent groups of rows, and the block's warps divide the
 elements of these. The order of a sum depends on the sizes alone.
 
-A row that a block can hold in registers is read from memory once; values that a pass keeps stay there, too. Of longer
-rows they are computed again from what is read.
+A row that fits into the registers of a block is read from memory once, and kept values stay in registers. For longer
+rows, kept values are computed again from what is read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from runtime.program.scalar_program import program_ir, struct_type
 
 
 class Rows(RowSums):
-    """Writes the kernel. A thread has ``side`` rows, and goes along them by groups of ``along`` neighbours."""
+    """Emitter of the kernel. A thread has ``side`` rows, and iterates along them in groups of ``along`` neighbours."""
 
     entry = "spmd_rows"
 
@@ -60,7 +60,8 @@ class Rows(RowSums):
             for walk, own, other in zip(parts.walks, inner, others, strict=True)
         ]
         self.wides = [wide_type(each.element_type) for each in self.reductions]
-        #: Of the row that is at hand, for each of the thread's rows: reductions, row values, elements of arrays.
+        #: Values of the current row, for each of the thread's rows: reductions, row values,
+        #: elements of arrays.
         self.reduced: dict[int, list[str]] = {}
         self.row_values: dict[int, list[str]] = {}
         self.elements: dict[tuple[int, int], list[str]] = {}
@@ -77,7 +78,7 @@ class Rows(RowSums):
         thread = writer.thread()
         self.lane = value(f"and i32 {thread}, {plan.lanes - 1}")
         own = value(f"lshr i32 {thread}, {plan.lanes.bit_length() - 1}")
-        # Along rows lanes go along one, else over neighbouring ones.
+        # Lanes go along a row, or else over adjacent rows.
         row, self.first = (own, self.lane) if plan.along_rows else (self.lane, own)
         self.thread, self.warp = thread, value(f"lshr i32 {thread}, 5")
         block = writer.to_index(writer.block_number())
@@ -96,7 +97,7 @@ class Rows(RowSums):
 
     @property
     def rounds(self) -> int:
-        """Of all blocks together."""
+        """The number of rounds of all blocks together."""
         return self.plan.rounds
 
     @property
@@ -104,7 +105,7 @@ class Rows(RowSums):
         return min(self.rounds, self.plan.most_blocks)
 
     def round_of(self, number: str) -> str:
-        """Which rows the block takes in round ``number``."""
+        """Emit the group of rows that the block processes in round ``number``."""
         return number
 
     def functions(self) -> list[str]:
@@ -123,7 +124,7 @@ class Rows(RowSums):
         return found
 
     def row(self) -> None:
-        """All passes over the rows that the thread is at."""
+        """Emit all passes over the thread's current rows."""
         for cache in (self.reduced, self.row_values, self.elements, self.kept):
             cache.clear()
         for number, each in enumerate(self.parts.passes):
@@ -136,7 +137,7 @@ class Rows(RowSums):
 
     # ---- elements
     def walk(self, number: int, each: RowPart) -> None:
-        """Over all groups of a row that are the thread's."""
+        """Emit a pass over all groups of a row that are the thread's."""
         if not (each.reductions or each.kept or each.results):
             return
         plan, writer = self.plan, self.writer
@@ -154,11 +155,11 @@ class Rows(RowSums):
             self.kept.clear()
 
     def chunks(self) -> tuple[str, str]:
-        """From which and to which chunk of a row the block goes."""
+        """Return the first and the end chunk of a row that the block processes."""
         return "0", str(self.plan.chunks)
 
     def chunk(self, number: int, each: RowPart, first: str) -> None:
-        """As many groups as are unrolled, from ``first`` on, ``plan.step`` apart: read, computed, then written."""
+        """Emit the unrolled groups from ``first`` on, ``plan.step`` apart: read, computed, then written."""
         plan, writer = self.plan, self.writer
         counts: list[str | None] = []
         self.group_digits = []
@@ -182,7 +183,7 @@ class Rows(RowSums):
                 self.write(n, self.group_digits[r], results[position], counts[r])
 
     def read(self, number: int, r: int) -> None:
-        """What pass ``number`` needs of arrays for group ``r``, that was not read before."""
+        """Load the arrays' elements that pass ``number`` needs for group ``r`` and that are not loaded yet."""
         for leaf in self.parts.passes[number].elements.leaves:
             if isinstance(leaf, int):
                 if (leaf, r) not in self.elements:
@@ -191,7 +192,7 @@ class Rows(RowSums):
                 self.read(self.parts.producer(leaf.number)[0], r)
 
     def results(self, number: int, r: int) -> list[list[str]]:
-        """The program's results of pass ``number`` for group ``r``, each for all its elements."""
+        """Emit the program's results of pass ``number`` for group ``r``, each for all its elements."""
         part = self.parts.passes[number].elements
         leaves = []
         for leaf in part.leaves:
@@ -210,7 +211,7 @@ class Rows(RowSums):
         return made
 
     def kept_values(self, kept: int, r: int) -> list[str]:
-        """From the pass that has made them; of rows that are not held, made again."""
+        """Return the kept values of the pass that made them; of rows that are not held, compute them again."""
         if (kept, r) not in self.kept:
             self.results(self.parts.producer(kept)[0], r)
         return self.kept[kept, r]
@@ -218,7 +219,7 @@ class Rows(RowSums):
     def called(
         self, name: str, part: Part, leaves: Sequence[Sequence[str]], count: int
     ) -> list[list[str]]:
-        """Results of a program for ``count`` elements side by side."""
+        """Emit the results of a program for ``count`` adjacent elements."""
         program, value = part.program, self.writer.value
         struct, results = struct_type(program), range(len(program.results))
         made: list[list[str]] = [[] for _ in results]
@@ -234,7 +235,7 @@ class Rows(RowSums):
 
     # ---- arrays
     def place(self, i: int, group: Sequence[str]) -> str:
-        """Of array ``i`` at the thread's row, and at ``group``; without one, of the row."""
+        """Emit the address in array ``i`` at the thread's row and at ``group``; without a group, of the row."""
         parts, plan, writer = self.parts, self.plan, self.writer
         *outer, last = parts.counted_strides[i]
         ways = [writer.way(self.row_digits, (*outer, last * plan.side))]
@@ -272,11 +273,11 @@ class Rows(RowSums):
             put()
 
     def within(self, at: str, size: int, left: int) -> str | None:
-        """Whether there is number ``at``; None where there always is."""
+        """Emit whether number ``at`` exists; None if it always does."""
         return self.writer.value(f"icmp ult {self.writer.index} {at}, {size}") if left else None
 
     def clamped(self, at: str, size: int, valid: str | None) -> str:
-        """The last one where there is no number ``at``: it is read, and what it gives is dropped."""
+        """Emit ``at``, or the last number if ``at`` does not exist: it is read, and its results are dropped."""
         if valid is None:
             return at
         t = self.writer.index
@@ -284,7 +285,7 @@ class Rows(RowSums):
 
     # ---- rows
     def end_sums(self, number: int, each: RowPart) -> None:
-        """Totals with what they start from, in the elements' type."""
+        """Combine totals with their initial values, in the elements' type."""
         writer = self.writer
         inits = self.per_row(f"inits{number}", each.inits) if each.reductions else []
         for j, own in zip(each.reductions, inits, strict=True):
@@ -298,7 +299,7 @@ class Rows(RowSums):
             self.reduced[j] = found
 
     def per_row(self, name: str, part: Part) -> list[list[str]]:
-        """Results of a program for each of the thread's rows."""
+        """Emit the results of a program for each of the thread's rows."""
         leaves = []
         for leaf in part.leaves:
             if isinstance(leaf, int):

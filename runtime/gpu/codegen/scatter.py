@@ -1,10 +1,10 @@
-"""scatter on a GPU: windows are written, or combined with what is there, at places that an index array names.
+"""Scatter on a GPU: windows are written to, or combined with, an array at positions from an index array.
 
-A thread takes the same place in all windows that begin in its block's share of far, in the order of their index
-vectors: so elements that several windows name are combined in the processor's order, in every run alike. A block's
-threads look through the index vectors together, a chunk at a time: each marks in a byte of shared memory which of its
-vectors begin in the share, then all of them go through what is marked. Integers of a word are combined by atomic
-operations instead, whose order does not matter. Windows that may overlap in part are one block's work.
+A thread processes the same element of all windows that begin in its block's share of far, in the order of their index
+vectors. So elements in several windows are combined in the processor's order, in every run. A block's threads examine
+the index vectors together, a chunk at a time: each marks in a byte of shared memory which of its vectors begin in the
+share, then all of them process the marked ones. Integers of a word are combined by atomic operations instead, whose
+order does not matter. One block processes windows that may overlap in part.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType
-#: Of a block that is alone.
+#: Threads of a block that is alone.
 MOST_THREADS = 512
-#: Index vectors that a thread looks at for its block: their marks are a byte.
+#: Index vectors that a thread examines for its block: their marks are a byte.
 MARKS = 8
-#: Index vectors whose marks a block has at a time.
+#: Index vectors whose marks a block holds at a time.
 CHUNK = THREADS * MARKS
-#: Bits of the words that marks are read in.
+#: Bits of the words in which marks are read.
 WORD = 32
-#: Shares of far at most: each goes through all index vectors.
+#: Most shares of far: each examines all index vectors.
 MOST_SHARES = 512
 #: An odd number near 2^64 times the golden section (Knuth, The Art of Computer Programming 3, 6.4).
 _MIX = 0x9E3779B97F4A7C15
@@ -90,13 +90,13 @@ def _converted(
 
 
 def _overlap(windows: IndexedWindows, updates: StridedView) -> bool:
-    """Whether windows of different starts may share elements: some are longer than one where they are indexed."""
+    """Return whether windows of different starts may share elements: some are longer than 1 in an indexed dimension."""
     vectors = math.prod(updates.dims[n] for n, _, _ in windows.batch)
     lengths = {f: updates.dims[n] for n, f in windows.window}
     return vectors > 1 and any(lengths.get(d, 1) > 1 for d, _ in windows.starts)
 
 
-#: What LLVM calls an atomic combination of integers.
+#: LLVM's names of atomic combinations of integers.
 _ATOMIC = {
     ReductionKind.SUM: ("add", "add"),
     ReductionKind.MIN: ("min", "umin"),
@@ -158,7 +158,7 @@ class _Scatter(WindowWriter):
         return element_combining_ir(self.windows.near.kind, self.reduction, "", INSTRUCTIONS)
 
     def apart(self, vector: str, window: Sequence[str]) -> None:
-        """One element of the window of one vector, whoever combines others with its place."""
+        """Emit the atomic combination of one element of one vector's window, in any order."""
         writer, windows = self.writer, self.windows
         batch = writer.digits(vector, windows.batch.sizes)
         starts = self.starts(batch)
@@ -197,7 +197,7 @@ class _Scatter(WindowWriter):
             writer.barrier()
 
     def mark(self, marks: int, chunk: str, share: str) -> None:
-        """Write this thread's byte of marks: which of its vectors of the chunk have a window that is the block's."""
+        """Write this thread's byte of marks: which of its vectors of the chunk have a window in the block's share."""
         writer, t = self.writer, self.writer.index
         thread = writer.thread()
         own = writer.value(f"mul nuw nsw {t} {writer.to_index(thread)}, {MARKS}")
@@ -229,7 +229,7 @@ class _Scatter(WindowWriter):
         return fit
 
     def is_of(self, share: str, batch: Sequence[str], starts: Sequence[str]) -> str:
-        """Whether a window begins in the share: by a mixture of the numbers of its first element's place."""
+        """Emit whether a window begins in the share, by a hash of the position of its first element."""
         value, writer = self.writer.value, self.writer
         way = writer.to_i64(writer.way(batch, self.windows.batch.far))
         for start, (_, stride, _) in zip(starts, self.windows.components, strict=True):
@@ -253,7 +253,7 @@ class _Scatter(WindowWriter):
         store(writer, windows.far, place, steps[0], elements, far)
 
     def combined(self, so_far: str, update: str) -> str:
-        """Known reductions in their wide type; far may be of that already."""
+        """Emit the combination. Known reductions use their wide type, which far may have already."""
         value, near = self.writer.value, self.windows.near
         stored, wide = near.stored, wide_type(near.kind)
         if isinstance(self.reduction, ScalarProgram):
@@ -269,7 +269,7 @@ class _Scatter(WindowWriter):
 
 
 class _InTurn(_Scatter):
-    """Windows that may overlap in part: one block does them one after the other."""
+    """Windows that may overlap in part: one block processes them one after the other."""
 
     def source(self) -> KernelSource:
         writer, t = self.writer, self.writer.index

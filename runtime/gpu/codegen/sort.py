@@ -1,8 +1,8 @@
-"""sort on a GPU: a block sorts a row's places, then elements are fetched from there.
+"""Sort on a GPU: a block sorts the positions of a row, then elements are loaded from there.
 
-Bitonic (K. E. Batcher, "Sorting networks and their applications", 1968): of two places at a distance the one whose
-element comes first goes first; of equals the one that stood first, so that the order is one of all elements, and every
-run has the same. Places lie in shared memory, those of longer rows in the workspace.
+The network is bitonic (K. E. Batcher, "Sorting networks and their applications", 1968): of two positions at a distance,
+the one whose element comes first goes first. Equal elements keep their order, so the order is total, and every run
+gives the same result. Positions lie in shared memory, those of longer rows in the workspace.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from runtime.gpu.codegen.launch import WARP, Held, KernelSource, PtxArgument
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.scalar_program import program_ir, struct_type
 
-#: Threads of a block at most, blocks for a multiprocessor; bytes of a place.
+#: Most threads of a block, blocks per multiprocessor; bytes of a position.
 _MOST_THREADS, _BLOCKS, _PLACE = 512, 4, 4
-#: Of a row: places are 32 bits, and a block takes long over more.
+#: Largest row: positions have 32 bits, and one block is slow on longer rows.
 _MOST = 1 << 22
 
 
@@ -88,7 +88,7 @@ class _Sort:
         return replace(made, workspace_bytes=workspace)
 
     def every(self, count: int, what: Callable[[str], None]) -> None:
-        """``what`` for each number below ``count``, by the block's threads; they wait for each other after it."""
+        """Emit ``what`` for each number below ``count``, distributed over the block's threads, then a barrier."""
         writer, t = self.writer, self.writer.index
         first = writer.to_index(self.thread)
         with writer.strided_loop(first, str(count), str(self.threads)) as number:
@@ -117,7 +117,7 @@ class _Sort:
 
     # ---- the network
     def sort(self) -> None:
-        """Runs of twice the length each time, of which each half is turned against the other."""
+        """Emit the network: in each level, runs twice as long, whose halves are sorted in opposite directions."""
         writer, value = self.writer, self.writer.value
         steps = self.length.bit_length() - 1
         t = writer.index
@@ -135,7 +135,7 @@ class _Sort:
                 )
 
     def exchange(self, number: str, run: str, distance: str, shift: str) -> None:
-        """The two places of pair ``number``, in the order of their run."""
+        """Emit the exchange of the two positions of pair ``number``, in the order of their run."""
         writer, value = self.writer, self.writer.value
         high = value(f"lshr i32 {number}, {shift}")
         up = value(f"shl i32 {high}, {shift}")
@@ -146,7 +146,7 @@ class _Sort:
         a, b = self.get(first), self.get(second)
         turned = value(f"and i32 {first}, {run}")
         backwards = value(f"icmp ne i32 {turned}, 0")
-        # Which is to come first, and which does: they change places where it is the other one.
+        # Wanted first and actual first: they are exchanged if they differ.
         one = value(f"select i1 {backwards}, i32 {b}, i32 {a}")
         other = value(f"select i1 {backwards}, i32 {a}, i32 {b}")
         with writer.when(self.precedes(other, one)):
@@ -154,7 +154,7 @@ class _Sort:
             self.put(second, a)
 
     def precedes(self, a: str, b: str) -> str:
-        """Whether the element at place ``a`` comes before the one at ``b``; what is beyond the row comes last."""
+        """Emit whether the element at ``a`` comes before the one at ``b``; positions beyond the row come last."""
         value = self.writer.value
         size = self.kernel.size
         last = size - 1
@@ -198,7 +198,7 @@ class _Sort:
         return value(f"getelementptr i8, ptr {row}, i64 {way}")
 
     def fetch(self, number: str) -> None:
-        """Element ``number`` of each result."""
+        """Emit the copy of element ``number`` of each result."""
         writer, place = self.writer, self.get(number)
         own = [
             self.element(walk, at, place) for walk, at in zip(self.sources, self.at, strict=False)

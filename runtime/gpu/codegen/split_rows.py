@@ -1,4 +1,4 @@
-"""Few long rows on a GPU: several blocks take parts of a row, their totals go through memory to a second launch.
+"""Few long rows on a GPU: several blocks process parts of a row, and a second launch combines their totals.
 
 Totals lie in the workspace, for each reduction (part, row); they are combined in the parts' order.
 """
@@ -15,7 +15,7 @@ from runtime.gpu.codegen.row_inputs import RowPart, RowParts, row_parts
 from runtime.gpu.codegen.row_schedule import RowPlan, power_of_two, row_plan
 from runtime.gpu.codegen.rows import Rows
 
-#: Blocks for a multiprocessor that parts of rows should make.
+#: Blocks per multiprocessor that parts of rows should provide.
 _BLOCKS = 4
 _WORKSPACE = PtxArgument(Held.WORKSPACE)
 
@@ -34,7 +34,7 @@ def rows_form(kernel: RowKernel, arrays: GpuArrays) -> Sources:
 
 
 def splits_of(parts: RowParts, plan: RowPlan, target: PtxTarget) -> int:
-    """Into how many parts rows are split: 1 where there are rows enough, or something follows on their totals."""
+    """Return the number of parts of a row: 1 if there are enough rows, or a later pass needs the totals."""
     if len(parts.passes) > 1 or not parts.fusion.reductions or plan.chunks == 1:
         return 1
     wanted = -(-_BLOCKS * target.multiprocessors // plan.rounds)
@@ -69,14 +69,14 @@ class _Split(Rows):
         super().__init__(kernel, parts, plan, arrays)
         self.splits = splits
         self.count = math.prod(parts.counted)
-        #: Where each reduction's totals begin in the workspace, and how long that is.
+        #: Offset of each reduction's totals in the workspace, and the total size.
         self.places = [0]
         for j in range(len(self.reductions)):
             size = splits * self.count * self.wide_bytes(j)
             self.places.append(self.places[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
 
     def place_of(self, j: int, part: str, e: int) -> str:
-        """Of the total of a part (an index) of the thread's row number ``e``."""
+        """Emit the address of the total of a part (an index) of the thread's row number ``e``."""
         writer, t = self.writer, self.writer.index
         row = writer.value(f"mul nuw nsw {t} {self.at}, {self.plan.side}")
         before = writer.value(f"mul nuw nsw {t} {part}, {self.count}")
@@ -90,7 +90,7 @@ class _Split(Rows):
 
 
 class _Parts(_Split):
-    """Totals of parts, and what is computed at all indices."""
+    """First launch: totals of parts, and what is computed at all indices."""
 
     entry = "spmd_row_parts"
 
@@ -112,7 +112,7 @@ class _Parts(_Split):
         return first, value(f"call {t} {name}")
 
     def end_sums(self, number: int, each: RowPart) -> None:
-        """They go to the workspace, by the first thread of a row."""
+        """Write the totals to the workspace, by the first thread of a row."""
         writer = self.writer
         valid = writer.value(f"icmp eq i32 {self.first}, 0")
         if self.counts is not None:
@@ -126,11 +126,11 @@ class _Parts(_Split):
                     writer.add(f"store {self.wides[j]} {total}, ptr {place}, align {align}")
 
     def row_part(self, number: int, each: RowPart) -> None:
-        """That is for the second launch."""
+        """Emit nothing: the second launch computes what is per row."""
 
 
 class _Whole(_Split):
-    """Rows of parts' totals, and what is computed with the rows' totals."""
+    """Second launch: rows of parts' totals, and what is computed with the rows' totals."""
 
     entry = "spmd_row_totals"
 

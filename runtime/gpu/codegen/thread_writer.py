@@ -1,7 +1,7 @@
-"""A kernel's LLVM IR for a GPU as it grows: its parameters, which thread it is, barriers, exchanges within a warp.
+"""Writer of a GPU kernel's LLVM IR: parameters, thread numbers, barriers, exchanges within a warp.
 
-Everything that only a GPU has goes through LLVM's ``nvvm`` intrinsics, so that a test can put functions in their place
-and run the same code on a processor.
+All GPU features are LLVM's ``nvvm`` intrinsics, so that a test can define functions in their place and run the same
+code on a processor.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHARED = "ptr addrspace(3)"
 
 @dataclass
 class PtxWriter(NestWriter):
-    """``index``: the type that elements are counted in, i32 where everything fits."""
+    """Writer of one kernel. ``index``: the type of indices, i32 if everything fits."""
 
     index: str = "i32"
     arguments: list[PtxArgument] = field(default_factory=list)
@@ -40,35 +40,35 @@ class PtxWriter(NestWriter):
     constants: list[str] = field(default_factory=list)
 
     def pointer(self, argument: PtxArgument) -> str:
-        """The parameter that is ``argument``."""
+        """Return the parameter for ``argument``."""
         if argument not in self.arguments:
             self.arguments.append(argument)
         return f"%p{self.arguments.index(argument)}"
 
     def next_word(self, kind: str = "i64") -> str:
-        """What stands in a record for the processor's code is a constant here, one after the other."""
+        """Return the next constant, in place of the record word that the processor's code reads."""
         return self.constants.pop(0)
 
-    # ---- who this is
+    # ---- numbers of thread and block
     def thread(self) -> str:
         return self.value("call i32 @llvm.nvvm.read.ptx.sreg.tid.x()")
 
     def block_number(self) -> str:
         return self.value("call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()")
 
-    # ---- what threads do together
+    # ---- barriers, shared memory, exchanges
     def barrier(self) -> None:
-        """All threads of the block come here, and see what the others have written before."""
+        """Emit a barrier: all threads of the block wait here, and see the earlier writes of the others."""
         self.add("call void @llvm.nvvm.barrier0()")
 
     def shared(self, size: int, align: int = 16) -> int:
-        """Where ``size`` bytes of shared memory begin, that are this block's alone."""
+        """Reserve ``size`` bytes of the block's shared memory and return their offset."""
         start = -(-self.shared_bytes // align) * align
         self.shared_bytes = start + size
         return start
 
     def shared_place(self, start: int, item: int, number: str) -> str:
-        """Element ``number`` (i32), each of ``item`` bytes, from byte ``start`` of shared memory."""
+        """Emit the address of element ``number`` (i32), of ``item`` bytes, from byte ``start`` of shared memory."""
         way = self.value(f"mul i32 {number}, {item}")
         at = self.value(f"add i32 {way}, {start}")
         return self.value(f"getelementptr i8, {_SHARED} @shared, i32 {at}")
@@ -82,15 +82,15 @@ class PtxWriter(NestWriter):
         self.add(f"store {kind} {x}, {_SHARED} {place}, align {item}")
 
     def exchanged(self, kind: str, bits: int, x: str, mask: int) -> str:
-        """The value ``x``, of ``bits``, that the lane has whose number differs in ``mask``; all lanes come here."""
+        """Emit the value ``x``, of ``bits``, of the lane whose number differs in ``mask``; all lanes must run it."""
         return self._shuffled("bfly", kind, bits, x, str(mask))
 
     def from_lane(self, kind: str, bits: int, x: str, lane: str) -> str:
-        """The value that lane number ``lane`` (i32) has; all lanes come here."""
+        """Emit the value of lane number ``lane`` (i32); all lanes must run it."""
         return self._shuffled("idx", kind, bits, x, lane)
 
     def _shuffled(self, way: str, kind: str, bits: int, x: str, lane: str) -> str:
-        """A word of 32 bits after the other."""
+        """Emit a shuffle of one 32-bit word after the other."""
         words = max(bits, 32)
         own = self.value(f"bitcast {kind} {x} to i{bits}")
         if bits < 32:
@@ -115,7 +115,7 @@ class PtxWriter(NestWriter):
 
     # ---- numbers
     def to_index(self, x: str, kind: str = "i32") -> str:
-        """A number that is not negative, in the type that elements are counted in."""
+        """Convert a number that is not negative to the type of indices."""
         return x if kind == self.index else self.value(f"zext {kind} {x} to {self.index}")
 
     def to_i64(self, x: str) -> str:
@@ -124,7 +124,7 @@ class PtxWriter(NestWriter):
         return self.value(f"sext {self.index} {x} to i64")
 
     def digits(self, number: str, sizes: Sequence[int]) -> list[str]:
-        """``number`` taken apart, the last of ``sizes`` fastest."""
+        """Split ``number`` into indices, the last of ``sizes`` fastest."""
         t, found = self.index, []
         for size in reversed(sizes[1:]):
             if size == 1:
@@ -135,7 +135,7 @@ class PtxWriter(NestWriter):
         return [number, *reversed(found)] if sizes else []
 
     def way(self, digits: Sequence[str], strides: Sequence[int]) -> str:
-        """The sum of digits times strides, none of which is too large for the type of indices."""
+        """Emit the sum of digits times strides, none of which is too large for the type of indices."""
         t, total = self.index, ""
         for digit, stride in zip(digits, strides, strict=True):
             if stride == 0 or digit == "0":
@@ -146,7 +146,7 @@ class PtxWriter(NestWriter):
 
     @contextmanager
     def strided_loop(self, first: str, limit: str, step: str) -> Iterator[str]:
-        """From ``first`` on, below ``limit``, by ``step``; perhaps not at all. All three are indices."""
+        """Emit a loop from ``first`` on, below ``limit``, by ``step``, which are indices; it may have no iteration."""
         with self._loop(
             self.index,
             first,
@@ -157,7 +157,7 @@ class PtxWriter(NestWriter):
 
     @contextmanager
     def each_bit(self, word: str) -> Iterator[str]:
-        """The number (i32) of each bit of ``word`` (i32) that is set, the lowest first; perhaps of none."""
+        """Emit a loop over the numbers (i32) of the bits of ``word`` (i32) that are set, the lowest first."""
         with self._loop(
             "i32",
             word,
@@ -170,7 +170,7 @@ class PtxWriter(NestWriter):
     def _loop(
         self, kind: str, first: str, more: Callable[[str], str], following: Callable[[str], str]
     ) -> Iterator[str]:
-        """Repeat what is written within: for ``first``, then for what ``following`` makes of it, while ``more`` holds.
+        """Repeat the code written within: for ``first``, then for what ``following`` makes of it, while ``more`` holds.
 
         Both functions take the name of a value and return an instruction.
         """
@@ -195,7 +195,7 @@ class PtxWriter(NestWriter):
     def source(
         self, entry: str, functions: Sequence[str], blocks: int, threads: int
     ) -> KernelSource:
-        """All of it, after the ``functions`` that it calls."""
+        """Return the complete kernel, preceded by the ``functions`` that it calls."""
         parameters = ", ".join(f"ptr align 16 %p{n}" for n in range(len(self.arguments)))
         shared = (
             [f"@shared = internal addrspace(3) global [{self.shared_bytes} x i8] poison, align 16"]

@@ -1,7 +1,7 @@
-"""Loops of which some arrays have their neighbours across: tiles of these are turned in a block's shared memory.
+"""Loops with arrays whose neighbours lie across: tiles of these are transposed in a block's shared memory.
 
-Threads are 32 columns of rows. Where lanes go along an array's neighbours, memory is read in whole sectors; the rows of
-a tile in shared memory begin in different banks, so that lanes that go across read from all of them.
+Threads form rows of 32 columns. If lanes go along an array's neighbours, entire memory sectors are read. The rows of a
+tile in shared memory begin in different banks, so that lanes that go across use all banks.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from runtime.gpu.codegen.launch import WARP, KernelSource, PtxTarget
 from runtime.gpu.codegen.loop_nest import Nest, Spans, body, nest_functions
 from runtime.gpu.codegen.thread_writer import PtxWriter
 
-#: Of a block: so many rows of lanes.
+#: Rows of lanes of a block.
 ROWS = 8
 THREADS = WARP * ROWS
-#: Rows and columns of a tile, and of one of elements of two bytes and fewer.
+#: Rows and columns of a tile, and of one with elements of at most two bytes.
 TILE, SHORT_TILE = 32, 64
 BANK = 4
-#: Blocks for a multiprocessor.
+#: Blocks per multiprocessor.
 BLOCKS = 16
 
 
 def tiled_source(nest: Nest, target: PtxTarget) -> KernelSource | None:
-    """None: no array is crossed, or the tiles are too large."""
+    """Return the tiled kernel; None if no array is crossed, or the tiles are too large."""
     crossed = nest.crossed
     if not any(crossed):
         return None
@@ -78,7 +78,7 @@ class _Tiles:
         return writer.source("spmd_tiles", nest_functions(nest), self.blocks, THREADS)
 
     def parts(self) -> list[tuple[int, int]]:
-        """What a thread takes of a tile: how far from its lane and from its row."""
+        """Return the elements of a tile that a thread processes, as distances from its lane and from its row."""
         return [
             (along, across)
             for across in range(0, self.tile, ROWS)
@@ -95,7 +95,7 @@ class _Tiles:
         *,
         into: bool,
     ) -> None:
-        """Between array ``i``, whose neighbours are rows, and its buffer; lanes go along rows."""
+        """Emit the copy between array ``i``, whose neighbours are rows, and its buffer; lanes go along rows."""
         writer, walk = self.writer, self.nest.walks[i]
         for along, across in self.parts():
             row, column = self.inside(self.lane, along), self.inside(self.row, across)
@@ -113,7 +113,7 @@ class _Tiles:
     def compute(
         self, outer: Sequence[str], first: Sequence[str], bases: Sequence[str], spans: Spans
     ) -> None:
-        """Lanes go along columns; what is crossed is in the buffers, or goes there."""
+        """Emit the program for a tile. Lanes go along columns; crossed arrays are accessed in the buffers."""
         for along, across in self.parts():
             row, column = self.inside(self.row, across), self.inside(self.lane, along)
             with self.where(outer, first, row, column, spans) as digits:
@@ -147,11 +147,11 @@ class _Tiles:
                 writer.add(f"store {walk.stored} {x}, ptr {places[i]}, align {walk.item}")
 
     def inside(self, x: str, more: int) -> str:
-        """A row or column of the tile (i32)."""
+        """Emit a row or column of the tile (i32)."""
         return x if more == 0 else self.writer.value(f"add nuw nsw i32 {x}, {more}")
 
     def place(self, i: int, row: str, column: str) -> str:
-        """Of an element in the buffer of array ``i``: columns of the tile are its rows."""
+        """Emit the index of an element in the buffer of array ``i``: columns of the tile are its rows."""
         before = self.writer.value(f"mul nuw nsw i32 {column}, {self.pitches[i]}")
         return self.writer.value(f"add nuw nsw i32 {before}, {row}")
 
@@ -162,7 +162,7 @@ class _Tiles:
 
 
 class _Where(ExitStack):
-    """What is written within is for elements of the tile that the arrays have; gives their indices."""
+    """Context in which code runs for the tile's elements that exist. It gives their indices."""
 
     def __init__(
         self,

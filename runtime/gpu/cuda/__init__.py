@@ -1,1 +1,1 @@
-"""The driver of a GPU through CuPy and CUDA's libraries."""
+"""GPU driver through CuPy and CUDA's libraries."""

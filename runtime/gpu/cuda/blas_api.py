@@ -1,7 +1,7 @@
-"""cuBLAS under typed names, called in the library that CuPy has loaded.
+"""cuBLAS functions with typed signatures, called in the library that CuPy has loaded.
 
-CuPy's own functions set the stream before every call, which takes away the memory that cuBLAS was given, and it then
-allocates in captures; and there is none that gives it memory.
+CuPy's own functions set the stream before every call. That removes the workspace given to cuBLAS, which then allocates
+in captures; and CuPy has no function to set a workspace.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MATRIX = (
     _LONG,
 )  # address, type, leading dimension, elements between matrices
 _POINTERS = (_POINTER, _INT, _INT)  # an array of addresses, type, leading dimension
-#: By C's names, with the types of arguments.
+#: Argument types by C name.
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (ctypes.POINTER(_POINTER),),
     "cublasDestroy_v2": (_POINTER,),
@@ -51,11 +51,11 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
 
 
 class CublasError(RunError):
-    """A function of cuBLAS that failed."""
+    """Failed call of a cuBLAS function."""
 
 
 def load_cublas() -> ctypes.CDLL:
-    """RunError where there is none."""
+    """Load cuBLAS. Raises CublasError if it is not found."""
     from cupy_backends.cuda.libs import cublas  # noqa: F401 - finds it, in a wheel or in the system
 
     for name in _NAMES:
@@ -73,7 +73,7 @@ def load_cublas() -> ctypes.CDLL:
 
 
 def call(library: ctypes.CDLL, function: str, *arguments: object) -> None:
-    """CublasError where it fails."""
+    """Call a function. Raises CublasError if it fails."""
     status = getattr(library, function)(*arguments)
     if status:
         said = library.cublasGetStatusString(status)

@@ -13,7 +13,7 @@ from runtime.gpu.driver import Enqueue, GpuStream
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import CopyWork
 
-#: An element is copied as one of so many bytes, whatever it is: CuPy does not know all of HLO's types.
+#: Type as which an element of this many bytes is copied: CuPy does not have all of HLO's types.
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
@@ -24,7 +24,7 @@ def load_copy(work: CopyWork, device: int, captures: CaptureLock) -> Enqueue:
     to, of = _array(target, device), _array(source, device)
 
     def enqueue(stream: GpuStream) -> None:
-        # The first time CuPy compiles a kernel and loads it.
+        # The first call compiles a kernel in CuPy and loads it.
         with captures, stream:  # type: ignore[attr-defined]
             cupy.copyto(to, of)
 
@@ -46,7 +46,7 @@ def _array(view: DeviceView, device: int) -> Any:
 
 
 def cupy_array(view: DeviceView, device: int, dtype: np.dtype[Any]) -> Any:
-    """CuPy's array of what lies there, as ``dtype``, which has the elements' size."""
+    """Return a CuPy array of the view's memory, as ``dtype``, which has the elements' size."""
     span, shape = view.span, view.view
     memory = cupy.cuda.UnownedMemory(span.start, span.size, None, device)
     pointer = cupy.cuda.MemoryPointer(memory, view.first - span.start)

@@ -22,25 +22,26 @@ from runtime.gpu.errors import GpuMemoryError, PtxError
 from runtime.gpu.work import CopyWork, FftWork, GemmWork, PtxWork, Work
 from spmd.literal import NDArray
 
-#: CUDA's priorities are lower numbers for what is more urgent; it takes the nearest that it has.
+#: CUDA gives lower numbers to higher priorities, and uses the nearest that it has.
 _URGENT = -5
 
 
 class CudaBlock:
-    """A GpuBlock of cudaMalloc, not of CuPy's pool: it stays as long as the program."""
+    """GpuBlock from cudaMalloc, not from CuPy's pool: it lives as long as the program."""
 
     def __init__(self, num_bytes: int, gpu: CudaGpu) -> None:
         with gpu.captures:
             memory = cupy.cuda.memory.Memory(max(num_bytes, 1))
             self.address = int(memory.ptr)
-            # On a stream of its own: the default stream and a wait for the whole device break other threads' captures.
+            # Use a separate stream: the default stream, or a wait for the whole device, breaks
+            # other threads' captures.
             runtime.memsetAsync(self.address, 0, num_bytes, gpu.clearing.ptr)
             gpu.clearing.synchronize()
         weakref.finalize(self, gpu.captures.free, memory).atexit = False
 
 
 class CudaHostBlock:
-    """A GpuBlock of pinned memory, which has one address for the host and for the GPU."""
+    """GpuBlock of pinned memory, which has the same address for the host and the GPU."""
 
     ALIGNMENT = 256
 
@@ -51,7 +52,7 @@ class CudaHostBlock:
 
 
 class CudaDriver:
-    """GPU number ``device`` of those that this process sees."""
+    """Driver of GPU number ``device`` of those that this process sees."""
 
     failures = (runtime.CUDARuntimeError, driver.CUDADriverError, PtxError)
 
@@ -90,7 +91,7 @@ class CudaDriver:
             ) from error
 
     def _write(self, address: int, array: NDArray) -> None:
-        """Copy ``array`` to ``address``; it is there when this returns."""
+        """Copy ``array`` to ``address``. The copy is complete on return."""
         with self.captures:
             self.upload(address, array, self._gpu.clearing)
             self._gpu.clearing.synchronize()
@@ -109,7 +110,7 @@ class CudaDriver:
             with self.captures:
                 runtime.hostRegister(address, memory.nbytes, 0)
         except runtime.CUDARuntimeError:
-            return  # not every mapping can be; copies make the host wait then, and are right all the same
+            return  # not every mapping can be pinned; then copies block the host
         self._kept.append(memory)
         weakref.finalize(self, _unpin, address)
 
@@ -154,7 +155,7 @@ class CudaDriver:
         return load_copy(work, self.device, self.captures)
 
     def load_fft(self, work: FftWork) -> Enqueue:
-        from runtime.gpu.cuda.fft import load_fft  # cuFFT is loaded where it is needed
+        from runtime.gpu.cuda.fft import load_fft  # loads cuFFT only when it is needed
 
         return load_fft(work, self.device, self.captures)
 

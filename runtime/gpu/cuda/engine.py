@@ -1,4 +1,4 @@
-"""The engine of this machine's GPUs."""
+"""Engine of this machine's GPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cuda_engine_on(
     collectives: Callable[[], GpuCommunicator | None],
     options: GpuOptions = DEFAULT,
 ) -> GpuEngine:
-    """Of one rank: GPU number ``index`` of those that this process sees, and its collectives with other ranks'."""
+    """Return the engine of one rank: GPU number ``index`` of this process, and its collectives with other ranks."""
     require_gpu()
 
     def driver(_: int) -> GpuDriver:
@@ -29,7 +29,7 @@ def cuda_engine_on(
 
 
 def cuda_engine(options: GpuOptions = DEFAULT) -> GpuEngine:
-    """NoGpuError, which names what is missing, where there is none. Several devices may have one GPU."""
+    """Return the engine of all GPUs, several devices of which may share one. Raises NoGpuError if there is none."""
     count = require_gpu()
 
     def driver(device: int) -> GpuDriver:

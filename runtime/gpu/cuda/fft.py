@@ -24,14 +24,15 @@ def load_fft(work: FftWork, device: int, captures: CaptureLock) -> Enqueue:
     )
     transform = _TRANSFORMS[work.type]
     axes = tuple(range(-work.rank, 0))
-    # An inverse transform to real numbers does not tell by its operand how many.
+    # The operand of an inverse transform to real numbers does not determine the length of its
+    # result.
     sizes = (*source.shape[source.ndim - work.rank : -1], work.length)
     given = {"s": sizes} if work.type == "IRFFT" else {}
 
     def enqueue(stream: GpuStream) -> None:
         # Plans and CuPy's pool allocate, and wait for the device.
         with captures, stream:  # type: ignore[attr-defined]
-            # cuFFT may write over the operand of a transform to real numbers.
+            # cuFFT may overwrite the operand of a transform to real numbers.
             operand = source.copy() if given else source
             cupy.copyto(target, transform(operand, axes=axes, **given))
 

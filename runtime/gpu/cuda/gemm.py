@@ -17,10 +17,10 @@ from runtime.gpu.work import GemmWork
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: What NVIDIA recommends for Hopper. Without memory of its own cuBLAS allocates in a capture.
+#: Size that NVIDIA recommends for Hopper. Without its own workspace, cuBLAS allocates in a capture.
 _WORKSPACE_BYTES = 32 << 20
 
-# Numbers of cublas_api.h and library_types.h that CuPy has no names for.
+# Numbers of cublas_api.h and library_types.h for which CuPy has no names.
 _NO_NARROW_PARTIAL_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 _AS_IT_IS, _TRANSPOSED = 0, 1
 _COMPUTE_32F, _COMPUTE_64F = 68, 70
@@ -46,12 +46,12 @@ _COMPUTE = {
 
 
 class Cublas:
-    """One handle, for one stream at a time."""
+    """One cuBLAS handle, used by one stream at a time."""
 
     def __init__(
         self, allocate: Callable[[int], GpuBlock], write: Callable[[int, NDArray], None]
     ) -> None:
-        """``write``: bytes of an array to an address of the device, there when it returns."""
+        """``write``: copies an array to an address of the device, synchronously."""
         self._allocate, self._write = allocate, write
         self._library = load_cublas()
         handle = ctypes.c_void_p()
@@ -78,7 +78,7 @@ class Cublas:
             return
         self._stream = stream.ptr
         call(self._library, "cublasSetStream_v2", self._handle, stream.ptr)
-        # Which forgets the memory.
+        # Setting the stream resets the workspace.
         call(
             self._library,
             "cublasSetWorkspace_v2",
@@ -119,13 +119,13 @@ class Cublas:
         )
         library = self._library
 
-        def run(_: object = (one, zero, kept)) -> None:  # whose addresses are among the arguments
+        def run(_: object = (one, zero, kept)) -> None:  # keeps the arguments' memory alive
             call(library, function, *arguments)
 
         return run
 
     def _pointers(self, views: Sequence[DeviceView], gemm: GemmCall) -> GpuBlock:
-        """Return the addresses of all of a, of all of b and of all of c, in the device's memory."""
+        """Return a device array with the addresses of all of a, then of all of b, then of all of c."""
         firsts = np.array([view.first for view in views], np.uint64)
         addresses = np.ascontiguousarray((np.array(gemm.places, np.uint64) + firsts).T)
         block = self._allocate(addresses.nbytes)

@@ -1,4 +1,4 @@
-"""Which GPU is which, whatever number a process sees it under."""
+"""Identity of a GPU, independent of the number under which a process sees it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from cupy.cuda import runtime
 
 @dataclass(frozen=True)
 class GpuIdentity:
-    """``unit``: its place on the bus and its UUID, the same for all processes of a node that have it."""
+    """Identity of a GPU. ``unit``: bus address and UUID, equal for all processes of a node."""
 
     name: str
     unit: str
 
 
 def identity_of(index: int) -> GpuIdentity:
-    """Of GPU number ``index`` of those that this process sees."""
+    """Return the identity of GPU number ``index`` of those that this process sees."""
     properties = runtime.getDeviceProperties(index)
     uuid = bytes(properties.get("uuid", b""))[:16].hex()
     return GpuIdentity(properties["name"].decode(), f"{runtime.deviceGetPCIBusId(index)} {uuid}")

@@ -1,4 +1,4 @@
-"""Modules of PTX on one GPU: loaded once for all devices of this process, with the log of CUDA's compiler in errors."""
+"""PTX modules on one GPU: loaded once for all devices of this process; errors include the log of CUDA's compiler."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 from runtime.gpu.errors import PtxError
 
-#: CUjit_option of cuda.h: where the compiler writes its errors, and how many bytes it may write.
+#: CUjit_option of cuda.h: buffer for the compiler's errors, and its size in bytes.
 _ERROR_LOG, _ERROR_LOG_BYTES = 5, 6
 _LOG_BYTES = 16 << 10
 _POINTER = ctypes.c_void_p
 
 
 def load_cuda() -> Any:
-    """Return the driver's library. OSError if there is none."""
+    """Return the driver's library. Raises OSError if there is none."""
     return ctypes.CDLL("libcuda.so.1")
 
 
 class PtxModules:
-    """Handles of loaded modules by their text; they stay as long as the process. Used under the GPU's capture lock."""
+    """Handles of loaded modules by text; they live as long as the process. Callers hold the GPU's capture lock."""
 
     def __init__(self, library: Any) -> None:
         """``library``: the driver's, with cuModuleLoadDataEx."""
@@ -31,7 +31,7 @@ class PtxModules:
         self._handles: dict[str, int] = {}
 
     def handle(self, text: str) -> int:
-        """Return the module of ``text``. PtxError, with what the compiler says, if CUDA refuses the text."""
+        """Return the module of ``text``. Raises PtxError, with the compiler's log, if CUDA rejects the text."""
         if text not in self._handles:
             self._handles[text] = self._loaded(text)
         return self._handles[text]

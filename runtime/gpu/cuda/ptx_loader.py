@@ -1,4 +1,4 @@
-"""Kernels in PTX through CUDA's driver interface, whose launches allocate nothing."""
+"""PTX kernels through CUDA's driver interface. Their launches allocate nothing."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from runtime.gpu.cuda.modules import PtxModules
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
 from runtime.gpu.work import PtxWork
 
-#: What a block may have without being asked.
+#: Dynamic shared memory of a block that needs no attribute.
 _USUAL_SHARED_BYTES = 48 << 10
 
 
 class PtxLoader:
-    """Launches of one device. modules: of its GPU."""
+    """Loader of one device's launches. modules: those of its GPU."""
 
     def __init__(self, allocate: Callable[[int], GpuBlock], modules: PtxModules) -> None:
         self._allocate, self._modules = allocate, modules
-        # All kernels run on one stream, one after the other: they have one workspace, as large as the largest.
+        # All kernels run in order on one stream, so they share one workspace, as large as the
+        # largest needs.
         self._workspace: GpuBlock | None = None
         self._workspace_bytes = 0
         self._kept: list[GpuBlock] = []
@@ -56,12 +57,12 @@ class PtxLoader:
     def _workspace_of(self, num_bytes: int) -> int:
         if num_bytes > self._workspace_bytes:
             self._workspace, self._workspace_bytes = self._allocate(num_bytes), num_bytes
-            self._kept.append(self._workspace)  # earlier kernels keep theirs
+            self._kept.append(self._workspace)  # earlier kernels retain theirs
         return 0 if self._workspace is None else self._workspace.address
 
 
 class _Parameters:
-    """Pointers to pointers, as cuLaunchKernel wants them; kept as long as the launch."""
+    """Pointers to pointers for cuLaunchKernel; they live as long as the launch."""
 
     def __init__(self, values: Sequence[int]) -> None:
         self._values = (ctypes.c_uint64 * max(1, len(values)))(*values)

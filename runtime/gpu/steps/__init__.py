@@ -1,4 +1,4 @@
-"""What a GPU does, one file for each kind of thunk; importing this fills the table of rules (``planning.py``)."""
+"""Rules for GPU steps, one file for each kind of thunk; importing this fills the table of rules (``planning.py``)."""
 
 from runtime.gpu.steps import (
     callback,

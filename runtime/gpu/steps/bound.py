@@ -1,4 +1,4 @@
-"""Steps in a row as one action."""
+"""Consecutive steps as one action."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime.gpu.step import Action, GpuProgram, Step
 
 
 def bound(steps: Sequence[Step], device: GpuProgram) -> Action:
-    """All of ``steps``, in order, with stamps and ranges where these are wanted."""
+    """Bind all of ``steps``, in order, with timestamps and ranges if these are enabled."""
     actions = [_bound(step, device) for step in steps]
     if len(actions) == 1:
         return actions[0]
@@ -22,6 +22,6 @@ def bound(steps: Sequence[Step], device: GpuProgram) -> Action:
 
 
 def _bound(step: Step, device: GpuProgram) -> Action:
-    """GpuFailedError, which names the step, where the device refuses it: PTX that it does not take, say."""
+    """Bind one step. Raises GpuFailedError, which names it, if the device rejects it, for example its PTX."""
     with failures_of(device.driver, step.name):
         return device.around(step, step.bind(device))

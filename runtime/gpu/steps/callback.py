@@ -1,4 +1,4 @@
-"""Python functions on the host: operands come to it, and results go back."""
+"""Python functions on the host: operands are downloaded, and results uploaded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runtime.program.thunks.callback import CallbackThunk
 
 @dataclass(frozen=True)
 class CallbackStep(Step):
-    """The host calls the function on copies."""
+    """Call of a Python function on host copies of the arrays."""
 
     callback: CallbackThunk
 

@@ -22,7 +22,7 @@ from runtime.timeline.events import Stream
 
 @dataclass(frozen=True)
 class StartStep(Step):
-    """Put a collective on the communication stream, behind what the compute stream has by now."""
+    """Enqueue a collective on the communication stream, after the present work of the compute stream."""
 
     through_host: ClassVar[bool] = False
     plan: CollectivePlan
@@ -53,7 +53,7 @@ class StartStep(Step):
 
 @dataclass(frozen=True)
 class HostedStartStep(StartStep):
-    """Bring the operands to pinned memory, which the host waits for, and start the hosts' collective on it."""
+    """Download the operands to pinned memory, wait for that, and start the hosts' collective on it."""
 
     through_host: ClassVar[bool] = True
 
@@ -70,7 +70,7 @@ class HostedStartStep(StartStep):
 
 @dataclass(frozen=True)
 class BlockingStep(Step):
-    """In a blocking step, wait for the collective that has just been started."""
+    """Wait, in a blocking step, for the collective that has just been started."""
 
     @property
     def decides(self) -> bool:
@@ -83,7 +83,7 @@ class BlockingStep(Step):
 
 @dataclass(frozen=True)
 class StreamFlight:
-    """What ``compute`` has from ``finish`` on begins when ``over`` has come to pass."""
+    """Collective on a stream. After ``finish``, work on ``compute`` begins when ``over`` has occurred."""
 
     compute: GpuStream
     over: GpuEvent
@@ -94,7 +94,7 @@ class StreamFlight:
 
 @dataclass(frozen=True)
 class DoneStep(Step):
-    """Have the compute stream wait for the collective of ``start``. ``through_host``: the host waits, too."""
+    """Let the compute stream wait for the collective of ``start``. ``through_host``: the host waits, too."""
 
     start: str
     through_host: bool

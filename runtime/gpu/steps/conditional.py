@@ -1,4 +1,4 @@
-"""Branches: the host reads the selector back and puts one branch on the stream."""
+"""Branches: the host reads the selector back and enqueues one branch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class ConditionalStep(Step):
-    """A pred takes branch 0 when true; an index out of range takes the last branch."""
+    """Conditional. A true pred selects branch 0; an index out of range selects the last branch."""
 
     selector: ArrayView
     branches: tuple[tuple[Step, ...], ...]

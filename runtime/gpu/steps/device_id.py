@@ -1,4 +1,4 @@
-"""Which device this is: a word that lies on the device for ever is copied."""
+"""Number of this partition or replica: copied from a constant word on the device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime.timeline.events import Stream
 
 @dataclass(frozen=True)
 class DeviceIdStep(Step):
-    """``target``, u32, = ``value``."""
+    """Copy of ``value``, u32, to ``target``."""
 
     value: int
     target: ArrayView

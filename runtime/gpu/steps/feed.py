@@ -16,7 +16,7 @@ from runtime.timeline.events import Stream
 
 @dataclass(frozen=True)
 class InfeedStep(Step):
-    """The host takes the next value and sends it to the device."""
+    """Upload of the next value of the host's feed."""
 
     infeed: InfeedThunk
 
@@ -33,7 +33,7 @@ class InfeedStep(Step):
 
         def run() -> None:
             arrays = host.take(site, rank)
-            device.wait(stream)  # the pinned memory is other steps' too
+            device.wait(stream)  # other steps use the pinned memory too
             for target, array in zip(targets, arrays, strict=True):
                 np.copyto(target, array)
             mirror.send(driver, stream)
@@ -43,7 +43,7 @@ class InfeedStep(Step):
 
 @dataclass(frozen=True)
 class OutfeedStep(Step):
-    """The host brings the value and gives it away."""
+    """Download of a value, which the host passes on."""
 
     outfeed: OutfeedThunk
 

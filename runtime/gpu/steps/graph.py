@@ -1,6 +1,6 @@
-"""CUDA graphs: stretches of steps without decisions, put on the streams once while these are captured, then replayed.
+"""CUDA graphs: sequences of steps without decisions, captured once on the streams, then replayed.
 
-Addresses never change, so a graph is never captured anew.
+Addresses never change, so a graph is never captured again.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from runtime.gpu.steps.collective import DoneStep, StartStep
 from runtime.program.thunks.thunk import Thunk
 from runtime.timeline.events import Stream
 
-#: Steps of a graph, at least: launching it takes as long as putting one on a stream.
+#: Fewest steps of a graph: launching it takes as long as enqueuing one step.
 LEAST_STEPS = 2
 
 
 @dataclass(frozen=True)
 class GraphStep(Step):
-    """``steps``, none of which decides anything; collectives that start within are over within.
+    """``steps`` without decisions; collectives that start within also end within.
 
-    The first time they are done one by one: libraries make ready what may not be made in a capture.
+    The first time they run one by one, because libraries make preparations that a capture does not allow.
     """
 
     steps: tuple[Step, ...]
@@ -65,7 +65,7 @@ class GraphStep(Step):
 
 
 def with_graphs(thunk: Thunk, steps: Sequence[Step]) -> tuple[Step, ...]:
-    """``steps`` of ``thunk`` with graphs where that can be. A collective in flight at a decision is in no graph."""
+    """Group ``steps`` of ``thunk`` into graphs. A collective in flight at a decision is in no graph."""
     found: list[Step] = []
     for decides, group in groupby(steps, key=lambda step: step.decides):
         for stretch in [tuple(group)] if decides else _closed(tuple(group)):
@@ -77,7 +77,7 @@ def with_graphs(thunk: Thunk, steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _closed(stretch: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
-    """``stretch`` cut at starts and dones whose other end lies outside, until none is left: those stand alone."""
+    """Cut ``stretch`` at starts and dones whose counterpart lies outside, recursively: those stand alone."""
     starts = {step.name for step in stretch if isinstance(step, StartStep)}
     dones = {step.start for step in stretch if isinstance(step, DoneStep)}
     is_open = [_flight_of(step) in starts ^ dones for step in stretch]

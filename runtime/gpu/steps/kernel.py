@@ -26,7 +26,7 @@ from runtime.timeline.events import Stream
 
 @dataclass(frozen=True)
 class PtxStep(KernelStep):
-    """``launches`` do what the kernel says."""
+    """Kernel computed by the PTX ``launches``."""
 
     form = "ptx"
     launches: tuple[PtxLaunch, ...] = ()
@@ -40,7 +40,7 @@ class PtxStep(KernelStep):
 
 @dataclass(frozen=True)
 class LibraryStep(KernelStep):
-    """A library's function does, perhaps one that cannot be part of a graph."""
+    """Kernel computed by a library function, which possibly cannot be part of a graph."""
 
     form = "library"
     can_be_captured: bool = True
@@ -58,7 +58,7 @@ class LibraryStep(KernelStep):
 
 @dataclass(frozen=True)
 class HostedStep(KernelStep):
-    """The host does, on copies: correct, and slow."""
+    """Kernel computed by the host on copies: correct, but slow."""
 
     form = "hosted"
 

@@ -1,4 +1,4 @@
-"""What all steps of kernels have, whatever does them."""
+"""Base class of all kernel steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.program.kernel import Kernel
 
 @dataclass(frozen=True)
 class KernelStep(Step):
-    """One call of a kernel. ``form``: for reports."""
+    """One call of a kernel. ``form``: its name in reports."""
 
     form: ClassVar[str]
     kernel: Kernel

@@ -1,4 +1,4 @@
-"""Products with conversions: kernels in PTX around a library's product, on one workspace of all such steps."""
+"""Products with conversions: PTX kernels around a library's product, in one workspace shared by all such steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime.timeline.events import Stream
 
 @dataclass(frozen=True)
 class ConvertedProductStep(KernelStep):
-    """``kernel``, which is ``product`` between conversions."""
+    """``kernel`` computed as ``product`` between conversions."""
 
     form = "library"
     product: ConvertedProduct | None = None

@@ -1,4 +1,4 @@
-"""Steps one after the other."""
+"""Sequences of steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.program.thunks.sequence import ThunkSequence
 
 @dataclass(frozen=True)
 class SequenceStep(Step):
-    """A computation's."""
+    """Steps of one computation."""
 
     steps: tuple[Step, ...]
 
@@ -35,9 +35,9 @@ def plan_sequence(thunk: ThunkSequence, planner: Planner) -> Iterator[Step]:
 
 
 def planned(thunks: ThunkSequence, planner: Planner) -> tuple[Step, ...]:
-    """What a GPU does for each of ``thunks``; stretches without decisions are graphs.
+    """Return the steps for each of ``thunks``; sequences without decisions become graphs.
 
-    Without graphs the steps of each sequence stay together, as timelines want them.
+    Without graphs the steps of each sequence stay together, as timelines need them.
     """
     if not planner.options.graphs:
         steps = tuple(step for thunk in thunks.thunks for step in planner.plan(thunk))
@@ -46,7 +46,7 @@ def planned(thunks: ThunkSequence, planner: Planner) -> tuple[Step, ...]:
 
 
 def _flat(thunks: ThunkSequence, planner: Planner) -> Iterator[Step]:
-    """A graph is not part of a graph: what a sequence within ``thunks`` does is done here."""
+    """Yield the steps of nested sequences inline, because a graph cannot contain a graph."""
     for thunk in thunks.thunks:
         yield from (
             _flat(thunk, planner) if isinstance(thunk, ThunkSequence) else planner.plan(thunk)

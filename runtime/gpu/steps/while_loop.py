@@ -1,4 +1,4 @@
-"""Loops: a known number of trips, or a predicate that the host reads back before each."""
+"""Loops: a known trip count, or a predicate that the host reads back before each trip."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from runtime.gpu.steps.sequence import planned
 from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
 from runtime.program.thunks.while_loop import WhileThunk
 
-#: Trips of single elements that are not worth waiting for the device.
+#: Most trips of a scalar loop that run on the device, since waiting for the device would take
+#: longer.
 MOST_ON_DEVICE = 8
 
 
 @dataclass(frozen=True)
 class CountedLoopStep(Step):
-    """``body``, ``trips`` times. The condition only makes the predicate, which nobody reads."""
+    """``body``, ``trips`` times. The condition only computes the predicate, which no step reads."""
 
     body: tuple[Step, ...]
     trips: int
 
     @property
     def decides(self) -> bool:
-        # A graph would hold every trip's nodes: the body is one, launched as often.
+        # A graph would hold every trip's nodes: the body is one graph, launched repeatedly.
         return True
 
     def nested(self) -> Iterator[Step]:
@@ -45,7 +46,7 @@ class CountedLoopStep(Step):
 
 @dataclass(frozen=True)
 class WhileStep(Step):
-    """``condition``; while the predicate is true then, ``body`` and the condition again."""
+    """``condition``; while the predicate is true, ``body`` and the condition again."""
 
     condition: tuple[Step, ...]
     body: tuple[Step, ...]
@@ -74,7 +75,7 @@ class WhileStep(Step):
 
 @dataclass(frozen=True)
 class HostedLoopStep(Step):
-    """A loop of single elements, all of its trips on the host: a launch takes longer than many of these."""
+    """Loop of scalars with all trips on the host: one launch takes longer than many of these."""
 
     loop: ScalarLoopPlan
 
