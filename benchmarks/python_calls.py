@@ -19,9 +19,9 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.source import load_module
 from runtime.cpu.kernels.native_call import NativeAction
-from runtime.cpu.kernels.reference import ReferenceKernel
 from runtime.executable import Executable
 from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays, KernelLibrary
+from runtime.program.records.reference import ReferenceKernel
 
 
 class WatchedKernels(KernelLibrary):

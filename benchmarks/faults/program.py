@@ -13,13 +13,13 @@ import sys
 import time
 from collections.abc import Sequence
 
-import runtime.program.thunks.sequence as sequences
+import runtime.cpu.step.prepare as rules
 from launch.cli import main as spmd
 from launch.ranks.rank_environment import world_of_environment
 from runtime.arrays.resident import DeviceArray
 from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.step.segment import Action, Segment, joined, segment_of
-from runtime.program.thunks.thunk import LoadedProgram
+from runtime.program.thunks.thunk import Thunk
 
 BETWEEN = "between"
 #: Seconds for which a rank that is late does nothing.
@@ -53,22 +53,17 @@ def defective(run: int, defect: str) -> Action:
 
 def plant(thunk_number: int, run: int, defect: str) -> None:
     """Put a row of Python in front of what one of the entry's thunks does."""
-    original = sequences.ThunkSequence.prepare
+    original = rules.prepare
 
-    def prepare(self: sequences.ThunkSequence, program: LoadedProgram) -> Segment:
-        chosen = self.thunks[thunk_number % len(self.thunks)]
-        if program.number_of(self) == 0:
+    def prepare(thunk: Thunk, loaded: LoadedDevice) -> Action | Segment:
+        entry = loaded.program.thunks.thunks
+        own = original(thunk, loaded)
+        if thunk is not entry[thunk_number % len(entry)]:
+            return own
+        number = loaded.number_of(thunk)
+        return joined([segment_of(number, defective(run, defect)), segment_of(number, own)])
 
-            def bad(loaded: LoadedProgram) -> Segment:
-                number = loaded.number_of(chosen)
-                own = segment_of(number, type(chosen).prepare(chosen, loaded))
-                return joined([segment_of(number, defective(run, defect)), own])
-
-            # In its turn: ranks bind collectives in order.
-            object.__setattr__(chosen, "prepare", bad)
-        return original(self, program)
-
-    sequences.ThunkSequence.prepare = prepare  # type: ignore[method-assign]
+    rules.prepare = prepare  # type: ignore[assignment]
 
 
 def plant_between(run: int, defect: str) -> None:

@@ -22,14 +22,14 @@ from benchmarks.timing.turns import Work, least_seconds
 from benchmarks.timing.xla_flags import ONE_THREAD
 from collectives.communicator.liveness.status_board import private_position
 from launch.report.environment import describe_environment
-from runtime.codegen.ir.element_operations import ElementSignature
-from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.cpu.step.device_table import Table
 from runtime.cpu.step.segment import Segment
 from runtime.cpu.step.segment_ir import SegmentRow
 from runtime.cpu.step.worker import Lane
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 

@@ -25,9 +25,9 @@ import numpy as np
 from benchmarks.timing.turns import Work, geometric_mean, in_turns, least_seconds
 from benchmarks.timing.xla_flags import ONE_THREAD
 from launch.report.environment import describe_environment
-from runtime.codegen.ir.element_operations import ElementSignature
-from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.scalar_program import ElementSignature
 from spmd.evaluator import elementwise as _elementwise  # noqa: F401 - registers the functions
 from spmd.evaluator.numerics import quiet
 from spmd.evaluator.registry import EVALUATORS

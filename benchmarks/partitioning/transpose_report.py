@@ -33,8 +33,7 @@ from runtime.buffers.types import ArrayView
 from runtime.compile import build_executable
 from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
 from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
-from runtime.cpu.kernels.gemm.dot import DotKernel
-from runtime.cpu.kernels.gemm.sliced_product import SlicedProductKernel
+from runtime.program.records.dot import DotKernel, SlicedProductKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks.conditional import ConditionalThunk
 from runtime.program.thunks.copy import CopyThunk

@@ -8,10 +8,9 @@ from dataclasses import replace
 from launch.calibration.machine import CalibrationOptions
 from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
 from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
-from runtime.cpu.kernels.gemm.dot import DotKernel
-from runtime.cpu.kernels.gemm.product_epilogue import ProductEpilogueKernel
-from runtime.cpu.kernels.gemm.sliced_product import SlicedProductKernel
 from runtime.device_program import DeviceProgram
+from runtime.program.records.dot import DotKernel, SlicedProductKernel
+from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import walk
 from spmd.shape import PrimitiveType

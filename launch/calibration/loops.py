@@ -10,9 +10,9 @@ import runtime.cpu.kernels  # noqa: F401 - fills the library
 from launch.calibration.memory import Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action
-from runtime.codegen.ir.element_operations import ElementSignature, has_operation
+from runtime.codegen.ir.element_operations import has_operation
 from runtime.cpu.kernels.loop.loop import Walk, bind_loop
-from runtime.program.scalar_program import ScalarOp, ScalarProgram
+from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
 from spmd.machine.description import MemoryLevel, Rates
 from spmd.shape import PrimitiveType

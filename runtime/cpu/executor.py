@@ -19,6 +19,7 @@ from runtime.cpu.prediction.step import StepPredictor
 from runtime.cpu.sharing.pieces import Cutting, pieces_worth
 from runtime.cpu.step.device_table import Table
 from runtime.cpu.step.polling_points import ProgressPoints
+from runtime.cpu.step.prepare import prepare_sequence
 from runtime.cpu.step.segment_ir import SegmentRow
 from runtime.cpu.step.thread_team import Crew
 from runtime.cpu.step.worker import Lane
@@ -72,7 +73,7 @@ class LoadedDevice:
         self._slots = Slots(program, self.memory)
         #: The outputs' places, each of which has the last step's array.
         self.results = self._slots.results
-        self._segment = program.thunks.prepare(self)
+        self._segment = prepare_sequence(program.thunks, self)
         communicator.connect()
 
     @property

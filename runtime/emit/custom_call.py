@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from runtime.cpu.kernels.copy.copy import CopyKernel
-from runtime.cpu.kernels.copy.uninitialized import UnwrittenKernel
-from runtime.cpu.kernels.linalg.factorizations import FactorizationKernel, Routine, scratch_shapes
-from runtime.cpu.kernels.linalg.linear_algebra import CholeskyKernel, TriangularSolveKernel
-from runtime.cpu.kernels.sort.sort import SortKernel
+from runtime.cpu.kernels.linalg.factorizations import scratch_shapes
 from runtime.cpu.libraries.lapack import LETTERS, lapack_function, potrf_function
 from runtime.emit.linear_algebra import dense_triangles, emit_kernel, triangular_solve_kernel
 from runtime.emit.sort import sort_scratch_of, top_kernel
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.program.kernel import Kernel
+from runtime.program.records.copy import CopyKernel, UnwrittenKernel
+from runtime.program.records.linalg import (
+    CholeskyKernel,
+    FactorizationKernel,
+    Routine,
+    TriangularSolveKernel,
+)
+from runtime.program.records.sort import SortKernel
 from runtime.program.thunks.callback import CallbackThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.custom_call import custom_call

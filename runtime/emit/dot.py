@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.gemm.dot import DotKernel, plan_dot
+from runtime.cpu.kernels.gemm.dot import plan_dot
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.program.dot_matrices import (
@@ -13,6 +13,7 @@ from runtime.program.dot_matrices import (
     result_matrices,
     unread_operands,
 )
+from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from runtime.cpu.kernels.fft.fft import FftKernel
 from runtime.cpu.kernels.fft.fft_batches import bundle_dims, takes_bundles
 from runtime.cpu.libraries.pocketfft import line_loop
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.program.records.fft import FftKernel
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode

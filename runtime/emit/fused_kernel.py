@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.loop.loop import (
+from runtime.fusion.element_graph import ElementGraph, InputLeaf, Leaf
+from runtime.fusion.loop_fusion import LoopFusion, LoopPiece
+from runtime.fusion.row_fusion import RowFusion, Source
+from runtime.fusion.view_path import shifts, through
+from runtime.program.kernel import Kernel
+from runtime.program.records.loop import (
     LoopKernel,
     LoopLeaf,
     Numbers,
@@ -14,12 +19,7 @@ from runtime.cpu.kernels.loop.loop import (
     StartsStage,
     UpdateKernel,
 )
-from runtime.cpu.kernels.rows.rows import PassLeaves, RowKernel, RowLeaf
-from runtime.fusion.element_graph import ElementGraph, InputLeaf, Leaf
-from runtime.fusion.loop_fusion import LoopFusion, LoopPiece
-from runtime.fusion.row_fusion import RowFusion, Source
-from runtime.fusion.view_path import shifts, through
-from runtime.program.kernel import Kernel
+from runtime.program.records.rows import PassLeaves, RowKernel, RowLeaf
 from runtime.program.strides import StridedView
 
 Operands = tuple[ArrayView, ...]

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from runtime.codegen.ir.combine import can_reduce
-from runtime.cpu.kernels.gather_scatter.gather_scatter import (
-    GatherKernel,
-    IndexedWindows,
-    ScatterKernel,
-)
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows, ScatterKernel
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from runtime.cpu.kernels.linalg.linear_algebra import CholeskyKernel, TriangularSolveKernel
 from runtime.cpu.libraries.lapack import potrf_function, trsm_function
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.program.kernel import Kernel
+from runtime.program.records.linalg import CholeskyKernel, TriangularSolveKernel
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode

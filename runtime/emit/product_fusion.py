@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.cpu.kernels.gemm.dot import DotKernel
-from runtime.cpu.kernels.gemm.product_epilogue import ProductEpilogueKernel
-from runtime.cpu.kernels.gemm.sliced_product import FactorPlaces, SlicedProductKernel
-from runtime.cpu.kernels.loop.loop import LoopKernel
-from runtime.cpu.kernels.parts import Span
-from runtime.cpu.kernels.rows.rows import RowKernel
 from runtime.emit import dot
 from runtime.emit.fused_kernel import kernel_of, starts_of
 from runtime.fusion.product_factors import Factors
 from runtime.fusion.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import shifts
 from runtime.lowering import Device, Order, StepArrays, Views
+from runtime.program.bands import Span
 from runtime.program.dot_matrices import unread_operands
+from runtime.program.records.dot import DotKernel, FactorPlaces, SlicedProductKernel
+from runtime.program.records.loop import LoopKernel
+from runtime.program.records.product_epilogue import ProductEpilogueKernel
+from runtime.program.records.rows import RowKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from runtime.cpu.kernels.reduce.program_reduce import ProgramReduceKernel
 from runtime.emit.fused_kernel import kernel_of
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
 from runtime.fusion.planned import planned_alone
 from runtime.fusion.row_fusion import RowFusion
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.program.records.reduce import ProgramReduceKernel
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 
 from runtime.codegen.ir.combine import can_reduce
-from runtime.cpu.kernels.reduce.reduce_window import ReduceWindowKernel
-from runtime.cpu.kernels.reduce.select_and_scatter import SelectAndScatterKernel
-from runtime.cpu.kernels.reduce.select_and_scatter_ir import SelectedElements
 from runtime.emit.reduce import accumulator
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.program.records.reduce import (
+    ReduceWindowKernel,
+    SelectAndScatterKernel,
+    SelectedElements,
+)
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloComputation, HloInstruction, Opcode

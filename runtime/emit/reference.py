@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runtime.cpu.kernels.reference import ReferenceKernel
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.program.records.reference import ReferenceKernel
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.cpu.kernels.random.random_bits import RandomBitsKernel
-from runtime.cpu.kernels.random.random_bits_ir import Algorithm
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.program.records.random_bits import Algorithm, RandomBitsKernel
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from runtime.codegen.ir.element_operations import ElementSignature, has_operation
-from runtime.program.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
+from runtime.codegen.ir.element_operations import has_operation
+from runtime.program.scalar_program import (
+    ElementSignature,
+    ScalarConstant,
+    ScalarOp,
+    ScalarProgram,
+    ScalarStep,
+)
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs, ParameterAttrs
 from spmd.ops.reduction import through_annotations

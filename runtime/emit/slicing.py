@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from runtime.cpu.kernels.copy.slicing import (
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
+from runtime.program.kernel import Kernel
+from runtime.program.records.copy import (
     ConcatenateKernel,
     DynamicSliceKernel,
     DynamicUpdateSliceKernel,
     PadKernel,
 )
-from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
-from runtime.program.kernel import Kernel
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode

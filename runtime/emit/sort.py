@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from runtime.codegen.ir.element_operations import ElementSignature, has_operation
+from runtime.codegen.ir.element_operations import has_operation
 from runtime.codegen.ir.record_words import RANK
-from runtime.cpu.kernels.sort.sort import SortKernel, scratch_bytes
+from runtime.cpu.kernels.sort.sort import scratch_bytes
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
-from runtime.program.scalar_program import ScalarOp, ScalarProgram
+from runtime.program.records.sort import SortKernel
+from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode

@@ -9,12 +9,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from runtime.codegen.ir.element_operations import ElementSignature, has_operation
-from runtime.fusion.piecewise import Range, is_piecewise, piece_read
+from runtime.codegen.ir.element_operations import has_operation
+from runtime.fusion.piecewise import is_piecewise, piece_read
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import (
     Place,
-    Shift,
     ViewOp,
     ViewPath,
     place_of,
@@ -23,7 +22,14 @@ from runtime.fusion.view_path import (
     through,
     view_op,
 )
-from runtime.program.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
+from runtime.program.index_maps import Range, Shift
+from runtime.program.scalar_program import (
+    ElementSignature,
+    ScalarConstant,
+    ScalarOp,
+    ScalarProgram,
+    ScalarStep,
+)
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs, IotaAttrs

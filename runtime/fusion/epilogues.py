@@ -19,8 +19,9 @@ from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import PlannedKernel
 from runtime.fusion.plain import is_plain
 from runtime.fusion.prices import Prices
-from runtime.fusion.product_fusion import ProductFusion, bands_of, whole
+from runtime.fusion.product_fusion import ProductFusion, whole
 from runtime.fusion.refusal import NoEmitterError
+from runtime.program.bands import bands_of
 from runtime.program.dot_matrices import product_types
 from spmd.analysis.structure import StructuralKeys, instruction_form
 from spmd.analysis.wire import KIND

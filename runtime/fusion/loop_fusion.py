@@ -15,10 +15,11 @@ from runtime.fusion.element_graph import (
     element_graph,
     post_order,
 )
-from runtime.fusion.piecewise import CutError, Range
+from runtime.fusion.piecewise import CutError
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.results import Result, ResultView, matching_result, result_forms
 from runtime.fusion.view_path import ViewOp, ViewPath
+from runtime.program.index_maps import Range
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import SliceAttrs
 from spmd.shape import ArrayShape

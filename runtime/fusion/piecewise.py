@@ -12,31 +12,11 @@ from dataclasses import dataclass
 
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import ViewOp, ViewPath, repeated, shifts, through
+from runtime.program.index_maps import Range
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, PadAttrs, SliceAttrs
 from spmd.shape import PrimitiveType
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Range of the indices of ``dimension`` that lie in [``first``, ``end``) after adding the scalar ``start``, clamped
-    to [0, ``limit``]. dimension: None stands for an index of 0.
-    """
-
-    dimension: int | None
-    start: int
-    limit: int
-    first: int
-    end: int
-
-    def is_of(self, other: Range) -> bool:
-        """Return whether both have the same dimension and start, so that only their bounds may differ."""
-        return (self.dimension, self.start, self.limit) == (
-            other.dimension,
-            other.start,
-            other.limit,
-        )
 
 
 class CutError(NoEmitterError):

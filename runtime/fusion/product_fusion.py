@@ -6,11 +6,9 @@ needs no buffer: if no other kernel reads the product, all bands use the same sc
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from runtime.fusion.element_graph import ElementGraph, InputLeaf, array_shape, post_order
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
@@ -18,6 +16,7 @@ from runtime.fusion.product_factors import Factors, factors_of
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
 from runtime.fusion.view_path import place_of
+from runtime.program.bands import Box
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DotAttrs
 from spmd.shape import ArrayShape
@@ -32,9 +31,6 @@ MOST_BYTES = 2 * BAND_BYTES
 LEAST_LINES = 128
 #: Multiple of the tiles of every kernel, and of cache lines.
 LINES = 32
-
-#: First index and end along each dimension.
-Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +113,6 @@ def product_fusion(
 
 def whole(dims: Sequence[int]) -> Box:
     return tuple((0, size) for size in dims)
-
-
-def bands_of(region: Box, band: Sequence[int]) -> Iterator[Box]:
-    """Return the bands that cover ``region``, in row-major order; the last ones may be smaller."""
-    spans = [
-        [(at, min(at + step, stop)) for at in range(start, stop, step)]
-        for (start, stop), step in zip(region, band, strict=True)
-    ]
-    return itertools.product(*spans)
 
 
 def _is_made_by_blas(product: HloInstruction) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from runtime.fusion.element_graph import Starts, array_shape
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import (
-    Shift,
     ViewOp,
     ViewPath,
     backwards,
@@ -17,6 +16,7 @@ from runtime.fusion.view_path import (
     is_bijective,
     view_op,
 )
+from runtime.program.index_maps import Shift
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 

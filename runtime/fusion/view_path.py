@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
+from runtime.program.index_maps import Shift
 from runtime.program.strides import StridedView
 from spmd.hlo import NO_ATTRS, Attrs, HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
@@ -80,15 +81,6 @@ def is_bijective(op: ViewOp) -> bool:
 def repeated(dims: tuple[int, ...]) -> ViewOp:
     """Return the broadcast of a scalar to ``dims``."""
     return ViewOp(Opcode.BROADCAST, dims, DimensionsAttrs(()))
-
-
-@dataclass(frozen=True, slots=True)
-class Shift:
-    """Offset of a dynamic-slice: scalar ``start``, clamped to [0, ``limit``], times ``stride`` bytes."""
-
-    start: int
-    limit: int
-    stride: int
 
 
 def shifts(path: ViewPath, view: StridedView) -> tuple[Shift, ...]:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runtime.codegen.ir.element_operations import ElementSignature
-from runtime.cpu.kernels.copy.copy import CopyKernel
-from runtime.cpu.kernels.gemm.dot import DotKernel
-from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
 from runtime.gpu.arena import ALIGNMENT
 from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.gemm import SUMS, gemm_calls
 from runtime.gpu.planning import MakePtx
 from runtime.program.kernel import Kernel
+from runtime.program.records.copy import CopyKernel
+from runtime.program.records.dot import DotKernel
+from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.scalar_program import ElementSignature
 from runtime.program.strides import StridedView
 from spmd.hlo import Opcode
 from spmd.shape import ArrayShape, PrimitiveType

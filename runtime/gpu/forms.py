@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar, cast
 
-from runtime.cpu.kernels.copy.copy import CopyKernel
-from runtime.cpu.kernels.fft.fft import FftKernel
-from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.gpu.gemm import gemm_calls, in_one_call
 from runtime.gpu.work import CopyWork, FftWork, GemmWork, KernelArraysOnDevice, Work
 from runtime.program.kernel import Kernel
+from runtime.program.records.copy import CopyKernel
+from runtime.program.records.dot import DotKernel
+from runtime.program.records.fft import FftKernel
 
 #: (thunk's name, kernel, arrays) -> the work; None if the library does not support these types or
 #: strides.

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runtime.cpu.kernels.gemm.dot import DotKernel
+from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.shape import PrimitiveType
 

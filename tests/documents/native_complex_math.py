@@ -9,9 +9,9 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from runtime.codegen.ir.element_operations import ElementSignature
-from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 

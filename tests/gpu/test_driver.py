@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.copy.copy import CopyKernel
-from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.errors import GpuMemoryError
 from runtime.gpu.forms import library_work
@@ -18,6 +16,8 @@ from runtime.gpu.staging import Staging
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import CopyWork, GemmWork, KernelArraysOnDevice, PtxWork, Work
 from runtime.program.kernel import Kernel
+from runtime.program.records.copy import CopyKernel
+from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.shape import PrimitiveType
 

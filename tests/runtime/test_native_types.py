@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.reference import ReferenceKernel
+from runtime.program.records.reference import ReferenceKernel
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.sequence import ThunkSequence
 from runtime.program.thunks.thunk import walk

@@ -8,9 +8,10 @@ from runtime.codegen.elements.integer_arithmetic import (
     integer_divide,
     integer_sign,
 )
-from runtime.codegen.elements.registry import BODIES, ElementSignature, body_of
+from runtime.codegen.elements.registry import BODIES, body_of
 from runtime.codegen.elements.storage import wide_type
 from runtime.codegen.ir.combine import combination
+from runtime.program.scalar_program import ElementSignature
 from spmd.device import ReductionKind
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType

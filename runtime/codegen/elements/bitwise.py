@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.codegen.elements.registry import BODIES, ElementSignature
+from runtime.codegen.elements.registry import BODIES
 from runtime.codegen.elements.storage import wide_type
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 

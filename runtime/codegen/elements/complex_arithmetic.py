@@ -9,8 +9,8 @@ from typing import TypeAlias
 from runtime.codegen.elements.builder import F32, F64, Bool, Code, Float, Instructions, Int, Lines
 from runtime.codegen.elements.common import scaled
 from runtime.codegen.elements.complex_numbers import PARTS, Complex
-from runtime.codegen.elements.registry import ElementSignature
 from runtime.codegen.elements.storage import wide_type
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.ops.attrs import CompareAttrs
 from spmd.registry import Registry

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from runtime.codegen.elements.builder import Code, Float, Int, Lines
 from runtime.codegen.elements.complex_numbers import PARTS, Complex
-from runtime.codegen.elements.registry import ElementSignature
 from runtime.codegen.elements.storage import wide_type
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from runtime.codegen.elements.builder import BF16, F16, F32, F64, Float, FloatFormat
-from runtime.codegen.elements.registry import BODIES, ElementSignature, body_of
+from runtime.codegen.elements.registry import BODIES, body_of
 from runtime.codegen.elements.storage import stored_type, wide_type
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.ops.attrs import ReducePrecisionAttrs
 from spmd.shape import PrimitiveType

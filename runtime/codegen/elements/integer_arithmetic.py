@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runtime.codegen.elements.builder import Bool, Int
-from runtime.codegen.elements.registry import BODIES, ElementSignature, body_of
+from runtime.codegen.elements.registry import BODIES, body_of
 from runtime.codegen.elements.storage import wide_type
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 

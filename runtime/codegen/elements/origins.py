@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.codegen.elements.bfloat16 import Origin
-from runtime.codegen.elements.registry import ElementSignature
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from runtime.codegen.elements.builder import (
@@ -19,20 +18,10 @@ from runtime.codegen.elements.builder import (
     Lines,
 )
 from runtime.codegen.elements.storage import wide_type
-from spmd.hlo import NO_ATTRS, Attrs, Opcode
+from runtime.program.scalar_program import ElementSignature
+from spmd.hlo import Opcode
 from spmd.registry import Registry
 from spmd.shape import PrimitiveType
-
-
-@dataclass(frozen=True, slots=True)
-class ElementSignature:
-    """An elementwise opcode with its operands' types and the result's."""
-
-    opcode: Opcode
-    operands: tuple[PrimitiveType, ...]
-    result: PrimitiveType
-    attrs: Attrs = NO_ATTRS
-
 
 #: Lines of a signature's body that compute %r, in the result's wide type, from the operands %a, %b,
 #: %c in theirs; None if there are none.

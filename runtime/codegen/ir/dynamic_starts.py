@@ -9,13 +9,8 @@ from functools import cache
 
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import NestWriter
-from runtime.program.scalar_program import (
-    ScalarConstant,
-    ScalarProgram,
-    ScalarStep,
-    program_ir,
-    struct_type,
-)
+from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
+from runtime.program.scalar_program import ScalarConstant, ScalarProgram, ScalarStep
 from spmd.shape import PrimitiveType
 
 

@@ -28,17 +28,13 @@ from runtime.codegen.elements.builder import F32, F64, Instructions, Lines
 from runtime.codegen.elements.complex_arithmetic import complex_lines
 from runtime.codegen.elements.complex_conversion import complex_conversion
 from runtime.codegen.elements.origins import origin_of
-from runtime.codegen.elements.registry import (
-    BODIES,
-    ElementSignature,
-    float_function,
-    float_lines,
-)
+from runtime.codegen.elements.registry import BODIES, float_function, float_lines
 from runtime.codegen.elements.storage import element_form, narrowing, stored_type, wide_type
 from runtime.codegen.llvm.jit import host_adds_pairs, host_fuses, host_permutes, host_scales
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 
-__all__ = ["ElementSignature", "has_operation", "operation_ir", "stored_type", "wide_type"]
+__all__ = ["has_operation", "operation_ir", "stored_type", "wide_type"]
 
 
 def has_operation(signature: ElementSignature) -> bool:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from runtime.codegen.ir.combine import combining_ir, element_of
 from runtime.codegen.ir.element_operations import stored_type
-from runtime.program.scalar_program import ScalarProgram, program_ir, struct_type
-from spmd.device import ReductionKind
+from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
+from runtime.program.scalar_program import Reducer, ScalarProgram
 from spmd.shape import PrimitiveType
-
-Reducer: TypeAlias = ReductionKind | ScalarProgram
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from runtime.codegen.ir.element_operations import ElementSignature, has_operation
+from runtime.codegen.ir.element_operations import has_operation
 from runtime.cpu.kernels.copy.copy import copying
-from runtime.cpu.kernels.loop.native_elementwise import (
-    NativeElementwiseKernel,
-    bind_native_elementwise,
-)
+from runtime.cpu.kernels.loop.native_elementwise import bind_native_elementwise
 from runtime.program.kernel import Action, KernelArrays
+from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType

@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from runtime.cpu.kernels.loop.loop import LoopKernel, Numbers, OperandElements
-from runtime.cpu.kernels.rows.rows import PassLeaves, RowKernel, RowLeaf
-from runtime.fusion.piecewise import Range
+from runtime.program.bands import Span
+from runtime.program.index_maps import Range
+from runtime.program.records.loop import LoopKernel, Numbers, OperandElements
+from runtime.program.records.rows import PassLeaves, RowKernel, RowLeaf
 from runtime.program.strides import StridedView
-from spmd.literal import NDArray
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Indices ``start`` to ``stop`` of a dimension."""
-
-    start: int
-    stop: int
-
-    @property
-    def size(self) -> int:
-        return self.stop - self.start
-
-    def of(self, array: NDArray, dimension: int) -> NDArray:
-        """That part of an array."""
-        index = (slice(None),) * dimension + (slice(self.start, self.stop),)
-        part: NDArray = array[index]
-        return part
 
 
 def _view(view: StridedView, d: int, span: Span) -> StridedView:

@@ -5,21 +5,12 @@ The function allocates its result (and what it needs in between) outside of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.reference import ReferenceKernel
 from spmd.evaluator.evaluator import evaluate_instruction
 from spmd.evaluator.value import Value, flatten
-from spmd.hlo import HloInstruction
-
-
-@dataclass(frozen=True, eq=False)
-class ReferenceKernel(Kernel):
-    """``instruction`` is a copy that belongs to no computation; operands are all arrays."""
-
-    instruction: HloInstruction
 
 
 @CPU_KERNELS.binds(ReferenceKernel)

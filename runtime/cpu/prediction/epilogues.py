@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.cpu.kernels.gemm.product_epilogue import ProductEpilogueKernel
 from runtime.cpu.prediction.products import product_work
 from runtime.cpu.prediction.sliced_products import where_slices_are
 from runtime.cpu.prediction.work import WORK, Access, NoAllocation, Work, stored_bytes, work_of
+from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.machine.description import MachineDescription

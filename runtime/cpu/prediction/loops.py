@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.loop.loop import (
-    LoopKernel,
-    LoopLeaf,
-    Numbers,
-    PiecesKernel,
-    UpdateKernel,
-    Walk,
-    crossed_walks,
-)
-from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel, one_operation
+from runtime.cpu.kernels.loop.loop import Walk, crossed_walks
 from runtime.cpu.prediction.work import (
     WORK,
     Access,
@@ -27,6 +18,8 @@ from runtime.cpu.prediction.work import (
     stored_bytes,
 )
 from runtime.program.index_order import in_streaming_order, merged_dims
+from runtime.program.records.loop import LoopKernel, LoopLeaf, Numbers, PiecesKernel, UpdateKernel
+from runtime.program.records.native_elementwise import NativeElementwiseKernel, one_operation
 from runtime.program.scalar_program import ScalarConstant, ScalarProgram
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk

@@ -5,13 +5,6 @@ from __future__ import annotations
 import math
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.copy.copy import CopyKernel
-from runtime.cpu.kernels.copy.slicing import DynamicSliceKernel, DynamicUpdateSliceKernel, PadKernel
-from runtime.cpu.kernels.copy.uninitialized import UnwrittenKernel
-from runtime.cpu.kernels.gather_scatter.gather_scatter import GatherKernel, ScatterKernel
-from runtime.cpu.kernels.reduce.program_reduce import ProgramReduceKernel
-from runtime.cpu.kernels.reduce.reduce_window import ReduceWindowKernel
-from runtime.cpu.kernels.sort.sort import SortKernel
 from runtime.cpu.prediction.loops import nest_of, program_busy, track
 from runtime.cpu.prediction.work import (
     WORK,
@@ -22,6 +15,16 @@ from runtime.cpu.prediction.work import (
     stored_bytes,
     touched,
 )
+from runtime.program.records.copy import (
+    CopyKernel,
+    DynamicSliceKernel,
+    DynamicUpdateSliceKernel,
+    PadKernel,
+    UnwrittenKernel,
+)
+from runtime.program.records.gather_scatter import GatherKernel, ScatterKernel
+from runtime.program.records.reduce import ProgramReduceKernel, ReduceWindowKernel
+from runtime.program.records.sort import SortKernel
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription

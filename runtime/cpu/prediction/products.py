@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.cpu.prediction.work import NEAR, WORK, Access, Work, stored_bytes
+from runtime.program.records.dot import DotKernel
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.machine.description import MachineDescription
 from spmd.machine.products import Turned, class_for

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from runtime.cpu.kernels.loop.loop import Numbers, OperandElements
-from runtime.cpu.kernels.rows.rows import PassLeaves, RowKernel, RowLeaf
 from runtime.cpu.prediction.loops import STRIDED, merged, program_busy, walked
 from runtime.cpu.prediction.work import WORK, Access, Busy, Work, element_busy
 from runtime.fusion.element_graph import ElementGraph
 from runtime.fusion.row_fusion import RowFusion, RowPass, Source
+from runtime.program.records.loop import Numbers, OperandElements
+from runtime.program.records.rows import PassLeaves, RowKernel, RowLeaf
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode

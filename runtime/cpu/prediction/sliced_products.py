@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.gemm.sliced_product import FactorPlaces, SlicedProductKernel
 from runtime.cpu.prediction.products import product_work
 from runtime.cpu.prediction.work import WORK, Access, Work
+from runtime.program.records.dot import FactorPlaces, SlicedProductKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.machine.description import MachineDescription

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.cpu.kernels.gather_scatter.gather_scatter import GatherKernel
-from runtime.cpu.kernels.parts import Span
 from runtime.cpu.sharing.pieces import CUTS, Piece, spans
+from runtime.program.bands import Span
 from runtime.program.kernel import KernelArrays
+from runtime.program.records.gather_scatter import GatherKernel
 
 
 @CUTS.register(GatherKernel)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.cpu.kernels.copy.copy import CopyKernel
-from runtime.cpu.kernels.loop.loop import LoopKernel, PiecesKernel
-from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
-from runtime.cpu.kernels.parts import Span, loop_part, rows_part
-from runtime.cpu.kernels.rows.rows import RowKernel
+from runtime.cpu.kernels.parts import loop_part, rows_part
 from runtime.cpu.sharing.pieces import CUTS, Piece, bytes_apart, longest, scratch_like, spans
+from runtime.program.bands import Span
 from runtime.program.kernel import KernelArrays
+from runtime.program.records.copy import CopyKernel
+from runtime.program.records.loop import LoopKernel, PiecesKernel
+from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.rows import RowKernel
 from runtime.program.strides import StridedView
 
 #: Elements of a piece along what is contiguous are a multiple of so many: whole lines of cache, whole tiles of loops

@@ -16,7 +16,7 @@ import numpy as np
 
 from collectives.communicator.interface import private_memory
 from runtime.cpu.kernels.native_call import NativeAction, SharedAction
-from runtime.cpu.kernels.parts import Span
+from runtime.program.bands import Span
 from runtime.program.kernel import Action, Kernel, KernelArrays, KernelLibrary
 from spmd.literal import NDArray
 from spmd.registry import Registry

@@ -6,16 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.cpu.kernels.gemm.native_dot import is_small
-from runtime.cpu.kernels.gemm.product_epilogue import ProductEpilogueKernel
-from runtime.cpu.kernels.gemm.sliced_product import SlicedProductKernel
 from runtime.cpu.kernels.gemm.thin_dot import LEAST_BYTES, MOST_ROWS, MOST_SUMMED
 from runtime.cpu.kernels.gemm.tile_sgemm_ir import GAINS
-from runtime.cpu.kernels.parts import Span
 from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece, scratch, scratch_like, spans
+from runtime.program.bands import Span
 from runtime.program.kernel import Kernel, KernelArrays
+from runtime.program.records.dot import DotKernel, SlicedProductKernel
+from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from spmd.literal import NDArray
 
 #: Lines of products that are not BLAS's: of integers, which are exact, and by code of this project.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.cpu.kernels.reduce.program_reduce import ProgramReduceKernel
-from runtime.cpu.kernels.sort.sort import SortKernel
 from runtime.cpu.sharing.pieces import CUTS, Piece, bytes_apart, longest, scratch_like, spans
 from runtime.program.kernel import KernelArrays
+from runtime.program.records.reduce import ProgramReduceKernel
+from runtime.program.records.sort import SortKernel
 
 
 @CUTS.register(SortKernel)

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.codegen.ir.element_operations import ElementSignature
-from runtime.cpu.kernels.copy.copy import CopyKernel
-from runtime.cpu.kernels.copy.slicing import (
-    ConcatenateKernel,
-    DynamicSliceKernel,
-    DynamicUpdateSliceKernel,
-    PadKernel,
-)
-from runtime.cpu.kernels.loop.loop import OperandElements, StartsStage, UpdateKernel
-from runtime.fusion.view_path import Shift
 from runtime.gpu.codegen.array_access import GpuWalk, array_walk
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import Held, KernelSource, PtxArgument, PtxTarget
 from runtime.gpu.codegen.loop import loop_source, pieces_sources
 from runtime.gpu.codegen.loop_nest import Nest, nest_of
-from runtime.program.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
+from runtime.program.index_maps import Shift
+from runtime.program.records.copy import (
+    ConcatenateKernel,
+    CopyKernel,
+    DynamicSliceKernel,
+    DynamicUpdateSliceKernel,
+    PadKernel,
+)
+from runtime.program.records.loop import OperandElements, StartsStage, UpdateKernel
+from runtime.program.scalar_program import (
+    ElementSignature,
+    ScalarConstant,
+    ScalarOp,
+    ScalarProgram,
+    ScalarStep,
+)
 from runtime.program.strides import StridedView
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from runtime.codegen.ir.dynamic_starts import CLAMPS, inside, widened_index
 from runtime.codegen.ir.element_operations import stored_type
-from runtime.cpu.kernels.gather_scatter.gather_scatter import GatherKernel, IndexedWindows
 from runtime.gpu.codegen.array_access import (
     GpuWalk,
     array_walk,
@@ -26,6 +25,7 @@ from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import Held, KernelSource, PtxTarget
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.index_order import merged_dims
+from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType

@@ -10,9 +10,6 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from runtime.cpu.kernels.copy.uninitialized import UnwrittenKernel
-from runtime.cpu.kernels.loop.loop import LoopKernel, PiecesKernel
-from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel, one_operation
 from runtime.gpu.codegen.array_access import (
     array_walk,
     computed,
@@ -28,6 +25,9 @@ from runtime.gpu.codegen.launch import Held, KernelSource, PtxTarget
 from runtime.gpu.codegen.loop_nest import Nest, Spans, body, loop_nest, nest_functions, nest_of
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.gpu.codegen.tiled_loop import tiled_source
+from runtime.program.records.copy import UnwrittenKernel
+from runtime.program.records.loop import LoopKernel, PiecesKernel
+from runtime.program.records.native_elementwise import NativeElementwiseKernel, one_operation
 
 #: Threads of a block.
 THREADS = 256

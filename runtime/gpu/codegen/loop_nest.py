@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.codegen.ir.dynamic_starts import inside
-from runtime.cpu.kernels.loop.loop import LEAST_TILED, LoopKernel, StartsStage
-from runtime.fusion.piecewise import Range
+from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
+from runtime.cpu.kernels.loop.loop import LEAST_TILED
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
     GpuWalk,
@@ -17,8 +17,10 @@ from runtime.gpu.codegen.array_access import (
 )
 from runtime.gpu.codegen.launch import Held
 from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.program.index_maps import Range
 from runtime.program.index_order import in_streaming_order, merged_apart
-from runtime.program.scalar_program import ScalarProgram, program_ir, struct_type
+from runtime.program.records.loop import LoopKernel, StartsStage
+from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView
 
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 
 from runtime.codegen.ir.element_operations import stored_type
-from runtime.cpu.kernels.reduce.program_reduce import ProgramReduceKernel
+from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
     GpuWalk,
@@ -25,7 +25,7 @@ from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import WARP, Held, KernelSource
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.index_order import merged_dims
-from runtime.program.scalar_program import program_ir, struct_type
+from runtime.program.records.reduce import ProgramReduceKernel
 
 #: Threads of a block of several rows, blocks per multiprocessor, and most threads of a row.
 THREADS, BLOCKS, MOST_LANES = 128, 16, 256

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 
 from runtime.codegen.ir.combine import element_of
-from runtime.cpu.kernels.random.random_bits import RandomBitsKernel, split_dimension
-from runtime.cpu.kernels.random.random_bits_ir import Algorithm, RandomBitsForm, block_function
+from runtime.cpu.kernels.random.random_bits_ir import RandomBitsForm, block_function
 from runtime.gpu.codegen.array_access import array_walk, begun, index_type, store
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import ALIGNMENT, WARP, Held, KernelSource
 from runtime.gpu.codegen.thread_writer import PtxWriter
+from runtime.program.records.random_bits import Algorithm, RandomBitsKernel, split_dimension
 
 #: Threads of a block, and blocks per multiprocessor.
 THREADS, BLOCKS = 256, 32

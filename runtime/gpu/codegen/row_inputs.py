@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from runtime.cpu.kernels.loop.loop import Numbers, OperandElements
-from runtime.cpu.kernels.rows.rows import RowKernel, RowLeaf
 from runtime.fusion.row_fusion import RowFusion, RowInput, Source
 from runtime.gpu.codegen.array_access import GpuWalk, leaf_walk, seen_walk
 from runtime.gpu.codegen.emitters import GpuArrays
 from runtime.gpu.codegen.launch import Held
 from runtime.program.index_order import in_streaming_order, merged_dims
+from runtime.program.records.loop import Numbers, OperandElements
+from runtime.program.records.rows import RowKernel, RowLeaf
 from runtime.program.scalar_program import ScalarProgram
 
 

@@ -14,10 +14,8 @@ from collections.abc import Sequence
 
 from runtime.codegen.elements.combining import element_combining_ir
 from runtime.codegen.ir.dynamic_starts import CLAMPS
-from runtime.codegen.ir.element_operations import ElementSignature, wide_type
-from runtime.codegen.ir.reducer import Reducer
-from runtime.cpu.kernels.gather_scatter.gather_scatter import IndexedWindows, ScatterKernel
-from runtime.cpu.kernels.loop.native_elementwise import one_operation
+from runtime.codegen.ir.element_operations import wide_type
+from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
     GpuWalk,
@@ -31,7 +29,9 @@ from runtime.gpu.codegen.gather import BLOCKS, THREADS, Windows, WindowWriter, w
 from runtime.gpu.codegen.launch import Held, KernelSource, PtxTarget
 from runtime.gpu.codegen.loop import loop_source
 from runtime.gpu.codegen.loop_nest import nest_of
-from runtime.program.scalar_program import ScalarProgram, program_ir, struct_type
+from runtime.program.records.gather_scatter import IndexedWindows, ScatterKernel
+from runtime.program.records.native_elementwise import one_operation
+from runtime.program.scalar_program import ElementSignature, Reducer, ScalarProgram
 from runtime.program.strides import StridedView
 from spmd.device import ReductionKind
 from spmd.hlo import Opcode

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from runtime.codegen.ir.element_operations import stored_type
-from runtime.cpu.kernels.sort.sort import SortKernel
+from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
     GpuWalk,
@@ -24,7 +24,7 @@ from runtime.gpu.codegen.array_access import (
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import WARP, Held, KernelSource, PtxArgument
 from runtime.gpu.codegen.thread_writer import PtxWriter
-from runtime.program.scalar_program import program_ir, struct_type
+from runtime.program.records.sort import SortKernel
 
 #: Most threads of a block, blocks per multiprocessor; bytes of a position.
 _MOST_THREADS, _BLOCKS, _PLACE = 512, 4, 4

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from runtime.cpu.kernels.rows.rows import RowKernel
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import ALIGNMENT, WARP, Held, KernelSource, PtxArgument, PtxTarget
 from runtime.gpu.codegen.row_inputs import RowPart, RowParts, row_parts
 from runtime.gpu.codegen.row_schedule import RowPlan, power_of_two, row_plan
 from runtime.gpu.codegen.rows import Rows
+from runtime.program.records.rows import RowKernel
 
 #: Blocks per multiprocessor that parts of rows should provide.
 _BLOCKS = 4

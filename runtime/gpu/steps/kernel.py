@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.copy.copy import CopyKernel
-from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.converted_product import ConvertedProduct, converted_product
 from runtime.gpu.forms import library_work
@@ -18,6 +16,8 @@ from runtime.gpu.steps.product import ConvertedProductStep
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork
 from runtime.program.kernel import Kernel, KernelArrays
+from runtime.program.records.copy import CopyKernel
+from runtime.program.records.dot import DotKernel
 from runtime.program.thunks.copy import CopyThunk
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
+from runtime.cpu.kernels.loop.scalar_loop import bind_scalar_loop
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.read_back import read_back
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
@@ -86,7 +87,7 @@ class HostedLoopStep(Step):
     def bind(self, device: GpuProgram) -> Action:
         views = {place: device.view(place) for place in self.loop.places}
         mirror = device.mirror(tuple(views.values()), tuple(views.values()))
-        some_trips = self.loop.bind(lambda place: mirror.array(views[place]))
+        some_trips = bind_scalar_loop(self.loop, lambda place: mirror.array(views[place]))
         goes_on = mirror.array(views[self.loop.places[0]])
 
         def trips() -> None:

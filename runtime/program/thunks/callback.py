@@ -9,8 +9,8 @@ import numpy as np
 
 from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
-from runtime.cpu.step.segment import Action
-from runtime.program.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind, uses
+from runtime.program.kernel import Action
+from runtime.program.thunks.thunk import BufferUse, Role, Thunk, UseKind, uses
 from spmd.custom_call_advice import advice_for
 from spmd.errors import UnsupportedError
 from spmd.host_callback import CallbackForm, call_back
@@ -30,10 +30,6 @@ class CallbackThunk(Thunk):
     def buffer_uses(self) -> Iterator[BufferUse]:
         yield from uses(UseKind.READ, Role.OPERAND, self.operands)
         yield from uses(UseKind.WRITE, Role.RESULT, self.results)
-
-    def prepare(self, program: LoadedProgram) -> Action:
-        operands, results = (tuple(map(program.array, x)) for x in (self.operands, self.results))
-        return self.on_arrays(program.host, operands, results)
 
     def on_arrays(
         self, host: HostChannel, operands: tuple[NDArray, ...], results: tuple[NDArray, ...]

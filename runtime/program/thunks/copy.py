@@ -6,11 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.copy.copy import CopyKernel
-from runtime.cpu.step.segment import Action, Segment
-from runtime.program.kernel import KernelArrays
-from runtime.program.thunks.kernel import bound_kernel
-from runtime.program.thunks.thunk import BufferUse, LoadedProgram, Role, Thunk, UseKind
+from runtime.program.thunks.thunk import BufferUse, Role, Thunk, UseKind
 
 
 @dataclass(frozen=True)
@@ -23,7 +19,3 @@ class CopyThunk(Thunk):
     def buffer_uses(self) -> Iterator[BufferUse]:
         yield BufferUse(UseKind.READ, self.source, Role.OPERAND)
         yield BufferUse(UseKind.WRITE, self.target, Role.RESULT)
-
-    def prepare(self, program: LoadedProgram) -> Action | Segment:
-        arrays = KernelArrays((program.array(self.source),), (program.array(self.target),))
-        return bound_kernel(self, program, CopyKernel(), arrays)

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.cpu.kernels.loop.loop import LoopKernel, OperandElements
-from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel, one_operation
-from runtime.cpu.kernels.loop.scalar_loop_ir import (
-    FUNCTION,
-    ScalarLoop,
-    Statement,
-    scalar_loop_code,
-)
-from runtime.cpu.kernels.native_call import NativeAction, native_call
+from runtime.program.records.loop import LoopKernel, OperandElements
+from runtime.program.records.native_elementwise import NativeElementwiseKernel, one_operation
+from runtime.program.records.scalar_loop import ScalarLoop, Statement
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView
 from runtime.program.thunks.copy import CopyThunk
 from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import LoadedProgram, Thunk
-from spmd.literal import NDArray
+from runtime.program.thunks.thunk import Thunk
 from spmd.shape import PrimitiveType
 
 #: Thunks of a loop at most: its code is compiled for it alone.
@@ -81,23 +72,6 @@ class ScalarLoopPlan:
 
     loop: ScalarLoop
     places: tuple[ArrayView, ...]
-
-    def bind(self, array: Callable[[ArrayView], NDArray]) -> NativeAction:
-        """Some trips: the loop is over when the predicate is false afterwards, otherwise to be called again.
-
-        A call begins with the condition. array: where a place lies.
-        """
-        arrays = tuple(map(array, self.places))
-        record = np.array([one.ctypes.data for one in arrays], np.int64)
-        return native_call(scalar_loop_code(self.loop), FUNCTION, record, arrays)
-
-
-def scalar_loop(
-    program: LoadedProgram, condition: Sequence[Thunk], body: Sequence[Thunk], predicate: ArrayView
-) -> NativeAction | None:
-    """A loop in the memory of ``program``; None where a thunk does anything else than compute single elements."""
-    plan = plan_scalar_loop(condition, body, predicate)
-    return None if plan is None else plan.bind(program.array)
 
 
 def plan_scalar_loop(

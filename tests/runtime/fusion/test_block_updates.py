@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from runtime.compile import build_executable, schedule_module
-from runtime.cpu.kernels.loop.loop import UpdateKernel
 from runtime.fusion.emitters import LOOP, emitter_of, why_not
 from runtime.fusion.priority_fusion import PriorityFusion
+from runtime.program.records.loop import UpdateKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule, Opcode, Stage
 from spmd.text.parser import parse_module

@@ -7,7 +7,7 @@ import pytest
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.target.machine_option import described
-from runtime.cpu.kernels.rows.rows import RowKernel
+from runtime.program.records.rows import RowKernel
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import walk
 from spmd.text.parser import parse_module

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.loop.loop import LoopKernel, PiecesKernel
 from runtime.executable import Executable
 from runtime.fusion.emitters import emitter_of
+from runtime.program.records.loop import LoopKernel, PiecesKernel
 from runtime.program.thunks.copy import CopyThunk
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.evaluator.evaluator import evaluate

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.loop.loop import LoopKernel, PiecesKernel, UpdateKernel
+from runtime.program.records.loop import LoopKernel, PiecesKernel, UpdateKernel
 from spmd.evaluator.evaluator import evaluate
 from tests.runtime.fusion.test_loop_fusions import kernels
 from tests.runtime.programs.build import compiled, module_of

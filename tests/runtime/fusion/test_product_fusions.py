@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.gemm.product_epilogue import ProductEpilogueKernel
 from runtime.fusion import planned, product_fusion
 from runtime.fusion.emitters import emitter_of, why_not
+from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.runtime.fusion.test_loop_fusions import kernels

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.rows.rows import RowKernel
 from runtime.fusion.emitters import emitted, emitter_of, why_not
+from runtime.program.records.rows import RowKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import PrimitiveType
 from tests.runtime.cpu.kernels.loop.element_signatures import canonical

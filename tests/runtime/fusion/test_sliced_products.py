@@ -7,10 +7,10 @@ import pytest
 
 import spmd
 from runtime.cpu.kernels.gemm import sliced_product
-from runtime.cpu.kernels.gemm.product_epilogue import ProductEpilogueKernel
-from runtime.cpu.kernels.gemm.sliced_product import SlicedProductKernel
 from runtime.fusion.emitters import emitter_of, why_not
 from runtime.fusion.priority_fusion import PriorityFusion
+from runtime.program.records.dot import SlicedProductKernel
+from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import Opcode
 from tests.runtime.fusion.test_loop_fusions import kernels

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from runtime.cpu.kernels.copy.copy import CopyKernel
-from runtime.cpu.kernels.fft.fft import FftKernel
-from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.executable import Executable
 from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.driver import GpuDriver
@@ -13,6 +10,9 @@ from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.planning import MakePtx, Views, no_ptx
 from runtime.program.kernel import Kernel
+from runtime.program.records.copy import CopyKernel
+from runtime.program.records.dot import DotKernel
+from runtime.program.records.fft import FftKernel
 from tests.runtime.gpu.host_driver import HostDriver
 
 #: A launch of a kernel in PTX for doubles, which take the kernel's record instead.

@@ -9,7 +9,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.executable import Executable
 from runtime.gpu.converted_product import converted_product
 from runtime.gpu.engine import GpuEngine
@@ -20,6 +19,7 @@ from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.report import KernelForms
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork, KernelArraysOnDevice, Work
+from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import PrimitiveType

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -20,7 +19,8 @@ from runtime.cpu.kernels.copy.copy_ir import (
     copy_code,
 )
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, native_call
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.copy import CopyKernel
 from spmd.literal import NDArray
 
 #: (size, stride in the source, in the target)
@@ -34,11 +34,6 @@ _LEAST_FAR = 4 << 20
 _LEAST_FAR_MATRIX = 1 << 16
 #: Bytes of a row that is stored in lines: those at its ends are few.
 _LEAST_STREAMED_ROW = 1 << 10
-
-
-@dataclass(frozen=True)
-class CopyKernel(Kernel):
-    """results[0] = operands[0], element by element; same sizes and type, strides of their own."""
 
 
 @CPU_KERNELS.binds(CopyKernel)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +10,13 @@ from runtime.cpu.kernels.copy.copy import copying, native_copy
 from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD, TARGET_WORD
 from runtime.cpu.kernels.copy.slice_offset_ir import FUNCTION, PlaceWords, place_code
 from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.copy import (
+    ConcatenateKernel,
+    DynamicSliceKernel,
+    DynamicUpdateSliceKernel,
+    PadKernel,
+)
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
@@ -20,36 +25,6 @@ def part(array: NDArray, block: tuple[slice, ...]) -> NDArray:
     """The block of ``array``, as an array even where it is a single element."""
     view: NDArray = array[(*block, ...)]  # type: ignore[arg-type]
     return view
-
-
-@dataclass(frozen=True)
-class DynamicSliceKernel(Kernel):
-    """results[0] = operands[0] from the start indices operands[1:]; starts are clamped so that the slice fits."""
-
-    sizes: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class DynamicUpdateSliceKernel(Kernel):
-    """results[0] = operands[0] with operands[1] written at the start indices operands[2:], clamped to fit.
-
-    results[0] may be the memory of operands[0].
-    """
-
-
-@dataclass(frozen=True)
-class ConcatenateKernel(Kernel):
-    """results[0] = operands one after the other along ``dimension``."""
-
-    dimension: int
-
-
-@dataclass(frozen=True)
-class PadKernel(Kernel):
-    """results[0] = operands[1] everywhere but where ``target`` says that operands[0][source] goes."""
-
-    source: tuple[slice, ...]
-    target: tuple[slice, ...]
 
 
 @CPU_KERNELS.binds(DynamicSliceKernel)

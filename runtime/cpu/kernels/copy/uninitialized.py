@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.cpu.kernels.native_call import NOTHING
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
-
-
-@dataclass(frozen=True)
-class UnwrittenKernel(Kernel):
-    """results[0] stays as it is."""
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.copy import UnwrittenKernel
 
 
 @CPU_KERNELS.binds(UnwrittenKernel)

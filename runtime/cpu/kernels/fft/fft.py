@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from runtime.cpu.kernels.fft.fft_batches import bundled_lines, takes_bundles
@@ -18,24 +16,10 @@ from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call
 from runtime.cpu.kernels.repeat_ir import repeated
 from runtime.cpu.libraries.pocketfft import line_loop
 from runtime.program.index_order import merged_dims
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.fft import FftKernel
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
-
-
-@dataclass(frozen=True)
-class FftKernel(Kernel):
-    """results[0] = the transform of operands[0] over its last ``rank`` dimensions; inverse ones divide by their points.
-
-    ``type``: FFT, IFFT, RFFT or IRFFT, whose result has ``length`` elements in the last dimension. The result of an FFT
-    or IFFT may be the operand's memory. scratch: where a complex operand of several dimensions gives real numbers, as
-    much as the operand; then, where lines are transformed in bundles, a buffer for the longest bundle.
-    """
-
-    type: str
-    rank: int
-    length: int
-    complex_type: PrimitiveType
 
 
 @CPU_KERNELS.binds(FftKernel)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
-from runtime.codegen.ir.reducer import Reducer
 from runtime.cpu.kernels.cache_lines_ir import LINE_BYTES
 from runtime.cpu.kernels.convert import converting
 from runtime.cpu.kernels.gather_scatter.gather_elements_ir import FUNCTION as TAKE
@@ -30,7 +28,8 @@ from runtime.cpu.kernels.gather_scatter.gather_scatter_ir import (
     indexed_code,
 )
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows, ScatterKernel
 from runtime.program.scalar_program import ScalarProgram
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -39,41 +38,6 @@ from spmd.shape import PrimitiveType
 LEAST_FETCHED_BYTES = 1 << 20
 #: Of a result that is stored past the caches: most of it would have left the second level before its end is written.
 LEAST_STREAMED_BYTES = 4 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedWindows:
-    """Which dimensions belong together in far (what is indexed), near (the windows) and the indices.
-
-    batch: (near's dimension, that of the indices, far's, or None where far has none), one per dimension of the index
-    vectors. window: (near's dimension, far's). starts: (far's dimension, largest start), by component of a vector.
-    ``vector``: the indices' dimension that holds the components, or None where a vector is one index.
-    """
-
-    batch: tuple[tuple[int, int, int | None], ...]
-    window: tuple[tuple[int, int], ...]
-    starts: tuple[tuple[int, int], ...]
-    vector: int | None
-
-
-@dataclass(frozen=True)
-class GatherKernel(Kernel):
-    """results[0] = the windows of operands[0] at operands[1]; starts are clamped so that each window fits."""
-
-    windows: IndexedWindows
-
-
-@dataclass(frozen=True)
-class ScatterKernel(Kernel):
-    """results[0] = operands[0], into which the windows operands[2] at operands[1] are written, or combined.
-
-    A window that does not fit is left out. Updates come in the order of the index vectors. results[0] may be the memory
-    of operands[0]. scratch[0]: a copy in ``accumulate``, where that is wider than the elements.
-    """
-
-    windows: IndexedWindows
-    reduction: Reducer | None
-    accumulate: PrimitiveType
 
 
 @CPU_KERNELS.binds(GatherKernel)

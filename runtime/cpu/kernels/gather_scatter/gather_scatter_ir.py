@@ -14,9 +14,10 @@ from typing import TypeAlias
 
 from runtime.codegen.ir.dynamic_starts import CLAMPS, moved_inside, widened_index
 from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
-from runtime.codegen.ir.reducer import Reducer, combining
+from runtime.codegen.ir.reducer import combining
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.cache_lines_ir import IN_ORDER, LINE_BYTES, PAST_CACHES
+from runtime.program.scalar_program import Reducer
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_indexed"

@@ -13,56 +13,10 @@ from runtime.cpu.kernels.gemm.native_dot import blas_product, converted_product,
 from runtime.cpu.kernels.gemm.relocatable_calls import Movable
 from runtime.cpu.kernels.gemm.tile_dot import suits_tiles, tile_product
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.dot import DotKernel
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
-
-#: Elements of a converted block of the left operand, at most (if one row is not larger).
-_BLOCK_ELEMENTS = 65536
-
-
-@dataclass(frozen=True)
-class DotKernel(Kernel):
-    """results[0][b, m, n] = sum over k of operands[0][b, m, k] * operands[1][b, k, n]; b may be several dimensions.
-
-    Products are summed in ``compute``; operands and results of other types are converted through scratch:
-    left block, right matrix, result block, in this order, each there only where it is needed. Where integers are summed
-    as such, or all is left to the tile unit (``on_tiles``), each element is converted as it is read.
-    tf32: f32 operands may be rounded to TF32, which GPUs multiply about seven times as fast; processors never do.
-    """
-
-    batch: tuple[int, ...]
-    m: int
-    k: int
-    n: int
-    lhs: PrimitiveType
-    rhs: PrimitiveType
-    result: PrimitiveType
-    compute: PrimitiveType
-    on_tiles: bool = False
-    tf32: bool = False
-
-    @property
-    def is_direct(self) -> bool:
-        """BLAS takes everything as it is."""
-        return self.lhs is self.rhs is self.result is self.compute
-
-    @property
-    def block_rows(self) -> int:
-        return min(self.m, max(1, _BLOCK_ELEMENTS // max(self.k, self.n, 1)))
-
-    def scratch_dims(self) -> list[tuple[int, int]]:
-        """Sizes of the scratch arrays, all of the compute type."""
-        if self.compute.is_integer or self.on_tiles:
-            return []
-        dims = []
-        if self.lhs is not self.compute:
-            dims.append((self.block_rows, self.k))
-        if self.rhs is not self.compute:
-            dims.append((self.k, self.n))
-        if self.result is not self.compute:
-            dims.append((self.block_rows, self.n))
-        return dims
 
 
 def plan_dot(

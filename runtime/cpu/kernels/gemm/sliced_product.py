@@ -4,46 +4,20 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from runtime.cpu.kernels.copy.copy import native_copy
 from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD
 from runtime.cpu.kernels.copy.slice_offset_ir import FUNCTION, places_code
-from runtime.cpu.kernels.gemm.dot import DotKernel, bind_dot, native_product
-from runtime.cpu.kernels.loop.loop import (
-    StartsStage,
-    Walk,
-    starting_walks,
-    starts_form,
-    starts_words,
-)
+from runtime.cpu.kernels.gemm.dot import bind_dot, native_product
+from runtime.cpu.kernels.loop.loop import Walk, starting_walks, starts_form, starts_words
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
-from runtime.fusion.view_path import Shift
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.index_maps import Shift
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.dot import DotKernel, FactorPlaces, SlicedProductKernel
 from spmd.literal import NDArray
-
-
-@dataclass(frozen=True, slots=True)
-class FactorPlaces:
-    """Operands ``lhs`` and ``rhs`` of a kernel are a product's, as matrices.
-
-    shifts: of each what its place is moved by, by what the last stage of ``starts`` gives.
-    """
-
-    lhs: int
-    rhs: int
-    shifts: tuple[tuple[Shift, ...], tuple[Shift, ...]] = ((), ())
-    starts: tuple[StartsStage, ...] = ()
-
-
-@dataclass(frozen=True)
-class SlicedProductKernel(Kernel):
-    """results[0] = ``product`` of the operands that ``factors`` names; scratch is the product's."""
-
-    product: DotKernel
-    factors: FactorPlaces
 
 
 @CPU_KERNELS.binds(SlicedProductKernel)

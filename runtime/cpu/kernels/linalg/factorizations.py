@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import lru_cache
 
 import numpy as np
@@ -21,37 +20,10 @@ from runtime.cpu.kernels.native_call import NativeAction, NativeCall, in_order
 from runtime.cpu.kernels.repeat_ir import repeated
 from runtime.cpu.libraries.blas import BlasFunction
 from runtime.cpu.libraries.lapack import lapack_function
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.linalg import FactorizationKernel, Routine
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, PrimitiveType
-
-
-class Routine(Enum):
-    """LAPACK's names for real numbers."""
-
-    GETRF = "getrf"
-    GEQRF = "geqrf"
-    ORGQR = "orgqr"
-    SYEVD = "syevd"
-    GESDD = "gesdd"
-
-    def name_for(self, kind: PrimitiveType) -> str:
-        """Without the letter of the type."""
-        others = {Routine.ORGQR: "ungqr", Routine.SYEVD: "heevd"}
-        return others.get(self, self.value) if kind.is_complex else self.value
-
-
-@dataclass(frozen=True)
-class FactorizationKernel(Kernel):
-    """results of ``routine`` of operands' last two dimensions, as JAX's custom calls have them.
-
-    getrf (lu, pivots, info), geqrf (r and vectors, tau), orgqr q, syevd (vectors, values, info), gesdd (a, values,
-    u, vh, info). Nothing is empty. flag: of syevd the triangle that is read, L or U; of gesdd A for all vectors, S for
-    those of values, N for none: u and vh are zeros.
-    """
-
-    routine: Routine
-    flag: str = ""
 
 
 def scratch_shapes(

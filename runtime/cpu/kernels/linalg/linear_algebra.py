@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,22 +33,11 @@ from runtime.cpu.kernels.linalg.small_systems_ir import (
 from runtime.cpu.kernels.linalg.small_systems_ir import SOLVE as SMALL_SOLVE
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
 from runtime.cpu.libraries.lapack import potrf_function, trsm_function
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.linalg import CholeskyKernel, TriangularSolveKernel
 from spmd.literal import NDArray
 from spmd.ops.attrs import TriangularSolveAttrs
 from spmd.shape import PrimitiveType
-
-
-@dataclass(frozen=True)
-class CholeskyKernel(Kernel):
-    """results[0] = the factors of operands[0]'s last two dimensions, in one triangle; nan where there is none.
-
-    clears: the other triangle is 0 (or nan), else the operand's. results[1], if it is there: 1 for each matrix that has
-    no factor.
-    """
-
-    lower: bool
-    clears: bool
 
 
 @CPU_KERNELS.binds(CholeskyKernel)
@@ -72,16 +60,6 @@ def bind_cholesky(kernel: CholeskyKernel, arrays: KernelArrays) -> Action:
     record = np.array(words.packed(), np.int64)
     call = native_call(cholesky_code(form, potrf), CHOLESKY, record, (factors, *infos))
     return in_order(_placed(source, factors), call)
-
-
-@dataclass(frozen=True)
-class TriangularSolveKernel(Kernel):
-    """results[0] = x with op(operands[0]) x = operands[1], or x op(operands[0]), over the last two dimensions.
-
-    operands[0] is row-major without gaps.
-    """
-
-    attrs: TriangularSolveAttrs
 
 
 @CPU_KERNELS.binds(TriangularSolveKernel)

@@ -11,64 +11,25 @@ import numpy as np
 
 from runtime.codegen.ir import dynamic_starts
 from runtime.codegen.ir.dynamic_starts import NestWords, StartsForm, StartsWords, without_constants
+from runtime.codegen.ir.scalar_program_ir import vectors_together
 from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.loop.loop_ir import FUNCTION, LoopForm, Step, loop_code
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
-from runtime.fusion.piecewise import Range
-from runtime.fusion.view_path import Shift
+from runtime.program.index_maps import Range, Shift
 from runtime.program.index_order import in_streaming_order, merged_apart
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
-from runtime.program.scalar_program import ScalarProgram, vectors_together
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.loop import (
+    LoopKernel,
+    LoopLeaf,
+    Numbers,
+    PiecesKernel,
+    StartsStage,
+    UpdateKernel,
+)
+from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView
 from spmd.literal import NDArray
-
-
-@dataclass(frozen=True, slots=True)
-class OperandElements:
-    """What the loop reads of operand ``operand``: ``view`` counts from the operand's first element."""
-
-    operand: int
-    view: StridedView
-    shifts: tuple[Shift, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """``view`` counts in ones: a line of numbers."""
-
-    view: StridedView
-    shifts: tuple[Shift, ...] = ()
-
-
-LoopLeaf: TypeAlias = OperandElements | Numbers
-
-
-@dataclass(frozen=True, slots=True)
-class StartsStage:
-    """``program`` gives starts of dynamic slices (s64) of scalars, which start where the stage before says."""
-
-    program: ScalarProgram
-    leaves: tuple[LoopLeaf, ...]
-
-
-@dataclass(frozen=True)
-class LoopKernel(Kernel):
-    """For all indices of ``dims``: result i, seen as ``results[i]`` from its first element, = result i of ``program``.
-
-    Parameter i of the program is the element of leaf i. A result may be an operand's memory where the elements that it
-    is read for are written at the same index. Leaves and results are shifted by what the last stage of ``starts``
-    gives; ``result_shifts`` is empty where no result is. Of the indices only those in all ``ranges``, whose starts the
-    last stage gives, too.
-    """
-
-    dims: tuple[int, ...]
-    program: ScalarProgram
-    leaves: tuple[LoopLeaf, ...]
-    results: tuple[StridedView, ...]
-    starts: tuple[StartsStage, ...] = ()
-    result_shifts: tuple[tuple[Shift, ...], ...] = ()
-    ranges: tuple[Range, ...] = ()
 
 
 @CPU_KERNELS.binds(LoopKernel)
@@ -84,27 +45,9 @@ def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
     return bind_loop(kernel.program, kernel.dims, walks, every, starts, kernel.ranges)
 
 
-@dataclass(frozen=True)
-class PiecesKernel(Kernel):
-    """Loops one after the other, each of which writes its part of the results."""
-
-    pieces: tuple[LoopKernel, ...]
-
-
 @CPU_KERNELS.binds(PiecesKernel)
 def bind_pieces(kernel: PiecesKernel, arrays: KernelArrays) -> Action:
     return in_order(*(bind_loop_kernel(piece, arrays) for piece in kernel.pieces))
-
-
-@dataclass(frozen=True)
-class UpdateKernel(Kernel):
-    """Loops that write blocks of some results; ``updates``: pairs (result, operand) that are alike elsewhere.
-
-    Such a result may be the operand's memory.
-    """
-
-    pieces: tuple[LoopKernel, ...]
-    updates: tuple[tuple[int, int], ...]
 
 
 @CPU_KERNELS.binds(UpdateKernel)

@@ -21,9 +21,10 @@ from runtime.codegen.ir.dynamic_starts import (
 )
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.copy.transpose_ir import transpose_code, transpose_name
-from runtime.program.scalar_program import ScalarProgram, program_ir, struct_type
+from runtime.program.scalar_program import ScalarProgram
 
 FUNCTION = "spmd_loop"
 #: Rows and columns of a tile: whole lines of cache either way.

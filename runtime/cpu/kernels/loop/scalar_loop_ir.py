@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.record_words import WORDS
+from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.program.scalar_program import ScalarProgram, program_ir, struct_type
-from spmd.shape import PrimitiveType
+from runtime.program.records.scalar_loop import ScalarLoop, Statement
 
 FUNCTION = "spmd_scalar_loop"
 #: Trips after which the code returns, with the predicate still true.
 TRIPS = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """places[writes] = program(places[reads]), all of them numbers of places."""
-
-    program: ScalarProgram
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarLoop:
-    """``condition``; while place ``predicate`` is true then, ``body``, and the condition again. kinds: the places'."""
-
-    kinds: tuple[PrimitiveType, ...]
-    condition: tuple[Statement, ...]
-    body: tuple[Statement, ...]
-    predicate: int
 
 
 @cache

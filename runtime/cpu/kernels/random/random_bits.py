@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 import numpy as np
 
 from runtime.cpu.kernels.native_call import native_call
 from runtime.cpu.kernels.random.random_bits_ir import (
     FUNCTION,
-    Algorithm,
     RandomBitsForm,
     RandomBitsWords,
     random_bits_code,
 )
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
-from spmd.shape import PrimitiveType
-
-
-@dataclass(frozen=True)
-class RandomBitsKernel(Kernel):
-    """results[-1] = integers of ``kind``, row-major; results[0], where there are two, = the state operands[0] after."""
-
-    algorithm: Algorithm
-    kind: PrimitiveType
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.random_bits import Algorithm, RandomBitsKernel, split_dimension
 
 
 @CPU_KERNELS.binds(RandomBitsKernel)
@@ -53,11 +41,3 @@ def bind_random_bits(kernel: RandomBitsKernel, arrays: KernelArrays) -> Action:
     record = np.array(words.packed(), np.int64)
     every = (*arrays.operands, *arrays.results)
     return native_call(random_bits_code(form), FUNCTION, record, every)
-
-
-def split_dimension(dims: tuple[int, ...]) -> tuple[int, int, int]:
-    """(rows outside, size, elements within) of the dimension along which Threefry's pairs lie."""
-    dims = dims or (1,)
-    even = [d for d, n in enumerate(dims) if n % 2 == 0]
-    along = even[0] if even else dims.index(max(dims))
-    return math.prod(dims[:along]), dims[along], math.prod(dims[along + 1 :])

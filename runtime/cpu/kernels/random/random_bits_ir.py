@@ -8,30 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 
 from runtime.codegen.elements.builder import Code, Int
 from runtime.codegen.ir.combine import element_of
 from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
+from runtime.program.records.random_bits import Algorithm
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_random_bits"
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _PHILOX_WEYL = (0x9E3779B9, 0xBB67AE85)
-
-
-class Algorithm(Enum):
-    """``block``: 32-bit numbers that one counter gives."""
-
-    THREEFRY = 2
-    PHILOX = 4
-
-    @property
-    def block(self) -> int:
-        return self.value
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,8 +16,8 @@ from runtime.cpu.kernels.reduce.reduce_ir import (
     reduce_code,
 )
 from runtime.program.index_order import merged_dims
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
-from runtime.program.scalar_program import ScalarProgram
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.reduce import ProgramReduceKernel
 
 #: Rows at once that are neighbours in memory: long pieces are read, and their totals stay in the nearest cache.
 NEIGHBOURS = 1024
@@ -26,17 +25,6 @@ NEIGHBOURS = 1024
 APART = 16
 #: Of those, rows whose elements are turned: two vectors of totals at least, of which one waits while the other goes on.
 TURNED = 32
-
-
-@dataclass(frozen=True)
-class ProgramReduceKernel(Kernel):
-    """results = the program's totals of operands along ``axes``, which start from the scalar inits behind the operands.
-
-    The program takes n totals, then n elements, and gives n totals. Elements come one after the other.
-    """
-
-    program: ScalarProgram
-    axes: tuple[int, ...]
 
 
 @CPU_KERNELS.binds(ProgramReduceKernel)

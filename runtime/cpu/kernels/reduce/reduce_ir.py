@@ -13,9 +13,10 @@ from functools import cache
 
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.copy.transpose_ir import tile_ir
-from runtime.program.scalar_program import ScalarProgram, program_ir, struct_type
+from runtime.program.scalar_program import ScalarProgram
 
 FUNCTION = "spmd_reduce"
 #: Words each way that are turned at once.

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from runtime.codegen.ir.reducer import Reducer
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.cpu.kernels.reduce import scan_ir, window_ir
 from runtime.cpu.kernels.reduce.scan_ir import ScanForm, ScanWords, scan_code
 from runtime.cpu.kernels.reduce.window_ir import WindowAxis, WindowForm, WindowWords, window_code
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.reduce import ReduceWindowKernel
 from runtime.program.scalar_program import ScalarProgram
 from spmd.literal import NDArray
-from spmd.ops.window import Window
 from spmd.shape import PrimitiveType
-
-
-@dataclass(frozen=True)
-class ReduceWindowKernel(Kernel):
-    """results[0] = init op (the elements of operands[0] that each window covers); operands[1] is the scalar init.
-
-    Padding takes no part, nor do the gaps of a dilated base. Known reductions combine narrow floats in f32, a
-    program takes total and element.
-    """
-
-    window: Window
-    reduction: Reducer
 
 
 @CPU_KERNELS.binds(ReduceWindowKernel)

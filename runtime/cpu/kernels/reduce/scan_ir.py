@@ -14,9 +14,9 @@ from functools import cache
 
 from runtime.codegen.ir.combine import combination, element_of, neutral
 from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
-from runtime.codegen.ir.reducer import Reducer, combining
+from runtime.codegen.ir.reducer import combining
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.program.scalar_program import ScalarProgram
+from runtime.program.scalar_program import Reducer, ScalarProgram
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_scan"

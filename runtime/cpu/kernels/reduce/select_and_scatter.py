@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from runtime.cpu.kernels.convert import converting
@@ -12,26 +10,14 @@ from runtime.cpu.kernels.native_call import in_order, native_call
 from runtime.cpu.kernels.reduce.select_and_scatter_ir import (
     FUNCTION,
     SelectAxis,
-    SelectedElements,
     SelectForm,
     SelectWords,
     select_and_scatter_code,
 )
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.reduce import SelectAndScatterKernel
 from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
-
-
-@dataclass(frozen=True)
-class SelectAndScatterKernel(Kernel):
-    """results[0] = operands[2] everywhere, to which each window's element of operands[1] is added where it selects.
-
-    A window selects among the elements of operands[0] that it covers; one over padding alone selects none. The base is
-    not dilated. scratch[0]: the results in f32, where the elements are narrower floats.
-    """
-
-    window: Window
-    elements: SelectedElements
 
 
 @CPU_KERNELS.binds(SelectAndScatterKernel)

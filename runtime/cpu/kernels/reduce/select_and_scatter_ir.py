@@ -16,24 +16,11 @@ from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.loop.loop_ir import Step
 from runtime.cpu.kernels.reduce.window_ir import SlidingAxis, Word
-from spmd.device import ReductionKind
-from spmd.shape import PrimitiveType
+from runtime.program.records.reduce import SelectedElements
 
 FUNCTION = "spmd_select_and_scatter"
 #: Lanes that are done together: what is kept of each stays in the nearest cache.
 BLOCK = 512
-
-
-@dataclass(frozen=True, slots=True)
-class SelectedElements:
-    """A window keeps element a when the next one is b and ``a direction b`` (GE, GT, LE or LT) holds.
-
-    Floats narrower than f32 are compared and combined in f32, which is then the result's type.
-    """
-
-    kind: PrimitiveType
-    direction: str
-    reduction: ReductionKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from functools import cache
 from typing import Generic, TypeVar
 
 from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
-from runtime.codegen.ir.reducer import Reducer, combining
+from runtime.codegen.ir.reducer import combining
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
+from runtime.program.scalar_program import Reducer
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_window"

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import numpy as np
 
 from runtime.codegen.ir.dynamic_starts import NestWords
+from runtime.codegen.ir.scalar_program_ir import vectors_together
 from runtime.cpu.kernels.loop.loop import (
-    Numbers,
-    OperandElements,
-    StartsStage,
     Walk,
     leaf_walk,
     starting_walks,
@@ -34,30 +31,12 @@ from runtime.cpu.kernels.rows.row_variant import (
 from runtime.cpu.kernels.rows.rows_ir import FUNCTION, row_code
 from runtime.fusion.row_fusion import RowFusion, RowInput, RowPass, Source
 from runtime.program.index_order import in_streaming_order, merged_dims
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
-from runtime.program.scalar_program import ScalarProgram, vectors_together
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.loop import Numbers, OperandElements
+from runtime.program.records.rows import PassLeaves, RowKernel, RowLeaf
+from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView, dense_strides
 from spmd.shape import PrimitiveType
-
-RowLeaf: TypeAlias = OperandElements | Numbers | RowInput
-
-
-@dataclass(frozen=True, slots=True)
-class PassLeaves:
-    """Where the leaves of a pass's three graphs come from; views are over all indices, or over the rows."""
-
-    elements: tuple[RowLeaf, ...]
-    inits: tuple[RowLeaf, ...]
-    rows: tuple[RowLeaf, ...]
-
-
-@dataclass(frozen=True)
-class RowKernel(Kernel):
-    """What ``fusion`` says. scratch[n] holds what its passes keep as value n, for a row."""
-
-    fusion: RowFusion
-    leaves: tuple[PassLeaves, ...]
-    starts: tuple[StartsStage, ...]
 
 
 @CPU_KERNELS.binds(RowKernel)

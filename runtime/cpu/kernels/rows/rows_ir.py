@@ -18,10 +18,10 @@ from runtime.codegen.elements.combining import (
 from runtime.codegen.ir.dynamic_starts import shifted, starts_ir
 from runtime.codegen.ir.element_operations import stored_type, wide_type
 from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.loop.loop_ir import Step
 from runtime.cpu.kernels.rows.row_variant import BLOCK, Held, Part, PassForm, Ref, RowForm
-from runtime.program.scalar_program import program_ir, struct_type
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_rows"

@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.record_words import OFFSET, RANK, WORDS, digits, offset
+from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.program.scalar_program import ScalarProgram, program_ir
+from runtime.program.scalar_program import ScalarProgram
 
 FUNCTION = "spmd_sort"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -12,8 +11,8 @@ from runtime.cpu.kernels.sort import merge_sort_ir, radix_sort_ir, top_k_ir
 from runtime.cpu.kernels.sort.merge_sort_ir import SortWords
 from runtime.cpu.kernels.sort.radix_sort_ir import RadixForm
 from runtime.cpu.kernels.sort.sort_key import sort_key
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
-from runtime.program.scalar_program import ScalarProgram
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.sort import SortKernel
 from spmd.literal import NDArray
 
 #: Shorter rows are merged: counting takes as long as a row of some hundreds.
@@ -30,21 +29,6 @@ class Method(Enum):
     """By the bytes of a key."""
     TOP = "top"
     """The first ones by a key."""
-
-
-@dataclass(frozen=True)
-class SortKernel(Kernel):
-    """results = the operands' rows along ``axis`` in the comparator's order, equals as they stood: of each the first
-    ``count`` of ``size`` elements. ``with_places``: one more result has the places (s32) that they come from.
-
-    scratch[0]: bytes that the back end asks for.
-    """
-
-    comparator: ScalarProgram
-    axis: int
-    size: int
-    count: int
-    with_places: bool
 
 
 def radix_form(kernel: SortKernel) -> RadixForm | None:

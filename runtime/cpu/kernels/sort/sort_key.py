@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.codegen.ir.element_operations import stored_type
-from runtime.program.scalar_program import (
-    ScalarConstant,
-    ScalarOp,
-    ScalarProgram,
-    ScalarStep,
-    program_ir,
-)
+from runtime.codegen.ir.scalar_program_ir import program_ir
+from runtime.program.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
 from spmd.hlo import Opcode
 from spmd.ops.attrs import CompareAttrs
 from spmd.shape import PrimitiveType

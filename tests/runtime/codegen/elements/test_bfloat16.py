@@ -12,17 +12,12 @@ from runtime.codegen.elements.builder import Instructions
 from runtime.codegen.elements.origins import origin_of
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from runtime.codegen.ir import element_operations
-from runtime.codegen.ir.element_operations import (
-    ElementSignature,
-    has_operation,
-    host_instructions,
-    operation_ir,
-)
+from runtime.codegen.ir.element_operations import has_operation, host_instructions, operation_ir
 from runtime.cpu.kernels.loop import loop_ir
 from runtime.cpu.kernels.loop.loop import Walk, bind_loop
-from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.scalar_program import ScalarOp, ScalarProgram
+from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType

@@ -14,7 +14,8 @@ from runtime.codegen.elements import intervals
 from runtime.codegen.elements.builder import Instructions
 from runtime.codegen.elements.piecewise import Interval
 from runtime.codegen.elements.table import SIZE
-from runtime.codegen.ir.element_operations import ElementSignature, host_instructions, operation_ir
+from runtime.codegen.ir.element_operations import host_instructions, operation_ir
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 from tests.documents.native_math import native

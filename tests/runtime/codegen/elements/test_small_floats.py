@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.codegen.ir.element_operations import ElementSignature
-from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 

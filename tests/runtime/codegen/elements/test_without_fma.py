@@ -9,9 +9,10 @@ import pytest
 
 from runtime.codegen.elements.builder import Instructions
 from runtime.codegen.ir import element_operations
-from runtime.codegen.ir.element_operations import ElementSignature, operation_ir
+from runtime.codegen.ir.element_operations import operation_ir
 from runtime.codegen.llvm.jit import Jit
 from runtime.cpu.kernels.loop import loop_ir
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 from tests.documents.native_math import FUNCTIONS, HAS_EXTENDED, Function, worst

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.codegen.ir.element_operations import ElementSignature
-from runtime.program.scalar_program import ScalarOp, ScalarProgram, vectors_together
+from runtime.codegen.ir.scalar_program_ir import vectors_together
+from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 

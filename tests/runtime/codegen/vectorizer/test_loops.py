@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from runtime.codegen.ir.dynamic_starts import StartsForm
-from runtime.codegen.ir.element_operations import ElementSignature
 from runtime.codegen.llvm.jit import host_has, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.codegen.vectorizer.loops import vectorized
 from runtime.cpu.kernels.loop.loop_ir import FUNCTION, LoopForm, Step, loop_ir
-from runtime.program.scalar_program import ScalarOp, ScalarProgram
+from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.gather_scatter.gather_scatter import GatherKernel
-from runtime.cpu.kernels.gemm.dot import DotKernel, compute_type
-from runtime.cpu.kernels.reference import ReferenceKernel
+from runtime.cpu.kernels.gemm.dot import compute_type
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.records.dot import DotKernel
+from runtime.program.records.gather_scatter import GatherKernel
+from runtime.program.records.reference import ReferenceKernel
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import walk
 from spmd.shape import PrimitiveType

@@ -11,12 +11,12 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_form
-from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.cpu.prediction.alone import instruction_seconds
 from runtime.cpu.prediction.step import Prediction, predicted_step
 from runtime.cpu.prediction.work import work_of
 from runtime.lowering import Device
+from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode

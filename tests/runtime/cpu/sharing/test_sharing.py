@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from runtime.compile import build_executable
-from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.loopback import LoopbackDevices
 from runtime.cpu.sharing import pieces, products
@@ -18,6 +17,7 @@ from runtime.cpu.step.polling_points import ProgressPoints
 from runtime.executable import Executable
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.program.kernel import KernelArrays
+from runtime.program.records.dot import DotKernel
 from spmd.shape import PrimitiveType
 from tests.runtime.programs import module_of, random_inputs
 

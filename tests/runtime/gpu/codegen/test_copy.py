@@ -8,18 +8,18 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.copy.copy import CopyKernel
-from runtime.cpu.kernels.copy.slicing import (
-    ConcatenateKernel,
-    DynamicSliceKernel,
-    DynamicUpdateSliceKernel,
-    PadKernel,
-)
 from runtime.gpu.codegen import loop, tiled_loop
 from runtime.gpu.codegen.copy import copy_form
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
 from runtime.gpu.codegen.launch import PtxTarget
 from runtime.program.kernel import KernelArrays
+from runtime.program.records.copy import (
+    ConcatenateKernel,
+    CopyKernel,
+    DynamicSliceKernel,
+    DynamicUpdateSliceKernel,
+    PadKernel,
+)
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.runtime.cpu.kernels.copy.test_copy import DTYPES, numbers

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from runtime.codegen.elements.small_floats import FORMATS
-from runtime.codegen.ir.element_operations import ElementSignature, has_operation
-from runtime.cpu.kernels.loop.loop import LoopKernel, OperandElements
-from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
-from runtime.cpu.kernels.reference import ReferenceKernel
+from runtime.codegen.ir.element_operations import has_operation
 from runtime.fusion.refusal import NoEmitterError
 from runtime.gpu.codegen import loop
 from runtime.gpu.codegen.emitters import GpuArrays, sources
 from runtime.gpu.codegen.launch import Held, PtxArgument, PtxLaunch, PtxTarget, anchored
 from runtime.gpu.codegen.ptx_module import ptx_at, ptx_for, ptx_text
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.scalar_program import ScalarOp, ScalarProgram
+from runtime.program.records.loop import LoopKernel, OperandElements
+from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.records.reference import ReferenceKernel
+from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.errors import CheckFailed, UnsupportedError

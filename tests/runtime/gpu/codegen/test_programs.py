@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.random.random_bits import RandomBitsKernel
-from runtime.cpu.kernels.reduce.program_reduce import ProgramReduceKernel
-from runtime.cpu.kernels.reduce.reduce_window import ReduceWindowKernel
-from runtime.cpu.kernels.reduce.select_and_scatter import SelectAndScatterKernel
 from runtime.gpu.codegen import random_bits
 from runtime.gpu.codegen.emitters import GpuArrays, sources
 from runtime.gpu.codegen.launch import PtxTarget
+from runtime.program.records.random_bits import RandomBitsKernel
+from runtime.program.records.reduce import (
+    ProgramReduceKernel,
+    ReduceWindowKernel,
+    SelectAndScatterKernel,
+)
 from runtime.program.thunks.kernel import KernelThunk
 from tests.runtime.cpu.kernels.random.test_random_bits import program
 from tests.runtime.cpu.kernels.reduce.test_program_reduce import ARGMAX

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.rows.rows import RowKernel
 from runtime.executable import Executable
 from runtime.gpu.codegen import row_schedule
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
 from runtime.gpu.codegen.launch import PtxTarget
+from runtime.program.records.rows import RowKernel
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.shape import PrimitiveType
 from tests.runtime.fusion.test_loop_fusions import edge_inputs

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.copy.copy import CopyKernel
-from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.errors import GpuFailedError
 from runtime.gpu.failures import failures_of
 from runtime.gpu.forms import library_work
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork
+from runtime.program.records.copy import CopyKernel
+from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.runtime.gpu.cuda.cupy_double import CupyDouble, cupy_double

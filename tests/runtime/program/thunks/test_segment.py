@@ -16,14 +16,16 @@ from runtime.codegen.ir.record_words import WORDS
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.cpu.step.device_table import Table
+from runtime.cpu.step.loaded_program import LoadedProgram
 from runtime.cpu.step.polling_points import ProgressPoints
+from runtime.cpu.step.prepare import prepare
 from runtime.cpu.step.segment import Action, segment_of
 from runtime.cpu.step.segment_ir import JUMPS
 from runtime.cpu.step.worker import Lane
 from runtime.program.strides import StridedView
 from runtime.program.thunks.conditional import ConditionalThunk
 from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import BufferUse, LoadedProgram, Thunk, walk
+from runtime.program.thunks.thunk import BufferUse, Thunk, walk
 from runtime.program.thunks.while_loop import WhileThunk
 from spmd.shape import ArrayShape, PrimitiveType
 
@@ -83,7 +85,7 @@ class Device:
         return [int(number) for number in self.log[1 : self.log[0] + 1]]
 
     def run(self, times: int = 1) -> None:
-        segment = segment_of(0, self.root.prepare(self))  # type: ignore[arg-type]
+        segment = segment_of(0, prepare(self.root, self))  # type: ignore[arg-type]
         lane = Lane([Table(segment, self.position)], lambda *_: True)
         for _ in range(times):
             lane.run()
@@ -99,16 +101,31 @@ class Logs(Thunk):
     def buffer_uses(self) -> Iterator[BufferUse]:
         return iter(())
 
-    def prepare(self, program: LoadedProgram) -> Action:
-        device: Any = program
-        counter, flag = np.zeros(1, np.int64), np.zeros(1, np.bool_)
-        target = device.selector if self.limit else flag
-        words = np.frombuffer(device.position, np.int64)[THUNK:]
-        arrays = (device.log, words, counter, target)
-        addresses = [array.ctypes.data for array in arrays]
-        record = np.array([*addresses[:3], self.limit, addresses[3]], np.int64)
-        call = native_call(logging_code(), "logging", record, arrays)
-        return call if self.native else lambda: call()
+
+@prepare.register(Logs)
+def prepare_logs(thunk: Logs, program: LoadedProgram) -> Action:
+    device: Any = program
+    counter, flag = np.zeros(1, np.int64), np.zeros(1, np.bool_)
+    target = device.selector if thunk.limit else flag
+    words = np.frombuffer(device.position, np.int64)[THUNK:]
+    arrays = (device.log, words, counter, target)
+    addresses = [array.ctypes.data for array in arrays]
+    record = np.array([*addresses[:3], thunk.limit, addresses[3]], np.int64)
+    call = native_call(logging_code(), "logging", record, arrays)
+    return call if thunk.native else lambda: call()
+
+
+@dataclass(frozen=True)
+class Fails(Logs):
+    """Raise an error."""
+
+
+@prepare.register(Fails)
+def prepare_fails(thunk: Fails, program: LoadedProgram) -> Action:
+    def act() -> None:
+        raise ValueError("planted")
+
+    return act
 
 
 NOWHERE = ArrayView(BufferSlice(0, 0, 1), StridedView.dense(ArrayShape(PrimitiveType.PRED, ())))
@@ -198,14 +215,6 @@ def test_a_predicate_chooses_the_first_branch_when_true(truth: bool) -> None:
 
 
 def test_an_error_names_the_thunk_and_the_sequence() -> None:
-    @dataclass(frozen=True)
-    class Fails(Logs):
-        def prepare(self, program: LoadedProgram) -> Action:
-            def act() -> None:
-                raise ValueError("planted")
-
-            return act
-
     device = Device(sequence("main", [Logs("a"), Logs("b"), Fails("bad"), Logs("c")]))
     with pytest.raises(ValueError, match="planted") as caught:
         device.run()
@@ -215,7 +224,7 @@ def test_an_error_names_the_thunk_and_the_sequence() -> None:
 
 def test_actions_in_order_are_native_where_all_are() -> None:
     device = Device(sequence("main", [Logs("a")]))
-    one = Logs("a").prepare(device)  # type: ignore[arg-type]
+    one = prepare(Logs("a"), device)  # type: ignore[arg-type]
     both = in_order(one, NOTHING, one)
     assert isinstance(both, NativeAction)
     both()
@@ -227,14 +236,6 @@ def test_actions_in_order_are_native_where_all_are() -> None:
 
 
 def test_an_error_within_a_loop_names_all_that_it_is_in() -> None:
-    @dataclass(frozen=True)
-    class Fails(Logs):
-        def prepare(self, program: LoadedProgram) -> Action:
-            def act() -> None:
-                raise ValueError("planted")
-
-            return act
-
     condition = sequence("condition", [Logs("compare", limit=5)])
     loop = WhileThunk("while", condition, sequence("body", [Fails("bad")]), NOWHERE, ())
     device = Device(sequence("main", [loop]))

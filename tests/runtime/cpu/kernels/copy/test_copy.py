@@ -9,9 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.copy.copy import CopyKernel, merged_by_target, native_copy
+from runtime.cpu.kernels.copy.copy import merged_by_target, native_copy
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.records.copy import CopyKernel
 
 Array = np.ndarray[Any, Any]
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.copy.slicing import (
+from runtime.cpu.kernels.native_call import NativeAction
+from runtime.program.kernel import CPU_KERNELS, Kernel, KernelArrays
+from runtime.program.records.copy import (
     ConcatenateKernel,
     DynamicSliceKernel,
     DynamicUpdateSliceKernel,
     PadKernel,
 )
-from runtime.cpu.kernels.native_call import NativeAction
-from runtime.program.kernel import CPU_KERNELS, Kernel, KernelArrays
 
 Array = np.ndarray[Any, Any]
 

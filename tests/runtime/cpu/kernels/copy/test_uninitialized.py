@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from launch.pipeline import compile_module
-from runtime.cpu.kernels.copy.uninitialized import UnwrittenKernel
+from runtime.program.records.copy import UnwrittenKernel
 from runtime.program.thunks.copy import CopyThunk
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import walk

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.fft.fft import FftKernel
 from runtime.cpu.kernels.fft.fft_batches import bundle_dims, takes_bundles
 from runtime.cpu.kernels.fft.fft_plan import radices_of
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.records.fft import FftKernel
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 from tests.runtime.programs import compiled

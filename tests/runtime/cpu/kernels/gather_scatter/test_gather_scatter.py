@@ -7,13 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.gather_scatter.gather_scatter import (
-    LEAST_STREAMED_BYTES,
-    GatherKernel,
-    IndexedWindows,
-    ScatterKernel,
-)
+from runtime.cpu.kernels.gather_scatter.gather_scatter import LEAST_STREAMED_BYTES
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows, ScatterKernel
 from spmd.literal import NDArray
 from tests.runtime.programs import compiled, module_of, random_inputs
 from tests.runtime.programs.agreement import assert_agrees, kernels_of

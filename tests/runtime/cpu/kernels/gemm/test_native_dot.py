@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.gemm.dot import DotKernel
 from runtime.cpu.kernels.gemm.native_dot import blas_product
 from runtime.cpu.kernels.gemm.small_dot_ir import VectorRegisters, register_block
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.records.dot import DotKernel
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType

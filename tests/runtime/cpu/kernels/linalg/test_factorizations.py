@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.linalg.factorizations import FactorizationKernel
+from runtime.program.records.linalg import FactorizationKernel
 from spmd.literal import NDArray
 from tests.runtime.cpu.kernels.linalg.test_linear_algebra import TYPES, matrices
 from tests.runtime.programs import compiled

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.linalg.linear_algebra import CholeskyKernel, TriangularSolveKernel
+from runtime.program.records.linalg import CholeskyKernel, TriangularSolveKernel
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 from tests.runtime.programs import compiled

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from runtime.codegen.ir.element_operations import ElementSignature
 from runtime.emit.elementwise import is_elementwise
+from runtime.program.scalar_program import ElementSignature
 from spmd.evaluator.evaluator import evaluate_instruction
 from spmd.hlo import NO_ATTRS, Attrs, HloInstruction, Opcode
 from spmd.ops.attrs import CompareAttrs, ReducePrecisionAttrs

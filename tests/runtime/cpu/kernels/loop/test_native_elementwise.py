@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
-from runtime.codegen.ir.element_operations import ElementSignature, has_operation
-from runtime.cpu.kernels.loop.native_elementwise import NativeElementwiseKernel
+from runtime.codegen.ir.element_operations import has_operation
 from runtime.program.index_order import merged_dims
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Attrs, Opcode
 from spmd.shape import PrimitiveType
 from tests.runtime.cpu.kernels.loop.element_signatures import (

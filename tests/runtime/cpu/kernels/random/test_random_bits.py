@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.random.random_bits import RandomBitsKernel
+from runtime.program.records.random_bits import RandomBitsKernel
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 TYPES = ("u8", "s16", "u32", "s64", "u64", "s4", "u2")

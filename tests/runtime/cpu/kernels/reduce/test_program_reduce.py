@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.reduce.program_reduce import ProgramReduceKernel
+from runtime.program.records.reduce import ProgramReduceKernel
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 ARGMAX = """HloModule argmax

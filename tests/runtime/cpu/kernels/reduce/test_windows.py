@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.reduce.reduce_window import ReduceWindowKernel
-from runtime.cpu.kernels.reduce.select_and_scatter import SelectAndScatterKernel
-from runtime.cpu.kernels.reference import ReferenceKernel
+from runtime.program.records.reduce import ReduceWindowKernel, SelectAndScatterKernel
+from runtime.program.records.reference import ReferenceKernel
 from spmd.ops.window import WindowDimension
 from tests.runtime.programs import compiled
 from tests.runtime.programs.agreement import assert_agrees, kernels_of

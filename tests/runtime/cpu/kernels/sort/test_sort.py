@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.reference import ReferenceKernel
-from runtime.cpu.kernels.sort.sort import Method, SortKernel, method_of
+from runtime.cpu.kernels.sort.sort import Method, method_of
+from runtime.program.records.reference import ReferenceKernel
+from runtime.program.records.sort import SortKernel
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 from tests.runtime.programs import compiled, random_inputs

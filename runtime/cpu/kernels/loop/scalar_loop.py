@@ -1,0 +1,35 @@
+"""Loops of single elements, bound to memory: one native call for many trips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from runtime.buffers.types import ArrayView
+from runtime.cpu.kernels.loop.scalar_loop_ir import FUNCTION, scalar_loop_code
+from runtime.cpu.kernels.native_call import NativeAction, native_call
+from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
+from runtime.program.thunks.thunk import Thunk
+from spmd.literal import NDArray
+
+
+def scalar_loop(
+    condition: Sequence[Thunk],
+    body: Sequence[Thunk],
+    predicate: ArrayView,
+    array: Callable[[ArrayView], NDArray],
+) -> NativeAction | None:
+    """Return the loop on the memory that ``array`` gives; None if a thunk does more than compute single elements."""
+    plan = plan_scalar_loop(condition, body, predicate)
+    return None if plan is None else bind_scalar_loop(plan, array)
+
+
+def bind_scalar_loop(plan: ScalarLoopPlan, array: Callable[[ArrayView], NDArray]) -> NativeAction:
+    """Return a call of some trips, which begins with the condition.
+
+    The loop is over if the predicate is false afterwards; otherwise it is to be called again.
+    """
+    arrays = tuple(map(array, plan.places))
+    record = np.array([one.ctypes.data for one in arrays], np.int64)
+    return native_call(scalar_loop_code(plan.loop), FUNCTION, record, arrays)

@@ -1,0 +1,268 @@
+"""Binding of thunks to a device's memory: one rule for each class of thunks.
+
+What a thunk becomes can be executed any number of times: rows of a segment, which native code runs, or an action of
+Python's. A ``Segment`` that is returned has rows already; an ``Action`` becomes one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import singledispatch
+
+import numpy as np
+
+from collectives.communicator.interface import BoundCollective
+from collectives.communicator.native_collective import NativeCollective
+from runtime.buffers.types import ArrayView
+from runtime.cpu.kernels.copy.copy import copying
+from runtime.cpu.kernels.loop.scalar_loop import scalar_loop
+from runtime.cpu.sharing import bind_shared
+from runtime.cpu.step.loaded_program import LoadedProgram
+from runtime.cpu.step.segment import (
+    Action,
+    PythonWait,
+    Segment,
+    either,
+    joined,
+    segment_of,
+    stamping,
+)
+from runtime.cpu.step.segment_ir import SegmentRow
+from runtime.program.kernel import Kernel, KernelArrays
+from runtime.program.records.copy import CopyKernel
+from runtime.program.thunks.callback import CallbackThunk
+from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
+from runtime.program.thunks.conditional import ConditionalThunk
+from runtime.program.thunks.copy import CopyThunk
+from runtime.program.thunks.device_id import PartitionIdThunk, ReplicaIdThunk
+from runtime.program.thunks.feed import InfeedThunk, OutfeedThunk
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.sequence import ThunkSequence
+from runtime.program.thunks.thunk import Thunk
+from runtime.program.thunks.while_loop import WhileThunk
+from spmd.literal import NDArray
+
+
+@singledispatch
+def prepare(thunk: Thunk, program: LoadedProgram) -> Action | Segment:
+    """Bind ``thunk`` to the memory of ``program``'s device. Raises TypeError for a class of thunks without a rule."""
+    raise TypeError(f"no rule says what a processor does for a {type(thunk).__name__}")
+
+
+# ---- sequences and control flow
+
+
+@prepare.register(ThunkSequence)
+def prepare_sequence(thunk: ThunkSequence, program: LoadedProgram) -> Segment:
+    return joined(_stamped(thunk, _segments(thunk, program), program))
+
+
+def _segments(sequence: ThunkSequence, program: LoadedProgram) -> Iterator[Segment]:
+    for thunk in sequence.thunks:
+        number = program.number_of(thunk)
+        own = segment_of(number, prepare(thunk, program))
+        if not isinstance(thunk, ThunkSequence):  # which records its own timestamps
+            own = joined(_stamped(thunk, [own], program))
+        within = f"{thunk.name} in {sequence.name}"
+        yield own.inside(within)
+        if isinstance(thunk, CollectiveStartThunk) and program.blocking is not None:
+            yield _wait_if_blocking(thunk, program, program.blocking).inside(within)
+
+
+def _stamped(
+    thunk: Thunk, segments: Iterable[Segment], program: LoadedProgram
+) -> Iterator[Segment]:
+    """Yield ``segments``, which are ``thunk``, between timestamps if the device records a timeline."""
+    recorder, number = program.recorder, program.number_of(thunk)
+    if recorder is not None and thunk.is_composite:
+        yield stamping(number, recorder.begins(thunk))
+    yield from segments
+    if recorder is not None:
+        yield stamping(number, recorder.ends(thunk))
+
+
+@prepare.register(WhileThunk)
+def prepare_while(thunk: WhileThunk, program: LoadedProgram) -> Segment:
+    """Rows: the condition; unless the predicate holds, jump behind the end; the body; poll; jump to the condition.
+
+    If all thunks compute single elements, one call does many trips, and is repeated while the predicate holds. With a
+    timeline, which shows each thunk, every trip is done by rows.
+    """
+    predicate = program.array(thunk.predicate)
+    number, address = program.number_of(thunk), predicate.ctypes.data
+    progress = program.progress
+    condition = prepare_sequence(thunk.condition, program)
+    over = progress.since  # what comes after the loop follows the condition
+    body = prepare_sequence(thunk.body, program)
+    look = progress.look(number) if progress.are_needed else Segment()
+    progress.since = over
+    trips = None
+    if program.recorder is None:
+        trips = scalar_loop(
+            thunk.condition.thunks, thunk.body.thunks, thunk.predicate, program.array
+        )
+    if trips is not None:
+        (call,) = trips.calls
+        some = SegmentRow(number, call, call.record)
+        leave = SegmentRow.unless(number, address, len(look.rows) + 2)
+        again = SegmentRow.jump(number, -2 - len(look.rows))
+        return Segment((some, leave, *look.rows, again), (call, predicate))
+    trip = (*body.rows, *look.rows)
+    leave = SegmentRow.unless(number, address, len(trip) + 2)
+    again = SegmentRow.jump(number, -len(condition.rows) - 1 - len(trip))
+    rows = (*condition.rows, leave, *trip, again)
+    return Segment(rows, (*condition.alive, *body.alive, predicate))
+
+
+@prepare.register(ConditionalThunk)
+def prepare_conditional(thunk: ConditionalThunk, program: LoadedProgram) -> Segment:
+    """Rows for each branch but the last: unless it is chosen, jump behind it; the branch; jump behind the last."""
+    progress, begins = program.progress, program.progress.since
+    branches, ends = [], []
+    for branch in thunk.branches:
+        progress.since = begins
+        branches.append(prepare_sequence(branch, program))
+        ends.append(progress.since)
+    progress.since = max(ends)
+    selector = program.array(thunk.selector)
+    number, address = program.number_of(thunk), selector.ctypes.data
+    rows = list(branches[-1].rows)
+    for value in reversed(range(len(branches) - 1)):
+        own = branches[value].rows
+        if selector.dtype == bool:
+            choose = SegmentRow.unless(number, address, len(own) + 2)
+        else:
+            choose = SegmentRow.unless_equal(number, address, value, len(own) + 2)
+        rows = [choose, *own, SegmentRow.jump(number, len(rows) + 1), *rows]
+    alive = tuple(one for branch in branches for one in branch.alive)
+    return Segment(tuple(rows), (*alive, selector))
+
+
+# ---- kernels and copies
+
+
+@prepare.register(KernelThunk)
+def prepare_kernel(thunk: KernelThunk, program: LoadedProgram) -> Action | Segment:
+    arrays = KernelArrays(
+        tuple(map(program.array, thunk.operands)),
+        tuple(map(program.array, thunk.results)),
+        tuple(map(program.array, thunk.scratch)),
+    )
+    return _bound_kernel(thunk, program, thunk.kernel, arrays)
+
+
+@prepare.register(CopyThunk)
+def prepare_copy(thunk: CopyThunk, program: LoadedProgram) -> Action | Segment:
+    arrays = KernelArrays((program.array(thunk.source),), (program.array(thunk.target),))
+    return _bound_kernel(thunk, program, CopyKernel(), arrays)
+
+
+def _bound_kernel(
+    thunk: Thunk, program: LoadedProgram, kernel: Kernel, arrays: KernelArrays
+) -> Action | Segment:
+    """Bind the kernel, cut for threads and for polling of messages in flight; the latter not in blocking steps."""
+    cutting = program.cutting_of(thunk)
+    action = bind_shared(program.kernels, kernel, arrays, cutting)
+    if not program.progress.are_needed:
+        return action
+    number = program.number_of(thunk)
+    own = program.progress.around(number, program.seconds_of(thunk), segment_of(number, action))
+    if program.blocking is None or cutting.in_turn == 1:
+        return own
+    whole = bind_shared(program.kernels, kernel, arrays, replace(cutting, in_turn=1))
+    return either(number, program.blocking, segment_of(number, whole), own)
+
+
+@prepare.register(PartitionIdThunk)
+def prepare_partition_id(thunk: PartitionIdThunk, program: LoadedProgram) -> Action:
+    return _filling(program, thunk.result, program.communicator.rank % program.num_partitions)
+
+
+@prepare.register(ReplicaIdThunk)
+def prepare_replica_id(thunk: ReplicaIdThunk, program: LoadedProgram) -> Action:
+    return _filling(program, thunk.result, program.communicator.rank // program.num_partitions)
+
+
+def _filling(program: LoadedProgram, place: ArrayView, number: int) -> Action:
+    array = program.array(place)
+    return copying(np.array(number, array.dtype), array)
+
+
+# ---- collectives
+
+
+@prepare.register(CollectiveStartThunk)
+def prepare_collective_start(
+    thunk: CollectiveStartThunk, program: LoadedProgram
+) -> Action | Segment:
+    communicator = program.communicator
+    bound = communicator.bind(
+        thunk.plan.of_rank(communicator.rank),
+        thunk.name,
+        [program.array(place) for place in thunk.operands],
+        [program.array(place) for place in thunk.results],
+    )
+    program.bound_collectives[thunk.name] = bound
+    if not isinstance(bound, NativeCollective):
+        return bound.start
+    if bound.needs_progress:
+        program.progress.start(thunk.name)
+    return Segment((SegmentRow.start(program.number_of(thunk), bound),))
+
+
+@prepare.register(CollectiveDoneThunk)
+def prepare_collective_done(thunk: CollectiveDoneThunk, program: LoadedProgram) -> Segment:
+    program.progress.finish(thunk.start)
+    return _wait_for(program.bound_collectives[thunk.start], thunk, program)
+
+
+def _wait_if_blocking(
+    start: CollectiveStartThunk, program: LoadedProgram, blocking: NDArray
+) -> Segment:
+    """Return rows that wait for the collective where it has been started, in steps whose ``blocking`` is true."""
+    number = program.number_of(start)
+    wait = _wait_for(program.bound_collectives[start.name], start, program)
+    if program.recorder is not None:
+        wait = joined((wait, stamping(number, program.recorder.waited(start))))
+    return either(number, blocking, wait, Segment())
+
+
+def _wait_for(bound: BoundCollective, thunk: Thunk, program: LoadedProgram) -> Segment:
+    """Return rows of ``thunk`` that wait. They may run several times for one start."""
+    number = program.number_of(thunk)
+    if not isinstance(bound, NativeCollective):
+        return segment_of(number, PythonWait(bound))
+    wait = Segment((SegmentRow.wait(number, bound),))
+    if program.recorder is None:
+        return wait
+    course = program.recorder.course(thunk, bound)
+    return joined((wait, *(stamping(number, stamps) for stamps in course)))
+
+
+# ---- the host
+
+
+@prepare.register(CallbackThunk)
+def prepare_callback(thunk: CallbackThunk, program: LoadedProgram) -> Action:
+    operands, results = (tuple(map(program.array, x)) for x in (thunk.operands, thunk.results))
+    return thunk.on_arrays(program.host, operands, results)
+
+
+@prepare.register(InfeedThunk)
+def prepare_infeed(thunk: InfeedThunk, program: LoadedProgram) -> Action:
+    host, device = program.host, program.communicator.rank
+    targets = tuple(map(program.array, thunk.results))
+
+    def run() -> None:
+        for target, array in zip(targets, host.take(thunk.site, device), strict=True):
+            np.copyto(target, array)
+
+    return run
+
+
+@prepare.register(OutfeedThunk)
+def prepare_outfeed(thunk: OutfeedThunk, program: LoadedProgram) -> Action:
+    host, device = program.host, program.communicator.rank
+    arrays = tuple(map(program.array, thunk.operands))
+    return lambda: host.put(thunk.site, device, arrays)

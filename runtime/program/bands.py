@@ -1,0 +1,41 @@
+"""Bands of an index space: parts of a product that are computed at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from spmd.literal import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Indices ``start`` to ``stop`` of a dimension."""
+
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    def of(self, array: NDArray, dimension: int) -> NDArray:
+        """That part of an array."""
+        index = (slice(None),) * dimension + (slice(self.start, self.stop),)
+        part: NDArray = array[index]
+        return part
+
+
+#: First index and end along each dimension.
+Box: TypeAlias = tuple[tuple[int, int], ...]
+
+
+def bands_of(region: Box, band: Sequence[int]) -> Iterator[Box]:
+    """Return the bands that cover ``region``, in row-major order; the last ones may be smaller."""
+    spans = [
+        [(at, min(at + step, stop)) for at in range(start, stop, step)]
+        for (start, stop), step in zip(region, band, strict=True)
+    ]
+    return itertools.product(*spans)

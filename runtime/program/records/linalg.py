@@ -1,0 +1,60 @@
+"""Records of linear algebra: Cholesky factors, triangular systems, decompositions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from runtime.program.kernel import Kernel
+from spmd.ops.attrs import TriangularSolveAttrs
+from spmd.shape import PrimitiveType
+
+
+@dataclass(frozen=True)
+class CholeskyKernel(Kernel):
+    """results[0] = the factors of operands[0]'s last two dimensions, in one triangle; nan where there is none.
+
+    clears: the other triangle is 0 (or nan), else the operand's. results[1], if it is there: 1 for each matrix that has
+    no factor.
+    """
+
+    lower: bool
+    clears: bool
+
+
+@dataclass(frozen=True)
+class TriangularSolveKernel(Kernel):
+    """results[0] = x with op(operands[0]) x = operands[1], or x op(operands[0]), over the last two dimensions.
+
+    operands[0] is row-major without gaps.
+    """
+
+    attrs: TriangularSolveAttrs
+
+
+class Routine(Enum):
+    """LAPACK's names for real numbers."""
+
+    GETRF = "getrf"
+    GEQRF = "geqrf"
+    ORGQR = "orgqr"
+    SYEVD = "syevd"
+    GESDD = "gesdd"
+
+    def name_for(self, kind: PrimitiveType) -> str:
+        """Without the letter of the type."""
+        others = {Routine.ORGQR: "ungqr", Routine.SYEVD: "heevd"}
+        return others.get(self, self.value) if kind.is_complex else self.value
+
+
+@dataclass(frozen=True)
+class FactorizationKernel(Kernel):
+    """results of ``routine`` of operands' last two dimensions, as JAX's custom calls have them.
+
+    getrf (lu, pivots, info), geqrf (r and vectors, tau), orgqr q, syevd (vectors, values, info), gesdd (a, values,
+    u, vh, info). Nothing is empty. flag: of syevd the triangle that is read, L or U; of gesdd A for all vectors, S for
+    those of values, N for none: u and vh are zeros.
+    """
+
+    routine: Routine
+    flag: str = ""

@@ -1,0 +1,30 @@
+"""Record of a fusion with reductions along rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from runtime.fusion.row_fusion import RowFusion, RowInput
+from runtime.program.kernel import Kernel
+from runtime.program.records.loop import Numbers, OperandElements, StartsStage
+
+RowLeaf: TypeAlias = OperandElements | Numbers | RowInput
+
+
+@dataclass(frozen=True, slots=True)
+class PassLeaves:
+    """Where the leaves of a pass's three graphs come from; views are over all indices, or over the rows."""
+
+    elements: tuple[RowLeaf, ...]
+    inits: tuple[RowLeaf, ...]
+    rows: tuple[RowLeaf, ...]
+
+
+@dataclass(frozen=True)
+class RowKernel(Kernel):
+    """What ``fusion`` says. scratch[n] holds what its passes keep as value n, for a row."""
+
+    fusion: RowFusion
+    leaves: tuple[PassLeaves, ...]
+    starts: tuple[StartsStage, ...]

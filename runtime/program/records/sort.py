@@ -1,0 +1,23 @@
+"""Record of sorts and top-k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.program.kernel import Kernel
+from runtime.program.scalar_program import ScalarProgram
+
+
+@dataclass(frozen=True)
+class SortKernel(Kernel):
+    """results = the operands' rows along ``axis`` in the comparator's order, equals as they stood: of each the first
+    ``count`` of ``size`` elements. ``with_places``: one more result has the places (s32) that they come from.
+
+    scratch[0]: bytes that the back end asks for.
+    """
+
+    comparator: ScalarProgram
+    axis: int
+    size: int
+    count: int
+    with_places: bool
