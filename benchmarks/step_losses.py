@@ -35,7 +35,7 @@ from launch.data.inputs import SeededInputs
 from launch.execution import time_steps
 from launch.report.trace import collect_trace
 from runtime.executable import Executable
-from runtime.timeline.recorder import KEPT_STEPS
+from runtime.timeline.timestamps import KEPT_STEPS
 from spmd.hlo import Opcode
 
 if TYPE_CHECKING:

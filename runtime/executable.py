@@ -30,7 +30,7 @@ from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks.dump import dump_thunks
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import walk
-from runtime.timeline.recorder import RecordedStep
+from runtime.timeline.timestamps import RecordedStep
 from spmd.errors import RunError
 from spmd.hlo import HloModule
 from spmd.literal import NDArray

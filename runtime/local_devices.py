@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from collectives.communicator.interface import Communicator
 from runtime.arrays.resident import DeviceArray, Place
-from runtime.timeline.recorder import RecordedStep
+from runtime.timeline.timestamps import RecordedStep
 from spmd.literal import NDArray
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ from runtime.arrays.host_feed import Outfeed
 from runtime.compile import boundaries
 from runtime.executable import Executable
 from runtime.memory_limit import require_memory
-from runtime.timeline.recorder import KEPT_STEPS
+from runtime.timeline.timestamps import KEPT_STEPS
 from spmd.errors import CheckFailed, UnsupportedError
 from spmd.hlo import HloModule
 from spmd.output_file import write_file

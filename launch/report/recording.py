@@ -13,7 +13,7 @@ import numpy as np
 from launch.ranks.rank_executable import RankExecutable
 from launch.report.clock import ONE_CLOCK, ClockLine, ClockOffset, clock_offsets
 from runtime.executable import Executable
-from runtime.timeline.recorder import KEPT_STEPS, RecordedStep
+from runtime.timeline.timestamps import KEPT_STEPS, RecordedStep
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ from runtime.cpu.sharing.pieces import Cutting, pieces_worth
 from runtime.cpu.step.device_table import Table
 from runtime.cpu.step.polling_points import ProgressPoints
 from runtime.cpu.step.prepare import prepare_sequence
+from runtime.cpu.step.recorder import Recorder
 from runtime.cpu.step.segment_ir import SegmentRow
 from runtime.cpu.step.thread_team import Crew
 from runtime.cpu.step.worker import Lane
 from runtime.device_program import DeviceProgram
 from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks.thunk import Thunk, walk
-from runtime.timeline.recorder import Recorder
 from spmd.literal import NDArray
 from spmd.machine.named import machine_named
 

@@ -16,7 +16,7 @@ from runtime.gpu.step import Action, Step
 from runtime.gpu.steps.collective import BlockingStep, DoneStep, StartStep
 from runtime.program.thunks.thunk import Thunk, walk
 from runtime.timeline.events import Stream
-from runtime.timeline.recorder import KEPT_STEPS, Moment, RecordedStep, Stamp, mark_of, moment_of
+from runtime.timeline.timestamps import KEPT_STEPS, Moment, RecordedStep, Stamp, mark_of, moment_of
 
 
 @dataclass

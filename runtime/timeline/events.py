@@ -10,7 +10,7 @@ from runtime.buffers.types import ArrayView
 from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
 from runtime.program.thunks.sequence import ThunkSequence
 from runtime.program.thunks.thunk import Thunk, walk
-from runtime.timeline.recorder import Moment, Stamp, moment_of
+from runtime.timeline.timestamps import Moment, Stamp, moment_of
 
 
 class Stream(Enum):

@@ -18,7 +18,7 @@ from spmd.literal import NDArray
 
 
 class StampsThunks(Protocol):
-    """Takes down when thunks begin and end (runtime/timeline/recorder.py)."""
+    """Takes down when thunks begin and end (runtime/timeline/timestamps.py)."""
 
     def begins(self, thunk: Thunk) -> Stamps:
         """What takes down that it begins."""

@@ -43,7 +43,7 @@ class PythonWait:
 
 
 class Stamps(HasTime, Protocol):
-    """What takes down when something happens to a thunk (runtime/timeline/recorder.py)."""
+    """What takes down when something happens to a thunk (runtime/timeline/timestamps.py)."""
 
     @property
     def mark(self) -> int: ...

@@ -9,10 +9,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from runtime.cpu.step.recorder import Recorder
 from runtime.executable import Executable
 from runtime.program.thunks.thunk import walk
 from runtime.timeline.events import Event, Flight, Stream, events_of
-from runtime.timeline.recorder import KEPT_STEPS, Recorder
+from runtime.timeline.timestamps import KEPT_STEPS
 from tests.runtime.programs import (
     ALIASING,
     ASYNC_COLLECTIVES,

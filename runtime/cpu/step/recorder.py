@@ -1,9 +1,4 @@
-"""Recorder: one device's timestamps, which native code records among its thunks (cpu/step/segment_ir.py).
-
-Thunks of a sequence follow one another without a gap, so one timestamp at the end of each thunk is enough. Composite
-thunks also record their begin. A wait for a collective also records when the peers arrived and when it was complete.
-The device computes nothing from timestamps while it runs: ``events.py`` reads them afterwards.
-"""
+"""Recorder: one device's timestamps, which native code records among its thunks (cpu/step/segment_ir.py)."""
 
 from __future__ import annotations
 
@@ -11,8 +6,6 @@ import ctypes
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import TypeAlias
 
 import numpy as np
 
@@ -20,50 +13,11 @@ from collectives.communicator.native_collective import NativeCollective
 from runtime.cpu.collective.shared_memory_ir import LANDED, MET
 from runtime.cpu.step.table_record import LOG_WORDS, STAMP_WORDS
 from runtime.program.thunks.thunk import Thunk, walk
+from runtime.timeline.timestamps import KEPT_STEPS, Moment, RecordedStep, mark_of
 from spmd.literal import NDArray
-
-Stamp: TypeAlias = tuple[int, int]
-"""A mark (``moment_of``), and nanoseconds of the clock."""
-
-
-class Moment(IntEnum):
-    """Event recorded by a timestamp: thunk begin or end, peers arrived, collective complete, blocking wait over."""
-
-    ENDS = 0
-    BEGINS = 1
-    MET = 2  # all peers that the awaited collective needs first had arrived; 0: it needs none
-    LANDED = 3  # the awaited collective was found complete
-    WAITED = 4  # a start, in a blocking step: the wait for its collective is over
-
-
-def mark_of(number: int, moment: Moment) -> int:
-    """Return the mark of ``moment`` for the thunk with that number in ``walk``'s order."""
-    return number * len(Moment) + moment
-
-
-def moment_of(mark: int) -> tuple[int, Moment]:
-    """Return the number of a mark's thunk, and its moment."""
-    number, moment = divmod(mark, len(Moment))
-    return number, Moment(moment)
-
-
-#: Number of last steps that are retained: a long run must not fill the memory with timestamps.
-KEPT_STEPS = 10
 
 #: Capacity of a log in timestamps; a longer step calls Python when the log is full.
 LOG_STAMPS = 8192
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedStep:
-    """Timestamps of one step. ``number``: counted from 1, the same on all devices.
-
-    is_blocking: each collective was waited for at its start.
-    """
-
-    number: int
-    is_blocking: bool
-    stamps: tuple[Stamp, ...]
 
 
 @dataclass(frozen=True, slots=True)
