@@ -7,6 +7,7 @@ import pytest
 
 from runtime.fusion import planned, product_fusion
 from runtime.fusion.emitters import emitter_of, why_not
+from runtime.program.bands import bands_of
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import ArrayShape, PrimitiveType
@@ -254,5 +255,5 @@ def test_band_sizes(
 ) -> None:
     shape = ArrayShape(PrimitiveType.F32, dims)
     assert product_fusion.band_sizes(shape, batch, rows, frozenset(cut)) == band
-    parts = list(product_fusion.bands_of(product_fusion.whole(dims), band))
+    parts = list(bands_of(product_fusion.whole(dims), band))
     assert sum(int(np.prod([b - a for a, b in box])) for box in parts) == int(np.prod(dims))

@@ -89,7 +89,7 @@ def test_dot_of_views() -> None:
 
 
 def test_dot_converts_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.cpu.kernels.gemm.dot._BLOCK_ELEMENTS", 64)
+    monkeypatch.setattr("runtime.program.records.dot._BLOCK_ELEMENTS", 64)
     rng = np.random.default_rng(0)
     kernel = DotKernel((2,), 13, 20, 6, P.BF16, P.BF16, P.BF16, P.F32)
     assert kernel.block_rows == 3

@@ -107,7 +107,7 @@ def test_conversions_go_by_blocks_of_rows(
     batch: tuple[int, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("runtime.cpu.kernels.gemm.dot._BLOCK_ELEMENTS", 64)
+    monkeypatch.setattr("runtime.program.records.dot._BLOCK_ELEMENTS", 64)
     for dims in ((13, 20, 6), (9, 20, 6), (1, 20, 6), (2, 20, 1)):
         check(dims, ("rows", "columns", "rows"), types, compute, batch)
         check(dims, ("columns", "rows", "part"), types, compute, batch)
