@@ -16,10 +16,10 @@ from runtime.codegen.ir.dynamic_starts import (
 )
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.scalar_program_ir import program_ir
-from runtime.cpu.kernels.loop import loop
 from runtime.gpu.codegen.launch import ALIGNMENT, Held, PtxArgument
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.index_maps import Shift
+from runtime.program.records import loop
 from runtime.program.records.loop import LoopLeaf, Numbers
 from runtime.program.strides import StridedView
 from spmd.shape import PrimitiveType
