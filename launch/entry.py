@@ -26,7 +26,7 @@ class Entry:
 
     @staticmethod
     def of_module(module: HloModule) -> Entry:
-        """Of an unpartitioned module, or of one device's program, whose arrays are then tiles."""
+        """Return the entry of an unpartitioned module, or of one device's program, whose arrays are tiles."""
         inputs = [s for p in module.entry.parameters for _, s in array_leaves(p.shape)]
         outputs = [s for _, s in array_leaves(module.entry.root.shape)]
         feedback = _static(aliased_outputs(module), outputs)
@@ -36,7 +36,7 @@ class Entry:
     def of_boundaries(
         module: HloModule, places: tuple[Sequence[Boundary], Sequence[Boundary]]
     ) -> Entry:
-        """Of one device's program whose tiles are shared out as ``places`` say."""
+        """Return the entry of one device's program; ``places`` state how its tiles make up global arrays."""
         inputs, outputs = (tuple(one.shape for one in side) for side in places)
         return Entry(module.name, inputs, outputs, _static(aliased_outputs(module), outputs))
 

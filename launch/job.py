@@ -40,7 +40,7 @@ class WorldSizeError(SpmdError):
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What to run on and what to do with the outputs; of ``inputs`` and ``seed``, the file goes first.
+    """Inputs of a job and the use of its outputs. If ``inputs`` and ``seed`` are both given, the file is used.
 
     ``seed_given``: the user named the seed. ``feeds``: files of what infeeds take and outfeeds give.
     """
@@ -127,7 +127,7 @@ def job_inputs(shapes: Sequence[ArrayShape], options: JobOptions) -> Sequence[Ar
 
 
 def inputs_digest(options: JobOptions) -> str:
-    """What tells the inputs of two ranks apart; a file's arrays are not read for it."""
+    """Return a text that differs if two ranks have different inputs. It does not read a file's arrays."""
     if options.inputs is None:
         return f"seed {options.seed}"
     if is_per_device(options.inputs):
@@ -136,7 +136,7 @@ def inputs_digest(options: JobOptions) -> str:
 
 
 def versions() -> dict[str, str]:
-    """What the ranks' machines must have alike."""
+    """Return the versions that must be equal on the machines of all ranks."""
     return {
         "spmd-executor version": spmd.__version__,
         "NumPy version": np.__version__,

@@ -1,4 +1,4 @@
-"""How this project starts MPI jobs: the launcher's line and the environment it needs, in one place.
+"""Start of MPI jobs: the launcher's command line and the environment that it needs, in one place.
 
 python -m launch.mpirun -n 4 -- -m pytest --with-mpi tests/mpi     run this Python on 4 ranks
 """
@@ -41,7 +41,7 @@ _MOST_NUMBERS = 64
 
 
 class Launcher(Enum):
-    """Whose mpirun it is; each has a form of its own for the same wishes."""
+    """Implementation of mpirun. Each spells the same options in its own way."""
 
     OPEN_MPI = "Open MPI's mpirun"
     HYDRA = "MPICH's mpirun"
@@ -202,7 +202,7 @@ def _become_launcher() -> None:
 
 
 def _sessions(launcher: int) -> list[Path]:
-    """Where Open MPI keeps a job of that launcher."""
+    """Return the folders in which Open MPI keeps a job of that launcher."""
     return [temporary_directory(os.environ) / f"{name}.{launcher}" for name in ("ompi", "prte")]
 
 

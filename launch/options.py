@@ -17,7 +17,7 @@ class OptionError(SpmdError):
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """How to compile. Part of the fingerprint that all ranks compare.
+    """Options of a compilation. They are part of the fingerprint that all ranks compare.
 
     ``partitioned``: the module is already one device's program (True), is a logical one (False), or decide by what it
     holds (None: see spmd.text.stage).

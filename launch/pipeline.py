@@ -82,7 +82,7 @@ class Compilation:
 
     @property
     def latency(self) -> LatencyReport | None:
-        """What the scheduler says that hides collectives; None where it did not run."""
+        """The report of the latency-hiding scheduler; None if it did not run."""
         return self.hiding.report
 
     @property
@@ -215,7 +215,7 @@ def _schedule(compilation: Compilation, options: CompileOptions) -> HloModule:
 
 
 def fusion(options: CompileOptions) -> tuple[Pipeline, ...]:
-    """What makes kernels, on the machine that ``options`` name; nothing where they do not ask for it."""
+    """Return the pipelines that make kernels for the machine of ``options``; none if fusion is off."""
     if not options.fusion:
         return ()
     machine = introduce(options.machine)

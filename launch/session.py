@@ -139,7 +139,7 @@ def _require_module(module: object) -> None:
 
 
 def _alike() -> dict[str, str]:
-    """What every rank has alike, whatever it runs."""
+    """Return the settings that must be equal on all ranks, for any program."""
     return {**versions(), **settings_of_environment()}
 
 

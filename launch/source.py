@@ -1,4 +1,4 @@
-"""What a MODULE argument names: a module, or an executable that was saved."""
+"""Resolution of MODULE arguments: a module, or a saved executable."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ModuleSource:
 
 
 def source_of(argument: str) -> ModuleSource:
-    """What a MODULE argument names. HloParseError where it names no file."""
+    """Return the source that a MODULE argument names. Raises HloParseError if the file cannot be read."""
     path = Path(argument)
     if argument == STANDARD_INPUT or not path.is_file():
         return ModuleSource(partial(load_module, argument))
@@ -88,7 +88,8 @@ def load_saved(argument: str) -> Executable | None:
 
 
 def _is_saved(argument: str) -> bool:
-    """What is no regular file, like a pipe, can be read only once: that is for the reader of modules."""
+    """Return whether the file is a saved executable. A pipe can be read only once, so it is left to the reader of
+    modules."""
     path = Path(argument)
     try:
         if not path.is_file():
@@ -107,7 +108,8 @@ def _is_executable(where: str) -> HloParseError:
 
 
 def digest(argument: str) -> str:
-    """What tells two ranks' MODULEs apart without parsing them. HloParseError where a rank cannot read it."""
+    """Return a text that differs if two ranks have different MODULEs, without parsing them. Raises HloParseError if a
+    rank cannot read its own."""
     if argument == STANDARD_INPUT:
         return "standard input"  # which a launcher gives to rank 0 alone
     path, choice = split_choice(Path(argument))

@@ -31,7 +31,7 @@ _CHANNELED = (A.CollectiveAttrs, A.CollectivePermuteAttrs)
 
 
 class ModuleScope:
-    """What the builders of one module share: reducers made once per (kind, element type), and channel ids."""
+    """State that the builders of one module share: one reducer per (kind, element type), and channel ids."""
 
     def __init__(self, module: HloModule) -> None:
         self.module = module

@@ -24,7 +24,7 @@ EmitCustomCall: TypeAlias = Callable[[HloInstruction, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class CustomCall:
-    """What is known of one target; a part that is None is not known."""
+    """Registration of one custom-call target; a field that is None was not registered."""
 
     evaluate: EvaluateCustomCall | None = None
     sharding_rule: CustomCallRule | None = None

@@ -16,7 +16,7 @@ from spmd.limits import MAX_DEVICES
 
 
 class ReductionKind(Enum):
-    """How partial values combine."""
+    """Operation that combines partial values."""
 
     SUM = "sum"
     PRODUCT = "product"
@@ -28,7 +28,7 @@ class ReductionKind(Enum):
 
 
 class CollectiveGroupMode(Enum):
-    """What the ids in replica groups mean (XLA's GetCollectiveOpGroupMode)."""
+    """Meaning of the ids in replica groups (XLA's GetCollectiveOpGroupMode)."""
 
     CROSS_REPLICA = "cross_replica"
     CROSS_PARTITION = "cross_partition"

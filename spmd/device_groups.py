@@ -40,7 +40,7 @@ class DeviceGroups(Sequence[Group]):
 
     @staticmethod
     def of(groups: Iterable[Iterable[int]]) -> DeviceGroups:
-        """Of groups one by one."""
+        """Return the groups that are listed one by one."""
         listed = tuple(sorted(group for group in map(tuple, groups) if group))
         sizes = {len(group) for group in listed}
         found = recognise_iota([*chain.from_iterable(listed)]) if len(sizes) == 1 else None
@@ -49,7 +49,7 @@ class DeviceGroups(Sequence[Group]):
 
     @staticmethod
     def of_lines(lines: IotaTile) -> DeviceGroups:
-        """Of the rows of ``lines``, of dims (number of groups, size)."""
+        """Return the groups that are the rows of ``lines``, whose dims are (number of groups, size)."""
         canonical = _canonical(lines)
         return DeviceGroups(canonical) if canonical else DeviceGroups.of(lines.ids().tolist())
 
@@ -70,7 +70,8 @@ class DeviceGroups(Sequence[Group]):
 
     @cached_property
     def digits(self) -> tuple[Digit, ...] | None:
-        """In which members of a group differ, major first: they are a member's place in it. None for listed groups."""
+        """The digits in which members of a group differ, major first; together they are a member's position in its
+        group. None for listed groups."""
         split = _split(self.lines) if self.lines is not None else None
         return split[1] if split is not None else None
 
@@ -98,7 +99,7 @@ class DeviceGroups(Sequence[Group]):
 
     @cached_property
     def _flat(self) -> tuple[Ids, Ids, Ids]:
-        """Of every member: device, number of its group, place in it."""
+        """Return for every member its device, the number of its group, and its position in the group."""
         if self.size is not None:
             count, size = self.members.shape
             number, place = np.divmod(np.arange(count * size, dtype=np.int64), size)
@@ -111,12 +112,12 @@ class DeviceGroups(Sequence[Group]):
 
     @property
     def devices(self) -> Ids:
-        """Of all members, group by group."""
+        """The devices of all members, group by group."""
         return self._flat[0]
 
     @property
     def numbers(self) -> Ids:
-        """Of all members likewise, which group each is in."""
+        """The group number of each member, in the order of ``devices``."""
         return self._flat[1]
 
     def number(self, devices: int) -> Ids:

@@ -82,7 +82,7 @@ class JsonFields:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of what has not been taken."""
+        """The names of the fields that have not been read."""
         return tuple(self._left)
 
     def text(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""How large an input may be: what bounds the time and memory that untrusted text, protos and modules can take.
+"""Limits of inputs: they bound the time and memory that untrusted text, protos and modules can take.
 
 Everything else grows linearly with the bytes that were given. A text or proto beyond a limit is refused by an error
 that names the limit; none of them is met by programs that JAX writes.

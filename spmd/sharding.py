@@ -29,7 +29,7 @@ class ShardingKind(Enum):
 
 
 class SubgroupType(Enum):
-    """What the trailing tile dimensions (``last_tile_dims``) mean."""
+    """Kind of a trailing tile dimension (``last_tile_dims``): replicated, manual or unreduced."""
 
     REPLICATED = "replicated"
     MANUAL = "manual"

@@ -54,7 +54,7 @@ class SourceTargetPairs(ABC):
 
     @abstractmethod
     def repeats(self) -> Pair:
-        """How often one id is a source, and how often one is a target, at most."""
+        """The largest number of times that one id is a source, and that one is a target."""
 
     @abstractmethod
     def part(self, start: int, stop: int) -> tuple[Pair, ...]:
@@ -137,9 +137,10 @@ class ListedPairs(SourceTargetPairs):
 
 
 class Move(ABC):
-    """Who gives to whom among the positions 0..n-1 of one line. No position gives twice or gets twice.
+    """Pattern of (source, target) pairs among the positions 0..n-1 of one line. No position is a source twice or a
+    target twice.
 
-    Where there are pairs at all, 0 and n-1 stand in some of them.
+    If there are pairs, some of them contain 0 and n-1.
     """
 
     __slots__ = ()
@@ -279,7 +280,7 @@ class LinePairs(SourceTargetPairs):
         return self._ends_of(0, len(self))
 
     def _ends_of(self, start: int, stop: int) -> Ids:
-        """Of pairs ``start`` to ``stop`` (exclusive)."""
+        """Return sources and targets of the pairs ``start`` to ``stop`` (exclusive)."""
         numbers = np.arange(start, min(stop, len(self)), dtype=np.int64)
         if not numbers.size:
             return numbers.reshape(0, 2)

@@ -1,4 +1,4 @@
-"""How much memory a tiled array takes: each tile is whole, so partly filled ones are padded.
+"""Memory of tiled arrays: each tile takes its full size, so partly filled tiles are padded.
 
 f32[6]{0:T(128)} takes 128 elements; s32[33,200]{1,0:T(8,128)} takes 40 x 256. Reference: XLA's "Tiled layout".
 """

@@ -1,4 +1,5 @@
-"""What a module's proto says and no text does: carried from proto to proto, read by nothing here."""
+"""Fields of a module's proto that have no text form: they are carried from proto to proto, and nothing here reads
+them."""
 
 from __future__ import annotations
 

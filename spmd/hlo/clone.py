@@ -34,7 +34,7 @@ def copy_header(source: HloModule, target: HloModule) -> None:
 
 
 def copy_configuration(source: HloModule, target: HloModule) -> None:
-    """What a header says of the compilation rather than of the program, which a bare proto does not hold."""
+    """Copy the header's fields that describe the compilation, not the program; a bare proto does not hold them."""
     target.num_partitions = source.num_partitions
     target.replica_count = source.replica_count
     target.states_partitions = source.states_partitions

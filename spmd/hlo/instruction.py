@@ -30,7 +30,7 @@ NO_ATTRS = Attrs()
 
 @dataclass(frozen=True, slots=True)
 class OpMetadata:
-    """Where an instruction came from; ``extra`` keeps the fields that nothing here reads, as (key, text) in order."""
+    """Origin of an instruction. ``extra`` keeps the fields that nothing here reads, as (key, text) in order."""
 
     op_type: str = ""
     op_name: str = ""
@@ -47,7 +47,7 @@ _NO_METADATA = OpMetadata()
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """What an instruction carries besides its meaning: text that passes keep and few read.
+    """Text that an instruction carries besides its meaning; passes keep it and few read it.
 
     ``frontend_attributes``: (key, value) pairs, values verbatim (quoted ones keep their quotes off, see ``quoted``).
     ``extra``: rarely used attributes by name with their text (statistics, origin, result_accuracy, ...).
@@ -61,7 +61,7 @@ class Annotations:
     profile: bytes = b""
 
     def of_parts(self) -> Annotations:
-        """What each of several instructions says that together take the place of the one that says all of this."""
+        """Return the annotations for each of several instructions that together replace the one with these."""
         return Annotations(metadata=self.metadata, frontend_attributes=self.frontend_attributes)
 
     def frontend(self, key: str) -> str | None:

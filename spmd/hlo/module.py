@@ -16,7 +16,8 @@ from spmd.shape import Shape, ShapeIndex
 
 
 class Stage(IntEnum):
-    """How far a module has come; each pass says which stage it accepts. PARTITIONED and SCHEDULED are one-way doors."""
+    """Stage of compilation of a module. Each pass states which stages it accepts. PARTITIONED and SCHEDULED are never
+    left again."""
 
     LOGICAL = 0
     PROPAGATED = 1

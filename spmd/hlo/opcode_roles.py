@@ -1,4 +1,4 @@
-"""What opcodes are to whoever runs or schedules a program: callers, starts and dones, no work at all."""
+"""Roles of opcodes for execution and scheduling: callers, starts and dones, opcodes without work."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ WEIGHTLESS = DEVICE_IDS | {
 
 
 def wrapped(x: HloInstruction) -> HloInstruction:
-    """What an async-start runs; any other instruction itself."""
+    """Return the instruction that an async-start runs; any other instruction itself."""
     return x.to_apply.root if x.opcode is Opcode.ASYNC_START else x

@@ -9,7 +9,7 @@ from spmd.shape import PrimitiveType
 
 
 class ConvolutionForm(Enum):
-    """How convolutions become products of matrices."""
+    """Way in which a convolution becomes products of matrices."""
 
     IMAGE = "image"
     """The input lies in planes, whose shifted rows are multiplied as they lie."""
@@ -27,8 +27,8 @@ class ConvolutionForm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionParts:
-    """How often one execution does what: multiplications (with those of filled up blocks), elements of input and kernel
-    that are brought into form, elements of the result that are written, or added to.
+    """Operation counts of one execution: multiplications (those of padded blocks included), elements of input and
+    kernel that are packed, and elements of the result that are written or added to.
     """
 
     form: ConvolutionForm

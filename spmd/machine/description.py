@@ -82,8 +82,8 @@ class Attained:
 
 @dataclass(frozen=True, repr=False)
 class MachineDescription:
-    """What a cost model knows of the machine. Rates stand as published or measured; ``attained`` says what programs
-    see of them.
+    """Description of a machine for cost models. Rates are as published or measured; ``attained`` is the fraction that
+    programs reach.
 
     units: processors of one device that share a kernel's work (a GPU's multiprocessors; 1 for a core).
     levels: the nearest cache first, memory last, sizes growing. rates: by element type; f32 is always there.
@@ -174,7 +174,8 @@ class MachineDescription:
         )
 
     def rates_of(self, kind: PrimitiveType) -> Rates:
-        """Of ``kind``; where it is not described, those of the described type that it is computed in or most like."""
+        """Return the rates of ``kind``; if it is not described, those of the type in which it is computed or that is
+        most like it."""
         table = dict(self.rates)
         for candidate in (kind, *_LIKE.get(kind, ()), PrimitiveType.F32):
             if candidate in table:
@@ -195,7 +196,7 @@ class MachineDescription:
         return tuple(level for level in self.levels if not level.kernel_local)
 
     def byte_seconds(self, distance: float) -> float:
-        """Of one byte, read or written, that was touched so many bytes ago."""
+        """Return the seconds to read or write a byte that was last touched ``distance`` bytes ago."""
         return byte_seconds(self.shared_levels, distance)
 
     def product_rate(self, kind: PrimitiveType, *, tf32: bool = True) -> float:
@@ -216,9 +217,10 @@ class MachineDescription:
         *,
         tf32: bool = True,
     ) -> float:
-        """Of one product of matrices of sizes m, k and n, operands and result as near as they can be.
+        """Return the seconds of one product of matrices of sizes m, k and n whose operands and result are in the
+        nearest level.
 
-        Where no class is for it: its flops, and its operands packed, which reads and writes them.
+        If no class covers it, they are its flops and the packing of its operands, which reads and writes them.
         """
         known = class_for(self.products, types, sizes)
         if known is not None:
@@ -235,7 +237,8 @@ class MachineDescription:
         return next(found, None)
 
     def convolution_seconds(self, kind: PrimitiveType, parts: ConvolutionParts) -> float:
-        """Of one convolution of elements of ``kind``, operands and result as near as they can be."""
+        """Return the seconds of one convolution of elements of ``kind`` whose operands and result are in the nearest
+        level."""
         known = self.convolution_class(kind, parts.form)
         if known is not None:
             return known.seconds(parts)
@@ -245,7 +248,7 @@ class MachineDescription:
 
     @property
     def digest(self) -> str:
-        """Of everything that a compilation may depend on."""
+        """Return a digest of every field on which a compilation may depend."""
         return hashlib.sha256(_content(self).encode()).hexdigest()[:16]
 
     def __repr__(self) -> str:
@@ -259,8 +262,8 @@ def _varied(name: str, what: str) -> str:
 
 
 def byte_seconds(levels: tuple[MemoryLevel, ...], distance: float) -> float:
-    """Of one byte that was touched ``distance`` bytes ago: between two levels' sizes it grows with the logarithm, as
-    ever more of the nearer one is taken by something else.
+    """Return the seconds to read a byte that was last touched ``distance`` bytes ago. Between the sizes of two levels
+    they grow with the logarithm, because other data takes more and more of the nearer level.
     """
     sizes = [level.size for level in levels]
     n = bisect.bisect_left(sizes, distance)

@@ -21,8 +21,8 @@ Turned: TypeAlias = tuple[bool, bool]
 
 @dataclass(frozen=True, slots=True)
 class ProductClass:
-    """Of operands of ``lhs`` and ``rhs`` into ``result``: ``lines`` rows and columns at least, ``depth`` and
-    ``multiplications`` at least.
+    """Cost class of products of ``lhs`` and ``rhs`` operands with ``result`` elements. It covers products with at least
+    ``lines`` rows and columns, ``depth`` and ``multiplications``.
 
     line_block, depth_block: sizes count as multiples of these where they are multiplied. columns: of rhs, or as many
     rows of lhs, that stay packed where they are ``deep``, as deep as they may be; more of them of less depth.
@@ -66,7 +66,7 @@ class ProductClass:
         return min(m, n) >= self.lines and k >= self.depth and m * k * n >= self.multiplications
 
     def parts(self, m: int, k: int, n: int, turned: Turned = (False, False)) -> tuple[float, ...]:
-        """How often each of ``coefficients`` counts."""
+        """Return how often each of ``coefficients`` counts."""
         rows, columns = _up(m, self.line_block), _up(n, self.line_block)
         multiplied = float(rows * columns) * _up(k, self.depth_block)
         lhs_packings, rhs_packings, blocks = self.passes(m, k, n, turned)
@@ -92,8 +92,8 @@ class ProductClass:
     def passes(
         self, m: int, k: int, n: int, turned: Turned = (False, False)
     ) -> tuple[int, int, int]:
-        """How often lhs and rhs are packed, and how often elements of the result are written: once for each block of
-        the depth. A turned line costs as much to pack as two."""
+        """Return how often lhs and rhs are packed, and how often elements of the result are written: once per block of
+        the depth. A transposed line costs as much to pack as two."""
         blocks = -(-k // self.deep)
         depth = max(_up(-(-k // max(blocks, 1)), self.depth_block), 1)
         lines = max(self.columns * self.deep // depth, 1)
@@ -122,13 +122,13 @@ class ProductClass:
         )
 
     def far(self, turned: Turned) -> tuple[float, float, float]:
-        """Of lhs, rhs and the result."""
+        """Return the factors of far reads for lhs, rhs and the result."""
         lhs = self.lhs_far + turned[0] * self.lhs_turned_far
         rhs = self.rhs_far + turned[1] * self.rhs_turned_far
         return lhs, rhs, self.result_far
 
     def seconds(self, m: int, k: int, n: int, turned: Turned = (False, False)) -> float:
-        """Of one product whose operands and result are as near as they can be."""
+        """Return the seconds of one product whose operands and result are in the nearest level."""
         parts = self.parts(m, k, n, turned)
         return sum(c * part for c, part in zip(self.coefficients, parts, strict=True))
 

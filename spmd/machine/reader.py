@@ -127,7 +127,7 @@ def write_machine(machine: MachineDescription) -> str:
 
 
 def exchange_fields(exchange: Exchange) -> dict[str, object]:
-    """What ``read_exchange`` reads as an equal one."""
+    """Return the fields that ``read_exchange`` reads as an equal exchange."""
     return {
         "name": exchange.name,
         "devices": exchange.devices,
@@ -205,7 +205,7 @@ def _machine(fields: JsonFields) -> MachineDescription:
 
 
 def _name(fields: JsonFields) -> str:
-    """Of a machine: one that ``--machine NAME{node=2}`` and passes' options can tell."""
+    """Read a machine's name, which ``--machine NAME{node=2}`` and the options of passes must be able to state."""
     name = fields.text("name")
     if not name.isprintable() or name != name.strip() or _REFUSED.intersection(name):
         raise fields.error(

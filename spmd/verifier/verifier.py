@@ -38,7 +38,7 @@ def verify(module: HloModule) -> None:
 
 
 def _problems(module: HloModule, rules: Sequence[Rule]) -> Iterator[str]:
-    """What is wrong, each violation once, even where two rules see it."""
+    """Yield the violations, each once even if two rules find it."""
     seen: set[str] = set()
     for rule in rules:
         for problem in rule.check(module):
