@@ -66,7 +66,7 @@ class _Kept(Kept[Gather]):
 
 
 def _members(gather: Gather) -> Hashable:
-    """Who meets: channels and dimensions apart."""
+    """Return the groups of an all-gather as a key, without its channel and dimension."""
     attrs = gather.instruction.attrs_as(CollectiveAttrs)
     return replace(attrs, dimension=None, channel_id=0 if attrs.channel_id is not None else None)
 
@@ -98,7 +98,7 @@ class _Gathered:
     count: int
 
     def formed(self, form: HloInstruction) -> _Gathered:
-        """Of ``form``, which is made of ``part``."""
+        """Return the gathered value of ``form``, an instruction on ``part``."""
         if form.opcode is Opcode.CONVERT:
             value = self.builder.convert(self.value, form.array_shape.element_type)
             return replace(self, value=value, part=form)
@@ -107,7 +107,7 @@ class _Gathered:
         return self._reshaped(form)
 
     def undone(self, form: HloInstruction) -> _Gathered:
-        """Of what ``form``, which is ``part``, is made of."""
+        """Return the gathered value of the operand of ``form``, which is ``part``."""
         source = form.operand(0)
         if form.opcode is Opcode.TRANSPOSE:
             return self._transposed(undoing_order(form), source)

@@ -82,7 +82,7 @@ class GatheredPart:
 
     @property
     def places(self) -> NDArray:
-        """Of each device, among the members of its group."""
+        """The position of each device among the members of its group."""
         return self.groups.place(len(self.starts))
 
 
@@ -140,7 +140,8 @@ def _of_own_block(part: GatheredPart, within: NDArray, b: Builder) -> HloInstruc
 
 
 def _members_taken(part: GatheredPart) -> int:
-    """How many members' blocks the slice is, if these are the ones of the device's share of the group; else 0."""
+    """Return the number of members' blocks that the slice covers if they are the device's share of the group, else
+    0."""
     members, rest = divmod(part.size, part.block)
     if rest or not members or part.gather.count % members:
         return 0
@@ -155,13 +156,13 @@ def _of_fewer_members(part: GatheredPart, members: int, b: Builder) -> HloInstru
 
 
 def _dims_of(part: GatheredPart, elements: int) -> tuple[int, ...]:
-    """Of what is sliced, with so many elements from ``dimension`` on."""
+    """Return the dims of the sliced array with ``elements`` elements from ``dimension`` on."""
     whole = part.slice.operand(0).dims
     return (*whole[: part.dimension], elements // part.row, *whole[part.dimension + 1 :])
 
 
 def _sliced_elsewhere(part: GatheredPart, taken: HloInstruction, b: Builder) -> HloInstruction:
-    """What the slice takes of the other dimensions."""
+    """Slice ``taken`` along the other dimensions as the slice does."""
     if taken.dims == part.slice.dims:
         return taken
     starts = list(part.slice.operands[1:])

@@ -75,9 +75,10 @@ def _alike(first: Reducing, then: Reducing) -> bool:
 
 @lru_cache(maxsize=64)
 def united(first: DeviceGroups, then: DeviceGroups, *, once: bool) -> DeviceGroups | None:
-    """Whose values each device has after meeting in ``first`` and then in ``then``, as groups.
+    """Return the groups of devices whose values each device holds after reductions over ``first`` and then over
+    ``then``.
 
-    None where that is no set of groups, or, if ``once``, where a value comes to a device twice.
+    Returns None if they form no set of groups, or, if ``once``, if a value reaches a device twice.
     """
     group_of = {device: group for group in first for device in group}
     found: dict[int, tuple[int, ...]] = {}

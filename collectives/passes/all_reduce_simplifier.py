@@ -68,7 +68,8 @@ def _whole(x: HloInstruction, parts: Sequence[HloInstruction], b: Builder) -> Hl
 
 
 def of_equal(x: HloInstruction, what: Reducing, b: Builder) -> HloInstruction | None:
-    """What reducing ``x`` gives where all members of each group have the same one; None where that is not said here."""
+    """Return the reduction of ``x`` if all members of a group hold the same value; None for kinds that have no such
+    rule."""
     count = what.groups.size
     if what.kind in _CHOOSING:
         return x

@@ -66,7 +66,7 @@ class AsyncCreation(FueledPass):
 
 
 def start_and_done(x: HloInstruction, fuel: Fuel) -> tuple[HloInstruction, HloInstruction]:
-    """What takes the place of ``x``, with its name on the done."""
+    """Return the start and the done that replace ``x``; the done has its name."""
     fuel.burn()
     computation = x.parent
     assert computation is not None

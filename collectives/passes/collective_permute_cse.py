@@ -51,7 +51,7 @@ def _ways(permute: Permute) -> Hashable:
 
 @dataclass(frozen=True)
 class _Sent(Kept[Permute]):
-    """What permutes send, by the ways and by the value: all its bits, or slices of it."""
+    """Permutes seen so far, by their pairs and the value that they send: all of its bits, or slices of it."""
 
     whole: dict[tuple[Hashable, HloInstruction], Permute] = field(default_factory=dict)
     slices: dict[tuple[Hashable, HloInstruction], list[Permute]] = field(default_factory=dict)
@@ -77,7 +77,8 @@ class _Sent(Kept[Permute]):
 
 
 def _received(b: Builder, permute: Permute, value: HloInstruction) -> HloInstruction:
-    """What would be received if ``value``, of which the operand of ``permute`` has the bits, were sent."""
+    """Return the value that a permute of ``value`` would receive; the operand of ``permute`` has the bits of
+    ``value``."""
     line = line_of(permute.operand, _FORMS)
     received = permute.instruction
     for form in line[: line.index(value)]:
@@ -96,7 +97,8 @@ def _formed(b: Builder, x: HloInstruction, forms: list[HloInstruction]) -> HloIn
 
 
 def _part(small: HloInstruction, large: HloInstruction) -> SliceAttrs | None:
-    """Where in the slice ``large`` the slice ``small`` of the same value lies; None where it does not."""
+    """Return the position of the slice ``small`` within the slice ``large`` of the same value; None if it is not
+    inside."""
     if small.opcode is not Opcode.SLICE:
         return None
     inner, outer = small.attrs_as(SliceAttrs), large.attrs_as(SliceAttrs)

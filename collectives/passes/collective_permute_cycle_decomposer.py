@@ -48,7 +48,8 @@ class CollectivePermuteCycleDecomposer(OpExpander):
 
 
 def closing_pairs(pairs: Sequence[Pair]) -> list[Pair]:
-    """Of each cycle of two ids or more, the pair that leads to its least id. No id is source, or target, twice."""
+    """Return for each cycle of two or more ids the pair whose target is its least id. No id is a source or a target
+    twice."""
     following = dict(pairs)
     closing: list[Pair] = []
     seen: set[int] = set()

@@ -116,7 +116,7 @@ def _is_zero(x: HloInstruction) -> bool:
 
 
 def _known_already(permute: Permute, b: Builder) -> HloInstruction | None:
-    """What everybody has that it is sent: because it comes from itself, or because it is the same everywhere."""
+    """Return the received value if every receiver holds it already: it comes from itself, or is equal everywhere."""
     if not (permute.stays or _is_same_everywhere(permute.operand)):
         return None
     if permute.reaches_all:
@@ -157,7 +157,7 @@ def _smaller_source(permute: Permute, b: Builder) -> HloInstruction | None:
 
 
 def _chosen_alike(permute: Permute, b: Builder) -> HloInstruction | None:
-    """Of a select by device, sends what all that send have selected."""
+    """For a select by device whose senders all select the same operand, send that operand."""
     choice = permute.operand
     if choice.opcode is not Opcode.SELECT:
         return None

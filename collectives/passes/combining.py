@@ -64,11 +64,11 @@ class CollectiveCombiner(FueledPass):
     def alike(
         self, together: Sequence[HloInstruction], builder: Builder
     ) -> Sequence[HloInstruction]:
-        """What stands for ``together``, and differs in operands alone."""
+        """Return instructions that stand for ``together`` and differ in their operands only."""
         return together
 
     def _bundles(self, computation: HloComputation) -> list[list[HloInstruction]]:
-        """What is to become one: two collectives or more each."""
+        """Return lists of two or more collectives, each to be combined into one."""
         order, effects = computation.post_order(), SideEffects()
         keys = {
             x: key
@@ -117,12 +117,12 @@ class _Bundle:
 
 
 def moved_bytes(x: HloInstruction) -> int:
-    """Of its operands or of its results, whichever are more."""
+    """Return the bytes of its operands or of its results, whichever are more."""
     return max(x.shape.byte_size, sum(operand.shape.byte_size for operand in x.operands))
 
 
 def marks(x: HloInstruction) -> Hashable:
-    """What was said to a back end about a collective: frontend attributes, configuration, mode."""
+    """Return a collective's settings for back ends: frontend attributes, configuration, mode."""
     mode = x.attrs.mode if isinstance(x.attrs, CollectiveAttrs) else ""
     return x.annotations.frontend_attributes, x.annotations.backend_config, mode
 

@@ -1,4 +1,4 @@
-"""Which of some instructions need which, while more and more of them become one."""
+"""Dependencies among instructions while more and more of them are combined."""
 
 from __future__ import annotations
 

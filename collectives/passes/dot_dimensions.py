@@ -1,4 +1,4 @@
-"""What a dimension of a product's operand is in it."""
+"""Roles of the dimensions of a product's operands."""
 
 from __future__ import annotations
 
@@ -43,5 +43,6 @@ def dot_dimensions(dot: HloInstruction) -> tuple[DotDimension, ...]:
 
 
 def type_of_terms(kind: PrimitiveType) -> PrimitiveType:
-    """In which parts of the sums of a product of ``kind`` are added up: in f32, as within it, if it is narrow."""
+    """Return the type in which partial sums of a product of ``kind`` are added: f32 for narrow floats, as within the
+    product."""
     return PrimitiveType.F32 if kind.is_floating and kind.bits < 32 else kind

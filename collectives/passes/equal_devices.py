@@ -1,4 +1,4 @@
-"""Which devices hold equal values of one instruction."""
+"""Classes of devices that hold equal values of one instruction."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class DeviceSpace:
         self.nowhere = self.of(np.arange(devices, dtype=np.int64))
 
     def of(self, values: Ids) -> EqualDevices:
-        """Of values that are equal where ``values`` (one for each device) are."""
+        """Return the classes of devices that have equal entries in ``values``, which has one for each device."""
         _, lowest, number = np.unique(values, return_index=True, return_inverse=True)
         first = lowest[number]
         return self._made.setdefault(first.tobytes(), EqualDevices(first))
 
     def of_each(self, values: Ids, others: Ids) -> EqualDevices:
-        """Of values that are equal where both of these are."""
+        """Return the classes of devices that have equal entries in both arrays."""
         return self.of(_numbers(values) * self.devices + _numbers(others))
 
     def both(self, x: EqualDevices, y: EqualDevices) -> EqualDevices:
-        """Of what is made of two values."""
+        """Return the classes of a value that is computed from ``x`` and ``y``."""
         if x is y or y is self.everywhere:
             return x
         if x is self.everywhere:
@@ -75,7 +75,7 @@ class DeviceSpace:
     def of_parameter(
         self, sharding: HloSharding | None, shape: ArrayShape, partitions: int
     ) -> EqualDevices:
-        """Of an array that callers hand in as ``sharding`` says, to every replica another one."""
+        """Return the classes of a parameter that is sharded by ``sharding``; every replica may get another array."""
         key = sharding, shape.rank, partitions
         if key not in self._of_parameter:
             tile = _tile_of_partition(sharding, shape.rank, partitions)

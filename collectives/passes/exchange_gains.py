@@ -1,8 +1,8 @@
-"""What it saves to do a region around collectives in pieces.
+"""Saved time if a region around collectives is computed in pieces.
 
-That is known when they are written and priced; but layers are alike. Regions of one form are priced once; and what
-pieces of one form cost (of a product, of what it reads a part of, of a result that is put together) says of other
-regions, once it is known, that they cannot save enough.
+It is known once the pieces are written and priced. Layers repeat, so regions of equal structure are priced once; and
+the known costs of pieces of equal structure (of a product, of an operand that it reads in parts, of an assembled
+result) show for other regions that they cannot save enough.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ExchangeGains:
         return self._saving(way) - self._otherwise(way)
 
     def most(self, way: ExchangePieces) -> float:
-        """What ``of`` does not exceed, as far as is known."""
+        """Return an upper bound of ``of``, from the costs that are known."""
         members = way.region.members
         forms = [_product_form(x, way) for x in members if x.opcode in PRODUCTS]
         forms += [_result_form(x, way) for x in way.region.results]
@@ -102,7 +102,7 @@ def _part_form(x: HloInstruction, dim: int, way: ExchangePieces) -> Hashable:
 
 
 def _read_in_parts(region: ExchangeRegion) -> Iterator[tuple[HloInstruction, int]]:
-    """What products read a part of, and along which dimension."""
+    """Yield the operands that products read in parts, and along which dimension."""
     found: dict[tuple[HloInstruction, int], None] = {}
     for x in region.members:
         if x.opcode in PRODUCTS:

@@ -77,7 +77,7 @@ class _Writer:
         self.made.setdefault(member, []).append(piece)
 
     def _part(self, operand: HloInstruction, dim: int) -> list[HloInstruction]:
-        """What each piece reads of ``operand``."""
+        """Return the part of ``operand`` that each piece reads."""
         if operand in self.region.along:
             return self.made[operand]
         if (operand, dim) not in self.parts:

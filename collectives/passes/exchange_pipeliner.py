@@ -77,7 +77,7 @@ class ExchangePipeliner(FueledPass):
         return {x: gain.saved for x, gain in gains if gain.share >= windows.min_gain}
 
     def _found(self, builder: Builder, gains: ExchangeGains | None) -> Iterator[ExchangePieces]:
-        """What is to be written, one after the other."""
+        """Yield the regions to be written in pieces, one after the other."""
         computation = builder.computation
         exchanges = list(computation.with_opcode(*EXCHANGES))
         if gains is not None and exchanges:
@@ -97,7 +97,7 @@ class ExchangePipeliner(FueledPass):
     def _best(
         self, regions: Iterable[ExchangeRegion], builder: Builder, gains: ExchangeGains | None
     ) -> ExchangePieces | None:
-        """How most is gained, if that is enough."""
+        """Return the division into pieces that gains most; None if that is not enough."""
         tried = (self.pieces,) if self.pieces else _TRIED if gains is not None else _TRIED[:1]
         ways = (
             ExchangePieces(region, n, builder)

@@ -1,4 +1,4 @@
-"""What lies around collectives and can be computed in pieces with them: along a dimension that they leave alone.
+"""Regions around collectives that can be computed in pieces with them, along a dimension that they leave alone.
 
     dot -> all-to-all[experts, capacity, model] -> dot, silu, dot -> all-to-all -> dot
     dot -> all-reduce[batch, model] -> add, dot
@@ -119,7 +119,8 @@ def exchange_ways(x: HloInstruction) -> tuple[Along, ...]:
 
 
 def region_ways(x: HloInstruction) -> tuple[Along, ...]:
-    """How ``x`` can be cut; products also over what they sum: terms of a narrow type are added in f32."""
+    """Return the ways to cut ``x``. Products are also cut along contracting dimensions: narrow terms are added in
+    f32."""
     if is_pinned(x):
         return ()
     if _is_exchange(x):

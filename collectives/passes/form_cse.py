@@ -52,7 +52,7 @@ class FormCse(FueledPass, Generic[C]):
 
     @abstractmethod
     def nothing_kept(self) -> Kept[C]:
-        """Where a computation begins."""
+        """Return the empty state at the begin of a computation."""
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         scope = ModuleScope(module)

@@ -23,7 +23,7 @@ def line_of(x: HloInstruction, forms: Collection[Opcode]) -> list[HloInstruction
 
 
 def bits_of(line: list[HloInstruction]) -> Iterator[HloInstruction]:
-    """Of a line, the values that line[0] has all the bits of, and no others."""
+    """Yield the values of ``line`` that hold exactly the bits of line[0]."""
     for value, source in zip(line, (*line[1:], None), strict=True):
         yield value
         if source is None or value.opcode not in PLACING:
@@ -31,7 +31,7 @@ def bits_of(line: list[HloInstruction]) -> Iterator[HloInstruction]:
 
 
 def one_way(line: list[HloInstruction]) -> int:
-    """How many forms of a line cannot be undone."""
+    """Return the number of forms in ``line`` that cannot be undone."""
     return sum(form.opcode not in PLACING for form in line[:-1])
 
 

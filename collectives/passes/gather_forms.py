@@ -1,4 +1,4 @@
-"""What passes on all-gathers share: what one is made of, how often its result holds its operand, and others like it."""
+"""Matching of all-gathers, for several passes: operand, how often the result holds it, and equal all-gathers."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def match_gathers(x: HloInstruction) -> Gather | None:
 
 
 def match_gather(x: HloInstruction) -> Gather | None:
-    """As ``match_gathers``, of one array."""
+    """Match an all-gather of one array, as ``match_gathers``."""
     return match_gathers(x) if isinstance(x.shape, ArrayShape) else None
 
 
 def groups_of_all(gather: Gather) -> DeviceGroups | None:
-    """Who meets; None where that is not known, or somebody stands in no group."""
+    """Return the groups of the all-gather; None if they are unknown or do not cover all devices."""
     groups = known_groups(gather.instruction)
     assert gather.instruction.parent is not None
     module = gather.instruction.parent.module

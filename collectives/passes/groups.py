@@ -40,7 +40,7 @@ def among_devices(
     scope: ModuleScope,
     dimension: int | None = None,
 ) -> CollectiveAttrs:
-    """What a reduction or gather of these groups of devices says; the rest is as ``collective`` says it."""
+    """Return the attributes of ``collective`` with these groups of devices."""
     attrs = collective.attrs_as(CollectiveAttrs)
     channel = attrs.channel_id if attrs.channel_id is not None else scope.channel_id()
     return replace(

@@ -1,4 +1,4 @@
-"""What passes on collective-permutes share: who sends to whom, whether everybody receives, and others like one."""
+"""Matching of collective-permutes, for several passes: their pairs, whether all devices receive, and equal permutes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _only_one(pairs: ListedPairs) -> ListedPairs:
 
 
 def match_permute(x: HloInstruction) -> Permute | None:
-    """As ``match_permutes``, of one array."""
+    """Match a collective-permute of one array, as ``match_permutes``."""
     return match_permutes(x) if isinstance(x.shape, ArrayShape) else None
 
 

@@ -16,7 +16,7 @@ from spmd.shape import ArrayShape
 
 
 def determined_by_trip(counted: CountedLoop, effects: SideEffects) -> dict[HloInstruction, None]:
-    """What is known of a trip from its number, and from what the loop does not change."""
+    """Return the values of a trip that are determined by its number and by loop invariants."""
     loop = counted.loop
     elements = {i for i in range(loop.size) if loop.is_invariant(i)} | counted.counters.keys()
     return determined_instructions(loop, elements, effects, SAME_IN_ALL_TRIPS)

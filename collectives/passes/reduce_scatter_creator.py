@@ -83,7 +83,8 @@ class _Kept:
 
 @dataclass(frozen=True)
 class _Scattered:
-    """What the slices of an all-reduce's result agree in; ``groups`` in the order of the parts that members keep.
+    """Common properties of the slices of an all-reduce's result; ``groups`` are in the order of the parts that members
+    keep.
 
     ``totals``: reduces of the result.
     """
@@ -94,7 +95,7 @@ class _Scattered:
     groups: DeviceGroups
 
     def reduce_scatter(self, x: HloInstruction, b: Builder) -> HloInstruction:
-        """Of what the all-reduce ``x`` sums, moved as the slices have it."""
+        """Return the reduce-scatter of the operand of the all-reduce ``x``, moved as the slices move it."""
         value = x.operand(0)
         for step in self.slices[0].moves:
             shape = step.array_shape.with_element_type(value.array_shape.element_type)

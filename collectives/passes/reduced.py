@@ -34,7 +34,7 @@ _FLOATS = (PrimitiveType.BF16, PrimitiveType.F16, PrimitiveType.F32, PrimitiveTy
 
 
 def operation_kind(x: HloInstruction) -> ReductionKind:
-    """What the operation, one of ``OPERATIONS``, does; a difference is a sum of one that is negated."""
+    """Return the reduction kind of an operation in ``OPERATIONS``; a difference is a sum with a negated term."""
     return on_type(_KIND[x.opcode], x.array_shape.element_type)
 
 

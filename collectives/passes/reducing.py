@@ -37,7 +37,7 @@ class Reducing:
 
 
 def reducing(x: HloInstruction) -> Reducing | None:
-    """What the all-reduce or reduce-scatter ``x`` does; None where it has to stay, or its devices are unknown."""
+    """Match the all-reduce or reduce-scatter ``x``. Returns None if it must stay or its devices are unknown."""
     attrs = x.attrs_as(CollectiveAttrs)
     if is_pinned(x) or attrs.constrain_layout:
         return None

@@ -57,9 +57,10 @@ _GIVING_PARTS = frozenset({Opcode.REDUCE_SCATTER, Opcode.ALL_TO_ALL})
 
 
 class Replication:
-    """Of all values of ``module`` that its entry reaches, in every trip of its loops.
+    """Replication analysis: for each value reachable from the entry, the devices that hold equal data in every loop
+    trip.
 
-    What the module is when the first question is asked; of what is made later nothing is known.
+    The analysis reads the module when the first question is asked; nothing is known of values that are made later.
     """
 
     def __init__(self, module: HloModule) -> None:
@@ -101,9 +102,10 @@ class Replication:
         return of(parameter.shape)
 
     def _run(self, computation: HloComputation, arguments: Sequence[Known]) -> Known:
-        """What is known of the result; of every value inside, what holds in this run and in all earlier ones.
+        """Return the classes of the result, and update those of every value inside to hold in this run and all earlier
+        ones.
 
-        Another run on what is known alike learns nothing new.
+        A second run with equal arguments learns nothing new.
         """
         key = computation, tuple(arguments)
         if key not in self._returned:
@@ -176,7 +178,7 @@ class Replication:
         return tuple(results) if isinstance(x.shape, TupleShape) else results[0]
 
     def _after(self, opcode: Opcode, groups: DeviceGroups, operand: EqualDevices) -> EqualDevices:
-        """Of the result; a device that meets nobody is like no other."""
+        """Return the classes of the result; a device in no group is equal to no other."""
         key = opcode, groups, operand
         if key not in self._heard:
             devices = self._space.devices
@@ -237,7 +239,7 @@ class Replication:
         return tuple(self._narrowed(element, by) for element in x)
 
     def _flat(self, x: Known) -> EqualDevices:
-        """Of all arrays of ``x`` together."""
+        """Return the classes of devices on which all arrays of ``x`` are equal."""
         if isinstance(x, EqualDevices):
             return x
         return reduce(self._space.both, map(self._flat, x), self._space.everywhere)

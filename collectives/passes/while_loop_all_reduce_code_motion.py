@@ -85,7 +85,7 @@ def _wanted_elements(loop: Loop) -> list[int]:
 
 
 def _reads(loop: Loop, index: int) -> list[HloInstruction]:
-    """Of element ``index`` in condition and body, as far as somebody wants them."""
+    """Return the used reads of element ``index`` in condition and body."""
     return [
         user
         for computation in (loop.condition, loop.body)
@@ -96,7 +96,8 @@ def _reads(loop: Loop, index: int) -> list[HloInstruction]:
 
 @dataclass(frozen=True)
 class _Moved:
-    """What the body does with element ``index`` of the state: ``terms``, each the operand at a place of an instruction.
+    """Accumulation of element ``index`` of the state in the body: ``terms``, each an operand at a position of an
+    instruction.
 
     ``starts_anew``: the loop starts with the reduction's neutral element, and what the state was is added behind it.
     """

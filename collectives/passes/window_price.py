@@ -1,4 +1,4 @@
-"""What it gains to do a product and its collective in parts, as a machine's description has it."""
+"""Gain of computing a product and its collective in parts, by a machine's description."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class WindowGain:
 
     @property
     def share(self) -> float:
-        """Of the whole, what is gained; below 0 where it is lost."""
+        """The gained fraction of the whole; below 0 for a loss."""
         return 1.0 - self.parts / self.whole if self.whole else 0.0
 
 
 class WindowPrices:
-    """Of a program on ``machine``."""
+    """Prices of windows of a program on ``machine``."""
 
     def __init__(self, module: HloModule, machine: MachineDescription) -> None:
         self._estimator = RooflineEstimator.of(module, machine)
@@ -71,7 +71,8 @@ class WindowPrices:
     def _chained(
         self, computation: HloComputation, seconds: Mapping[HloInstruction, float]
     ) -> dict[HloInstruction, float]:
-        """Of collectives between products: ``seconds`` of each and of others that it waits for or that wait for it."""
+        """Return for each collective between products its ``seconds`` and those of collectives that depend on it or on
+        which it depends."""
         between = {x: seconds[x] for x in self._between_products(computation, seconds)}
         total = sum(between.values())
         apart = independent_seconds(computation, list(between), lambda x: between.get(x, 0.0))
@@ -94,7 +95,7 @@ class WindowPrices:
         return [x for x in collectives if x in behind and x in ahead]
 
     def _product_seconds(self, x: HloInstruction) -> float:
-        """Of a product, or of those that a loop, branch or call does; the dearest branch's."""
+        """Return the seconds of a product, or of those in a loop, branch or call; of branches, the most expensive."""
         if x.opcode in PRODUCTS:
             return self._estimator.compute(x)
         if x.opcode in CALLERS:

@@ -23,7 +23,7 @@ class WindowRing:
     size: int
 
     def passed_on(self, x: HloInstruction, way: int, b: Builder) -> HloInstruction:
-        """What the member ``way`` places further on (1 or -1) holds as ``x``."""
+        """Return the ``x`` of the member that is ``way`` positions further on (1 or -1)."""
         return b.collective_permute(x, self.pairs(-way))
 
     def pairs(self, distance: int) -> SourceTargetPairs:
@@ -93,7 +93,7 @@ def part_of(
 def part_of_product(
     dot: HloInstruction, lhs: HloInstruction, rhs: HloInstruction, b: Builder
 ) -> HloInstruction:
-    """What ``dot`` does, of parts of its operands."""
+    """Return the product ``dot`` of parts of its operands."""
     made = b.dot(lhs, rhs, dot.attrs_as(DotAttrs), dot.array_shape.element_type)
     made.annotations = dot.annotations.of_parts()
     return made

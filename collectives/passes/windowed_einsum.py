@@ -66,7 +66,8 @@ class WindowedEinsum(Simplifier):
         return windowed
 
     def gains(self, module: HloModule) -> dict[HloInstruction, WindowGain]:
-        """Of all that could be done in parts, done or not, by the collective; on the machine that is named."""
+        """Return the gain of each collective that could be done in parts, whether it is or not, on the named
+        machine."""
         choice = _Choice(self, module)
         if choice.prices is None:
             return {}
@@ -79,7 +80,7 @@ class WindowedEinsum(Simplifier):
         return found
 
     def matched(self, x: HloInstruction) -> Windowed | None:
-        """What ``x`` is the last of."""
+        """Return the windowed einsum whose last instruction is ``x``; None if there is none."""
         found = gathered_product(x) if x.opcode is Opcode.DOT else scattered_product(x)
         most = min(self.max_parts, self.max_ring)
         small = found is not None and found.tile and found.ring.size <= most
@@ -92,7 +93,7 @@ class WindowedEinsum(Simplifier):
         return tuple(found.ring.size * n for n in _MULTIPLES)
 
     def pieces_of(self, found: Windowed, chunks: int) -> tuple[Piece, ...]:
-        """Of each device's tile."""
+        """Return the pieces of each device's tile."""
         wanted = max(1, min(chunks, self.max_parts) // found.ring.size)
         return pieces_of(found.tile, wanted, both_ways=self.both_ways)
 
@@ -101,7 +102,8 @@ Windowed: TypeAlias = GatheredProduct | ScatteredProduct
 
 
 class _Choice:
-    """What can be done in parts in a module, and how. prices: of the machine, where one is named."""
+    """Choice of the products of a module that are computed in parts, and of the parts. prices: of the machine, if one
+    is named."""
 
     def __init__(self, options: WindowedEinsum, module: HloModule) -> None:
         self._options = options
@@ -123,7 +125,7 @@ class _Choice:
     def best(
         self, found: Windowed, x: HloInstruction, prices: WindowPrices
     ) -> tuple[tuple[Piece, ...], WindowGain]:
-        """How it takes the least time, and what that gains."""
+        """Return the fastest division into pieces, and its gain."""
         options = self._options
         ways = dict.fromkeys(options.pieces_of(found, n) for n in options.tried(found))
         gains = {way: self._gain(found, way, x, prices) for way in ways}
@@ -133,7 +135,7 @@ class _Choice:
     def _gain(
         self, found: Windowed, pieces: tuple[Piece, ...], x: HloInstruction, prices: WindowPrices
     ) -> WindowGain:
-        """Of doing ``x`` in ``pieces``: they are written, priced and removed again."""
+        """Return the gain of computing ``x`` in ``pieces``: they are written, priced and removed again."""
         builder = self.builder(x)
         before = len(builder.computation)
         value = found.in_parts(pieces, builder)

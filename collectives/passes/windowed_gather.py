@@ -46,7 +46,7 @@ class GatheredProduct:
 
     @property
     def tile(self) -> int:
-        """What each device has of ``dimension``."""
+        """The size of ``dimension`` that each device holds."""
         d = self.dimension.operands[self.operand]
         assert d is not None
         return self.own.dims[d]

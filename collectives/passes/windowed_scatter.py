@@ -30,7 +30,7 @@ class ScatteredProduct:
 
     @property
     def tile(self) -> int:
-        """What each device gets of ``dimension``."""
+        """The size of ``dimension`` that each device gets."""
         assert self.dimension.result is not None
         return self.scatter.dims[self.dimension.result]
 
@@ -39,7 +39,8 @@ class ScatteredProduct:
         return self.scatter
 
     def in_parts(self, pieces: tuple[Piece, ...], b: Builder) -> HloInstruction:
-        """What the reduce-scatter gives. A part starts at the member after its target and ends at it."""
+        """Return the result of the reduce-scatter. A part starts at the member after its target and ends at the
+        target."""
         return _windowed(self, pieces, b)
 
 
