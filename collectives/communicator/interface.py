@@ -1,4 +1,4 @@
-"""What the runtime asks of a communicator: bind a collective to buffers once; start it and wait for it in each step.
+"""Interface of communicators: bind a collective to buffers once; start it and wait for it in each step.
 
 Every device calls the same collectives in the same order (per group); the compile half proves it before
 the first step. A device is a global rank: replica * num_partitions + partition.
@@ -72,12 +72,13 @@ class Communicator(Protocol):
 
     @property
     def cores(self) -> int:
-        """That each device has for itself, at least 1: so many threads may share its work. The same for all devices."""
+        """The number of cores reserved for each device (>= 1): the size of its thread team. It is equal on all
+        devices."""
         ...
 
     @property
     def spins(self) -> int:
-        """How often to look for who is late before giving up the core: few times where devices outnumber cores."""
+        """The number of polls for late ranks before a thread gives up its core: few if devices outnumber cores."""
         ...
 
     def allocate(self, num_bytes: int) -> Array:
@@ -135,9 +136,9 @@ class Communicator(Protocol):
         ...
 
     def keep_to_own_cores(self) -> None:
-        """Where each rank of a node can have cores for itself, keep the calling thread to this one's.
+        """Bind the calling thread to this rank's cores, if each rank of the node can have cores of its own.
 
-        A system that wakes who waits on the core of the one that it waits for puts ranks on one core otherwise.
+        Otherwise a system that wakes a waiting thread on the core of its waker puts ranks on one core.
         """
         ...
 
@@ -146,15 +147,16 @@ class Communicator(Protocol):
         ...
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
-        """What every rank passed, in rank order, on every rank."""
+        """Gather `data` of all ranks (MPI_Allgatherv). Returns the list in rank order on every rank."""
         ...
 
     def gather_bytes(self, data: bytes, root: int = 0) -> list[bytes] | None:
-        """What every rank passed, in rank order, on ``root``; None elsewhere."""
+        """Gather `data` of all ranks (MPI_Gatherv). Returns the list in rank order on `root` and None on the other
+        ranks."""
         ...
 
     def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
-        """What ``root`` passed, on every rank."""
+        """Broadcast `data` of `root` (MPI_Bcast). Returns it on every rank."""
         ...
 
 
@@ -172,7 +174,7 @@ def require_in(rank: int, group: Group, name: str) -> None:
 
 
 def private_memory(num_bytes: int) -> Array:
-    """What ``allocate`` gives where no peer can reach it. OutOfMemoryError if the machine has less."""
+    """Return memory for ``allocate`` that no peer can reach. Raises OutOfMemoryError if the machine has less."""
     require_bytes("the memory of one device", num_bytes)
     try:
         block = np.zeros(num_bytes + MEMORY_ALIGNMENT, np.uint8)

@@ -33,7 +33,7 @@ class Collective(ABC):
     group: Group
 
     def combine(self, members: Members) -> Members:
-        """What is the same for every member; by default the operands as they are."""
+        """Return the arrays from which every member takes its part; by default the operands."""
         return members
 
     @abstractmethod

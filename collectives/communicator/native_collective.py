@@ -71,12 +71,13 @@ class NativeCollective:
 
     @property
     def address(self) -> int:
-        """Of its steps, for native code that starts it and waits for it by itself. RunError before ``connect``."""
+        """The address of its steps, for native code that starts it and waits for it. Raises RunError before
+        ``connect``."""
         return self._loaded.address
 
     @property
     def run(self) -> int:
-        """What tells one run from the next."""
+        """A number that differs from run to run."""
         return self._loaded.run
 
     def missing(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""What collectives ask of the communicator that they were bound by."""
+"""Interface through which collectives use the communicator that bound them."""
 
 from __future__ import annotations
 

@@ -42,11 +42,11 @@ class Rows:
     start: int = 0
 
     def staging_bytes(self, member: int) -> int:
-        """What the rows take that ``member`` holds, from ``start`` on."""
+        """Return the bytes of the rows that ``member`` holds, counted from ``start``."""
         return sum(aligned(self.sizes[source]) for source in self._held[member])
 
     def own(self, member: int, staging: Staging) -> Array:
-        """Where ``member`` shows its row."""
+        """Return the array in which ``member`` exposes its row."""
         return self.row(member, member, staging)
 
     def row(self, source: int, member: int, staging: Staging) -> Array:
@@ -66,7 +66,7 @@ class Rows:
         )
 
     def _holder(self, source: int, node: int) -> int:
-        """Who holds the row of ``source`` for the members of ``node``."""
+        """Return the member that holds the row of ``source`` for the members of ``node``."""
         if self.nodes.node_of(source) == node:
             return source
         members = self.nodes.nodes[node]
@@ -74,7 +74,7 @@ class Rows:
 
     @cached_property
     def _held(self) -> list[dict[int, int]]:
-        """Whose rows each member holds, and where."""
+        """For each member, the offsets of the rows that it holds, by their source."""
         held: list[dict[int, int]] = [{} for _ in self.sizes]
         ends = [self.start] * len(self.sizes)
         for source, node in itertools.product(range(len(self.sizes)), range(len(self.nodes.nodes))):

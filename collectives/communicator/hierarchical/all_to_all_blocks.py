@@ -88,7 +88,7 @@ class BatchedAllToAll(HierarchicalPlan):
         yield Meeting(2)
 
     def _sender(self, target: int, source: int) -> int:
-        """Who sends to ``target`` what the members on the node of ``source`` have for it."""
+        """Return the member that sends to ``target`` the blocks of all members on the node of ``source``."""
         mates = self.nodes.mates(source)
         return mates[self.nodes.place_of(target) % len(mates)]
 

@@ -1,4 +1,4 @@
-"""Which two-level form each kind of collective takes, by bytes over the links and by the rounds that it takes.
+"""Choice of the two-level algorithm of each collective, by bytes over the links and by rounds.
 
 Every member comes to the same choice: it depends on the group's nodes, and on shapes and types, alone.
 """
@@ -121,7 +121,8 @@ def all_to_all(
 
 
 def _prefix_bytes(nodes: GroupNodes, buffers: Buffers) -> int:
-    """What a fold sends over all links on its way to the last node; the first link carries a single value as it is."""
+    """Return the bytes that a chain reduction sends over all links. The first link carries a single value in its own
+    type."""
     num_bytes = sum(operand.nbytes for operand in buffers.operands)
     wide = sum(
         operand.size * accumulator_type(operand.dtype).itemsize for operand in buffers.operands

@@ -66,7 +66,7 @@ class GroupNodes:
         return self.nodes[self._node_of[member]]
 
     def place_of(self, member: int) -> int:
-        """Which of its mates ``member`` is."""
+        """Return the index of ``member`` among the members of its node."""
         return self.mates(member).index(member)
 
     @property
@@ -87,7 +87,7 @@ class HierarchicalPlan(ABC):
 
     @abstractmethod
     def staging_bytes(self, member: int) -> int:
-        """What ``member`` shows to its mates, which begins at a multiple of 64 bytes."""
+        """Return the bytes that ``member`` exposes to the members of its node; they begin at a multiple of 64 bytes."""
 
     @abstractmethod
     def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
@@ -100,7 +100,7 @@ def cut(size: int, parts: int) -> list[tuple[int, int]]:
 
 
 def common(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int] | None:
-    """Where two ranges overlap."""
+    """Return the overlap of two ranges; None if it is empty."""
     low, high = max(one[0], other[0]), min(one[1], other[1])
     return (low, high) if low < high else None
 

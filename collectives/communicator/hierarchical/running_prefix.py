@@ -58,7 +58,8 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Fold:
-    """Who reduces which elements of ``vectors``, and what crosses when. Group order goes node by node.
+    """Chain reduction: the elements of ``vectors`` that each member reduces, and the transfers between nodes. Group
+    order goes node by node.
 
     Staging: the vectors, each at a multiple of 64 bytes, and then the member's share of each chunk's totals.
     """
@@ -91,7 +92,8 @@ class Fold:
         return low + first, low + end
 
     def prefix_type(self, chunk: Chunk, node: int) -> np.dtype[Any]:
-        """In which the prefix up to ``node`` travels: a single value as it is."""
+        """Return the dtype of the partial reduction that leaves `node`: the operand's dtype if it holds one operand,
+        else the accumulator dtype."""
         dtype = self.vectors[chunk.vector].dtype
         return dtype if node == 0 and len(self.nodes.nodes[0]) == 1 else accumulator_type(dtype)
 
@@ -217,5 +219,5 @@ def _bytes_of(vector: Vector, elements: int) -> int:
 
 
 def _end_of(vectors: Sequence[Vector]) -> int:
-    """What vectors take that lie one after the other."""
+    """Return the bytes of vectors that lie one after the other."""
     return sum(aligned(_bytes_of(vector, vector.size)) for vector in vectors)

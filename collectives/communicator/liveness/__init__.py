@@ -1,1 +1,1 @@
-"""Which ranks are late, dead or stopped, and how long others wait for them."""
+"""Detection of late, dead and stopped ranks, and the time for which others wait for them."""

@@ -18,7 +18,7 @@ _DEAD = ("Z", "X")
 
 
 class ProcessId(NamedTuple):
-    """Who a process is, even if its number is used again; zeros where the system does not say.
+    """Identity of a process, even if its number is reused; zeros if the system does not tell.
 
     ``started``: in ticks since the boot. ``namespace``: of process numbers; those of others mean nothing here.
     """
@@ -67,7 +67,7 @@ class ProcessId(NamedTuple):
         return fields is not None and fields[_STATE] == _READY
 
     def queued_seconds(self) -> float:
-        """How long its first thread has been ready to compute and had no core; 0 where nobody says."""
+        """Return the seconds for which its first thread was runnable without a core; 0 if the system does not tell."""
         try:
             told = Path(f"/proc/{self.pid}/schedstat").read_text(encoding="ascii")
         except OSError:
@@ -75,7 +75,7 @@ class ProcessId(NamedTuple):
         return int(told.split()[1]) * 1e-9
 
     def trouble(self) -> list[str]:
-        """What keeps it from going on, in words."""
+        """Return the reasons why the process cannot go on, in words."""
         if self.is_dead():
             return [f"is dead (process {self.pid})"]
         return [f"is stopped (process {self.pid}, SIGSTOP)"] if self.is_stopped() else []

@@ -1,4 +1,4 @@
-"""How long to wait for ranks that are late: as long as they, or those that they wait for in turn, get on.
+"""Waiting for late ranks: it goes on as long as they, or the ranks for which they wait, make progress.
 
 A rank that computes for an hour is not lost: its time on the processor grows, or it stands in the system's queue for a
 core. One that is stopped, or hangs, shows no sign of life, and one that is dead or has ended its program never comes.

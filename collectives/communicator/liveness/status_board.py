@@ -35,7 +35,7 @@ NOBODY, EVERYBODY = -1, -2
 
 
 class Life(IntEnum):
-    """How far a rank's process has come."""
+    """State of a rank's process."""
 
     RUNNING = 0
     LEFT = 1
@@ -66,7 +66,7 @@ def private_position() -> memoryview:
 
 
 def place_of(words: memoryview, program: Explains | None) -> list[str]:
-    """Where a position's ``words`` are in ``program``; None where that is not known."""
+    """Describe the position ``words`` in ``program``; an empty list if it is unknown."""
     number, step, thunk = words[PROGRAM], words[STEP], words[THUNK]
     if number == 0 or step == 0:
         return []
@@ -166,7 +166,8 @@ class StatusBoard:
         return [r for r, words in self._words.items() if words[_MEETINGS] < meeting]
 
     def signs(self, rank: int) -> tuple[object, ...]:
-        """What changes when ``rank`` gets on: where it is, and while it waits for nobody, the time it has computed."""
+        """Return values that change when ``rank`` makes progress: its position and, while it does not wait, its
+        processor time."""
         words = self._words.get(rank)
         if words is None:
             return ()
@@ -183,7 +184,7 @@ class StatusBoard:
         return process.wants_a_core()
 
     def whereabouts(self, rank: int) -> str:
-        """What ``rank`` noted last and how long ago, and where it is in its program."""
+        """Return the last note of ``rank`` with its age, and the position in its program."""
         words = self._words.get(rank)
         if words is None:
             return "is on another node"

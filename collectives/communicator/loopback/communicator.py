@@ -74,7 +74,7 @@ class LoopbackWorld:
 
     @cached_property
     def cores(self) -> int:
-        """Of this process, for each device, at least 1."""
+        """The number of this process's cores for each device (>= 1)."""
         return max(1, len(os.sched_getaffinity(0)) // self.size)
 
     def communicator(self, rank: int) -> LoopbackCommunicator:
@@ -107,7 +107,8 @@ class LoopbackWorld:
         self._notes[rank] = text
 
     def allocate_shared(self, rank: int, num_bytes: int, group: Group) -> Array:
-        """What the first of ``group`` to come has made; kept here until all have it."""
+        """Return the memory that the first member of ``group`` to call has made. It is kept here until all members have
+        it."""
         with self._lock:
             key = (self._calls[rank], group)
             self._calls[rank] += 1
@@ -222,7 +223,7 @@ class LoopbackCommunicator:
         self.note(f"has passed {what}")
 
     def keep_to_own_cores(self) -> None:
-        """Who runs the devices of a process places its threads."""
+        """Do nothing: the thread team that runs the devices binds its threads."""
 
     def barrier(self) -> None:
         self.all_gather_bytes(b"")

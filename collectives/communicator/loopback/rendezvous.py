@@ -71,7 +71,7 @@ class Meetings:
             return [rank for rank in meeting.group if rank not in meeting.arrived]
 
     def take(self, key: MeetingKey) -> Members:
-        """What came of a complete meeting, once for each member."""
+        """Return the result of a complete rendezvous, once for each member."""
         with self._lock:
             meeting = self._open[key]
             meeting.taken += 1
@@ -109,7 +109,7 @@ class RendezvousCollective:
 
     @property
     def run(self) -> object:
-        """What tells one run from the next."""
+        """A value that differs from run to run."""
         return self._meeting
 
     def missing(self) -> list[int]:

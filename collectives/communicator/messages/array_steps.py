@@ -1,4 +1,4 @@
-"""What a collective does on one rank, as steps on its arrays: plain data, and how Python carries it out.
+"""Steps of a collective on the arrays of one rank, as plain data, and their execution by Python.
 
 Steps follow one after the other, and any number of runs makes the same ones on the same arrays. Native code runs them
 where it can (``array_lowering``); ``exchanges_of`` is what they mean, and what runs the others. Members of the group
@@ -68,7 +68,7 @@ class Meeting:
 
 @dataclass(frozen=True, eq=False)
 class Deferred:
-    """What the data decides, for Python alone: work of its own, and perhaps an exchange."""
+    """Step that depends on the data and runs in Python: local work, then an exchange if it returns one."""
 
     work: Callable[[], Exchange | None]
 
@@ -112,6 +112,6 @@ def separate(value: Array, dimension: int, results: Sequence[Array]) -> Iterator
 
 
 def _places(parts: Sequence[Array], dimension: int, whole: Array) -> list[Array]:
-    """Where parts lie in ``whole``."""
+    """Return the views of ``whole`` in which the parts lie."""
     ends = np.cumsum([part.shape[dimension] for part in parts])
     return np.split(whole, ends[:-1], axis=dimension)

@@ -52,7 +52,7 @@ ALGORITHMS: Registry[type[Collective], Algorithm] = Registry("collective algorit
 def message_steps(
     collective: Collective, rank: int, operands: Sequence[Array], results: Sequence[Array]
 ) -> tuple[ArrayStep, ...]:
-    """How ``rank`` takes part in ``collective``."""
+    """Return the steps of ``rank`` in ``collective``."""
     index = collective.group.index(rank)
     return tuple(ALGORITHMS[type(collective)](collective, index, operands, results))
 

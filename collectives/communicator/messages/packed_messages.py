@@ -19,7 +19,7 @@ from spmd.device import ReductionKind
 
 @dataclass
 class Parcels:
-    """What member ``index`` of ``count`` sends and receives in one exchange, put together operand by operand.
+    """Messages that member ``index`` of ``count`` sends and receives in one exchange, packed operand by operand.
 
     Methods add messages to it, and give the steps that come after the exchange, if any, for whoever puts all together:
 
@@ -50,7 +50,8 @@ class Parcels:
     def receive(
         self, parts: Sequence[Array], places: Sequence[Array], in_use: Sequence[Array] = ()
     ) -> list[ArrayStep]:
-        """As ``swap``, to ``places`` of any strides, of which the own part gets one, too.
+        """Send ``parts`` as ``swap`` does, and receive into ``places`` of any strides; the own part is copied to its
+        place.
 
         in_use: what is sent, or read after the exchange: no message may come there. The own part is copied first.
         """
@@ -65,7 +66,8 @@ class Parcels:
         return [Copy(own, place), *laying]
 
     def receive_from(self, member: int, place: Array, in_use: Sequence[Array] = ()) -> list[Copy]:
-        """What ``member`` sends: straight to ``place``, or by an inbox where that is not contiguous or in use."""
+        """Receive a message of ``member`` directly into ``place``, or through an inbox if that is not contiguous or in
+        use."""
         is_free = place.flags.c_contiguous and not any(overlap(place, one) for one in in_use)
         inbox = place if is_free else np.empty(place.shape, place.dtype)
         self.receives.append((member, inbox))

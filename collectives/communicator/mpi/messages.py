@@ -35,7 +35,7 @@ _LEAST_TAGS = 32767
 
 @dataclass
 class Traffic:
-    """What this rank has sent to ranks of other nodes, since the communicator was made."""
+    """Counters of what this rank has sent to ranks of other nodes since the communicator was made."""
 
     nodes: Nodes
     rank: int
@@ -133,7 +133,7 @@ class PostedExchange:
         return bool(MPI.Request.Testall([one for _, one in self.requests]))
 
     def late(self) -> list[int]:
-        """Who has not sent, or has not received what is too long to be sent before."""
+        """The ranks that have not sent yet, or have not received a message too long for an eager send."""
         return list(dict.fromkeys(rank for rank, one in self.requests if not one.Test()))
 
 

@@ -77,11 +77,11 @@ class PersistentMessages:
         return int(self._sent.ctypes.data)
 
     def late(self) -> list[int]:
-        """Who has not sent, or has not received what is too long to be sent before."""
+        """The ranks that have not sent yet, or have not received a message too long for an eager send."""
         return list(dict.fromkeys(rank for rank, one in self._requests if not one.Get_status()))
 
     def failure(self) -> str:
-        """Of MPI_Testall or MPI_Startall; of the first request with an error, where its status has it."""
+        """Return the error text of MPI_Testall or MPI_Startall, or of the first request whose status holds an error."""
         code = int(self._error[0])
         if code == MPI.ERR_IN_STATUS:
             told = map(_error_of, self._statuses.reshape(self.count, -1))
@@ -107,7 +107,7 @@ def _error_of(status: Array) -> int:
 
 @cache
 def _function(name: str) -> int:
-    """Where the library that mpi4py has loaded has it: a library's names are found through whoever needs it."""
+    """Return the address of a function in the MPI library that mpi4py has loaded."""
     address = ctypes.cast(getattr(ctypes.CDLL(MPI.__file__), name), ctypes.c_void_p).value
     assert address is not None, "a function lies somewhere"
     return address

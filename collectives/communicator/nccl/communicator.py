@@ -178,7 +178,7 @@ class NcclCommunicator:
             self._launch((bound,), stream, lambda: self._put(bound, stream))
 
     def captured(self) -> tuple[NcclCollective, ...]:
-        """What has been put into graphs since this was asked last, in order: for who captured one."""
+        """Return the collectives captured into graphs since the last call, in order."""
         captured, self._captured = tuple(self._captured), []
         return captured
 
@@ -212,7 +212,7 @@ class NcclCommunicator:
         self._note(flight.name)()
 
     def _follow(self, stream: int) -> None:
-        """What comes on ``stream`` waits for the collective before, on another one."""
+        """Make later work on ``stream`` wait for the previous collective if that is on another stream."""
         if self._last is not None and self._last[1] != stream:
             self._last[0].hold_up(stream)
 
@@ -230,7 +230,7 @@ class NcclCommunicator:
 
     @contextmanager
     def _aborting(self) -> Iterator[None]:
-        """Where a wait is given up, what waits on the GPU is let go of, before the process ends."""
+        """Release the waiting work on the GPU if a wait is given up, before the process ends."""
         try:
             yield
         except CollectiveTimeoutError as error:

@@ -85,11 +85,12 @@ class Cliques:
 
     @property
     def comms(self) -> list[NcclComm]:
-        """That have been made."""
+        """The communicators that have been created."""
         return [self._parent, *[clique.comm for clique in tuple(self._of.values())]]
 
     def states(self) -> Iterator[tuple[NcclComm, NcclResult]]:
-        """Of the cliques that have not been ended, what NCCL has found so far. For any thread."""
+        """Yield the communicators that have not been ended and NCCL's asynchronous state of each. Any thread may call
+        it."""
         for comm in [clique.comm for clique in tuple(self._of.values())]:
             with self._ending:
                 state = self._api.async_error(comm) if comm.address else NcclResult.SUCCESS
@@ -171,7 +172,7 @@ class Cliques:
                 return
 
     def _look(self, comm: NcclComm) -> NcclResult:
-        """How far ``comm`` is, after a while if it is not done."""
+        """Return the state of ``comm``; if it is in progress, after a short wait."""
         end = time.monotonic() + _TELL_SECONDS
         while True:
             state = self._api.async_error(comm)

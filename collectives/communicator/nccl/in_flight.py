@@ -58,7 +58,7 @@ class Flights:
         self._pending.append(flight)
 
     def oldest(self) -> Flight | None:
-        """That has not ended; those that have are forgotten."""
+        """Return the oldest collective that is in flight, and drop those that have ended."""
         while self._pending and self._pending[0].ended.is_done():
             self._pending.popleft()
         return self._pending[0] if self._pending else None

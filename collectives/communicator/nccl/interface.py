@@ -1,4 +1,5 @@
-"""What collectives among GPUs are bound to, and what they ask of a GPU and of the communicator among processes.
+"""Interfaces of collectives among GPUs: what they are bound to, and what they need of a GPU and of the processes'
+communicator.
 
 Nothing here knows CUDA: addresses and streams are integers.
 """
@@ -39,7 +40,7 @@ class DeviceArray:
 
 
 class HostCommunicator(Communicator, WaitingWorld, Protocol):
-    """What collectives among GPUs need of the communicator among their processes."""
+    """Communicator among processes, as collectives among GPUs need it."""
 
 
 class DeviceEvent(Protocol):
@@ -48,7 +49,7 @@ class DeviceEvent(Protocol):
     def record(self, stream: int) -> None: ...
 
     def hold_up(self, stream: int) -> None:
-        """What is put on ``stream`` from now on begins when this has come to pass."""
+        """Make later work on ``stream`` wait for this event."""
         ...
 
     def is_done(self) -> bool:

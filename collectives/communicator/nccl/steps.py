@@ -1,4 +1,4 @@
-"""What one rank does for one collective, as plain data: copies on its GPU, and calls of NCCL in groups.
+"""Steps of one rank for one collective, as plain data: copies on its GPU, and calls of NCCL in groups.
 
 Addresses are final; a stream and a communicator come with each run. Collectives follow each other on a GPU, so all use
 the same scratch.

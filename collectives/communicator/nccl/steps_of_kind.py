@@ -64,7 +64,7 @@ class Block:
         return self.rows <= 1 or self.pitch == self.row_bytes
 
     def at(self, pointer: int) -> Block:
-        """As many rows, one behind the other."""
+        """Return a block of the same rows at ``pointer``, without gaps."""
         return Block(pointer, self.row_bytes, self.row_bytes, self.rows)
 
 
@@ -90,7 +90,7 @@ class Plan:
         return start
 
     def packed(self, block: Block, *, always: bool = False) -> int:
-        """Where the block's bytes lie one behind the other before NCCL is called."""
+        """Return the address at which the block's bytes lie without gaps before NCCL is called; copies if necessary."""
         if block.is_dense and not always:
             return block.pointer
         dense = block.at(self.take(block.nbytes))

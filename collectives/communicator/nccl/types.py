@@ -58,7 +58,7 @@ class NcclReduction:
 def nccl_reduction(
     dtype: np.dtype[Any], reduction: ReductionKind, version: int
 ) -> NcclReduction | str:
-    """How NCCL of ``version`` reduces values of ``dtype``, or why it cannot, for a reader."""
+    """Return how NCCL of ``version`` reduces values of ``dtype``, or a sentence that says why it cannot."""
     element = PrimitiveType.from_numpy(dtype)
     if element is PrimitiveType.PRED and reduction in _OF_TRUTH:
         return NcclReduction(NcclType.UINT8, _OF_TRUTH[reduction])

@@ -49,7 +49,7 @@ class LoadedGate(Protocol):
 
     @property
     def number(self) -> int:
-        """Of the passage that has begun last."""
+        """The number of the last passage that has begun."""
         ...
 
     def enter(self) -> int:
@@ -62,7 +62,7 @@ class LoadedGate(Protocol):
 
 
 class GateEngine(Protocol):
-    """What makes native code of words."""
+    """Engine that makes native code for a barrier's words."""
 
     def gate(self, words: GateWords) -> LoadedGate: ...
 

@@ -39,7 +39,7 @@ Places: TypeAlias = Sequence[Spot | None]
 
 
 class Protocol(Enum):
-    """How the members of a group come to each other's operands."""
+    """Way in which the members of a group reach each other's operands."""
 
     ALONE = "alone"
     SLOTS = "slots"

@@ -1,4 +1,4 @@
-"""Which ranks share a machine's memory, how many cores they have together, and on which nodes the others are."""
+"""Nodes: ranks that share a machine's memory, their cores, and the nodes of the other ranks."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Nodes:
         )
 
     def of_group(self, group: Group) -> GroupNodes:
-        """Where the members of ``group`` are."""
+        """Return the nodes of the members of ``group``."""
         members: dict[int, list[int]] = {}
         for index, rank in enumerate(group):
             members.setdefault(self.number_of[rank], []).append(index)

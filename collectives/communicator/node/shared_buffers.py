@@ -33,12 +33,12 @@ class Buffers:
 
     @property
     def operand_offsets(self) -> list[int]:
-        """Where each operand lies in a slot."""
+        """The offset of each operand in a slot."""
         return offsets_of(self.operands)
 
 
 def offsets_of(arrays: Sequence[Array]) -> list[int]:
-    """Where each of several arrays lies, one after the other at multiples of 64 bytes."""
+    """Return the offsets of arrays that lie one after the other at multiples of 64 bytes."""
     sizes = [aligned(array.nbytes) for array in arrays]
     return [0, *itertools.accumulate(sizes)][: len(sizes)]
 

@@ -1,4 +1,4 @@
-"""What native code does for a collective on one rank, as data: meetings, messages and moves, one after the other.
+"""Steps of native code for a collective on one rank, as data: signals, waits, messages and copies, in order.
 
 All addresses are this process's own. Members of a group tell each other how far they are by counters, one for each
 member of each collective, which only grow: ``Signal`` number k of the r-th run sets the own counter to
@@ -131,17 +131,17 @@ class Messages(Protocol):
 
     @property
     def error(self) -> int:
-        """Of a word for the code of an error."""
+        """The address of the word that gets an error code."""
         ...
 
     @property
     def sent(self) -> int:
-        """Of two words that count what has been sent to other nodes: bytes, messages."""
+        """The address of two words that count what has been sent to other nodes: bytes, messages."""
         ...
 
     @property
     def crossing(self) -> tuple[int, int]:
-        """What these add to them."""
+        """The numbers that a run adds to them: bytes, messages."""
         ...
 
     def late(self) -> list[int]:
@@ -149,7 +149,7 @@ class Messages(Protocol):
         ...
 
     def failure(self) -> str:
-        """What the code of an error means."""
+        """Return the text of the error code."""
         ...
 
 
@@ -206,7 +206,7 @@ class StepProgram:
 
 
 class Outcome(IntEnum):
-    """How far a call has brought a program."""
+    """Status of a program after a call."""
 
     COMPLETE = 0
     BLOCKED = 1  # somebody has not come yet: call again
@@ -220,12 +220,12 @@ class LoadedSteps(Protocol):
 
     @property
     def address(self) -> int:
-        """By which native code knows it: what it runs among other things needs no call from Python."""
+        """The address by which native code starts the program without a call of Python."""
         ...
 
     @property
     def run(self) -> int:
-        """What tells a run from the one before."""
+        """A number that differs from run to run."""
         ...
 
     def start(self) -> int:
@@ -233,7 +233,8 @@ class LoadedSteps(Protocol):
         ...
 
     def advancing(self, spins: int) -> Callable[[], int]:
-        """What goes on with a run: at a meeting it looks at the counters up to ``spins`` times more. An Outcome."""
+        """Return a function that continues a run: at a wait it polls the counters up to ``spins`` times. It returns an
+        Outcome."""
         ...
 
     def missing(self) -> list[int]:
@@ -241,12 +242,12 @@ class LoadedSteps(Protocol):
         ...
 
     def failure(self) -> str:
-        """What the library that carries messages says, where that has failed."""
+        """Return the error text of the library that carries messages, if that has failed."""
         ...
 
 
 class StepEngine(GateEngine, Protocol):
-    """What runs steps, and gates."""
+    """Engine that runs steps and barriers."""
 
     def can_reduce(self, dtype: np.dtype[Any], reduction: ReductionKind) -> bool:
         """Whether ReduceRows of this type and kind can be run with the bits of ``reduce_in_order``."""

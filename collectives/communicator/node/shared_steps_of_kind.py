@@ -65,7 +65,7 @@ def step_program(
     members: Sequence[MemberMemory],
     staging: Addresses | None = None,
 ) -> StepProgram:
-    """What member ``index`` does: through slots where members have some, otherwise in place.
+    """Return the steps of member ``index``: through slots if members have some, otherwise in place.
 
     ``staging``: this process's own memory for each result, where ``needs_staging``.
     """
@@ -104,7 +104,8 @@ def needs_staging(collective: Collective, index: int, buffers: Buffers) -> bool:
 
 
 def own_tiles(collective: Collective, index: int, buffers: Buffers) -> list[int]:
-    """Which tiles lie where they are in the whole: an all-gather's operands in its results, or the other way round.
+    """Return the tiles that lie at their positions in the whole: an all-gather's operands in its results, or the
+    converse.
 
     A reduce-scatter's result there takes the place of the part that nobody but member ``index`` reads.
     """
@@ -263,7 +264,7 @@ def _await(
 
 
 def _holders(index: int, members: Sequence[MemberMemory]) -> list[list[int]]:
-    """Of each result of ``index``, the members that have it in the same memory, itself among them."""
+    """Return for each result of ``index`` the members that have it in the same memory, itself included."""
     own = members[index].results
     return [
         [i for i, member in enumerate(members) if member.results[k] == own[k]]

@@ -1,4 +1,4 @@
-"""What each kind of collective moves between members' memory, as steps: one function per kind, without any meetings."""
+"""Transfers of each kind of collective between members' memory, as steps: one function per kind, without waits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from spmd.registry import Registry
 
 @dataclass(frozen=True)
 class Ends:
-    """Where member ``index`` of a group finds what it moves, and where it moves it.
+    """Sources and targets of the transfers of member ``index`` of a group.
 
     ``places``: operands' addresses, by member. ``targets``: addresses of its results. ``holders``: for each result, the
     members that hold it together in the very same memory, by default this one alone.
@@ -73,7 +73,8 @@ def all_reduce(collective: AllReduce, ends: Ends) -> Iterator[Step]:
 
 @TRANSFERS.register(AllGather)
 def all_gather(collective: AllGather, ends: Ends) -> Iterator[Step]:
-    """Who holds the result together with others writes its own tile there, and its share of those of non-holders."""
+    """Yield the copies of an all-gather. Members that share a result each write their own tile, and a share of the
+    tiles of other members."""
     count = len(ends.places)
     for k, operand in enumerate(ends.buffers.operands):
         rows, row = _rows(operand, collective.dimension)
@@ -98,7 +99,8 @@ def reduce_scatter(collective: ReduceScatter, ends: Ends) -> Iterator[Step]:
 
 @TRANSFERS.register(AllToAll)
 def all_to_all(collective: AllToAll, ends: Ends) -> Iterator[Step]:
-    """Where results are the operands, members swap what they have for each other: each pair, half by each."""
+    """Yield the copies of an all-to-all. If results are the operands, each pair of members swaps its parts, one half
+    each."""
     keeps_places = collective.joined == collective.dimension
     is_in_place = keeps_places and tuple(ends.targets) == tuple(ends.places[ends.index])
     for i, part in _parts_for(collective, ends):
@@ -113,7 +115,7 @@ def all_to_all(collective: AllToAll, ends: Ends) -> Iterator[Step]:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one member has for another: ``rows`` of ``row`` bytes, ``stride`` bytes apart where they lie.
+    """Part that one member has for another: ``rows`` of ``row`` bytes that lie ``stride`` bytes apart.
 
     They go to ``target_rows`` of ``target_row`` bytes, ``target_stride`` apart: as many bytes in the same order.
     """
@@ -186,7 +188,7 @@ def collective_permute(collective: CollectivePermute, ends: Ends) -> Iterator[St
 
 @TRANSFERS.register(CollectiveBroadcast)
 def collective_broadcast(_collective: CollectiveBroadcast, ends: Ends) -> Iterator[Step]:
-    """Of those who hold a result together the first writes it."""
+    """Yield the copies of a broadcast. Of the members that share a result, the first writes it."""
     for k, result in enumerate(ends.buffers.results):
         if ends.index == min(ends.holders_of(k)):
             yield from _copy(ends.places[0][k], ends.targets[k], 1, result.nbytes)
@@ -217,7 +219,7 @@ def ragged_all_to_all(_collective: RaggedAllToAll, ends: Ends) -> Iterator[Step]
 
 
 def _rows(array: Array, dimension: int) -> tuple[int, int]:
-    """How many pieces lie one after the other that each hold all of ``dimension``, and their bytes."""
+    """Return the number of consecutive pieces that each hold all of ``dimension``, and the bytes of one."""
     return math.prod(array.shape[:dimension]), math.prod(array.shape[dimension:]) * array.itemsize
 
 

@@ -34,7 +34,7 @@ from spmd.errors import RunError
 
 
 class Place(ABC):
-    """Where the memory of a window may come from."""
+    """Provider of the memory of a window."""
 
     name: str
 
@@ -44,7 +44,7 @@ class Place(ABC):
 
     @abstractmethod
     def free_bytes(self) -> int:
-        """How much may be reserved there now."""
+        """Return the bytes that may be reserved there now."""
 
     @abstractmethod
     def forget(self, path: str) -> None:
@@ -61,7 +61,7 @@ class Memory(Place):
         return descriptor, f"/proc/{os.getpid()}/fd/{descriptor}"
 
     def free_bytes(self) -> int:
-        """What the kernel can give without swapping, and what the container may still take."""
+        """Return the bytes that the kernel can give without swapping and that the container may still take."""
         available = Path("/proc/meminfo").read_text(encoding="ascii").partition("MemAvailable:")[2]
         free = int(available.split()[0]) * 1024
         group = Path("/sys/fs/cgroup")
@@ -94,7 +94,7 @@ class Directory(Place):
 
 
 class TemporaryDirectory(Directory):
-    """Where temporary files go. Python finds that out by writing one: only when it comes to that."""
+    """Directory of temporary files. Python finds it by writing one, so it is asked only when it is needed."""
 
     def __init__(self) -> None:
         """Nothing yet."""
@@ -130,11 +130,11 @@ class SharedWindow:
         return self.mapping() is not None
 
     def address(self, rank: int, offset: int = 0) -> int:
-        """Where ``rank``'s byte ``offset`` lies in this process."""
+        """Return the address of byte ``offset`` of ``rank`` in this process."""
         return self.base + self.starts[rank] + offset
 
     def sharers(self, rank: int) -> Group:
-        """Who lives in ``rank``'s segment, itself among them."""
+        """Return the ranks in ``rank``'s segment, itself included."""
         return tuple(r for r, start in self.starts.items() if start == self.starts[rank])
 
     def is_shared_in(self, group: Group) -> bool:
@@ -149,7 +149,7 @@ class SharedWindow:
         return np.frombuffer(mapping, np.uint8)[self.starts[rank] :][:num_bytes]
 
     def offset_of(self, array: Array) -> int | None:
-        """Where ``array`` begins in this rank's segment; None where it does not lie in it."""
+        """Return the offset of ``array`` in this rank's segment; None if it does not lie in it."""
         offset = array.ctypes.data - self.base - self.own_start
         inside = self.is_alive and offset >= 0 and offset + array.nbytes <= self.own_bytes
         return offset if inside else None
@@ -197,7 +197,7 @@ def open_window(
 
 @dataclass(frozen=True)
 class _Layout:
-    """Of the segment in which each rank lives: where it begins, and its bytes, in whole pages."""
+    """Segments of the ranks: where each begins, and its bytes, in whole pages."""
 
     starts: dict[int, int]
     sizes: dict[int, int]
@@ -218,7 +218,8 @@ class _Layout:
         )
 
     def share_of(self, rank: int) -> tuple[int, int]:
-        """Where the pages begin that ``rank`` reserves, and their bytes: an equal part where several live."""
+        """Return the offset and the bytes of the pages that ``rank`` reserves: an equal part of a segment that several
+        ranks share."""
         start, pages = self.starts[rank], self.sizes[rank] // mmap.PAGESIZE
         sharers = [other for other, begin in self.starts.items() if begin == start]
         index, count = sharers.index(rank), len(sharers)
