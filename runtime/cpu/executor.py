@@ -125,7 +125,7 @@ class LoadedDevice:
         self.end()
 
     def begin(self, arrays: Sequence[DeviceArray]) -> None:
-        """What comes before a step's thunks; for who runs the ``table`` by himself."""
+        """Prepare a step: check and place its arguments. Callers that run the ``table`` themselves call it first."""
         if not self._slots.hold(arrays):
             require_fit(self.program, arrays, self.communicator.rank)
             self._slots.bring(arrays)
@@ -139,7 +139,7 @@ class LoadedDevice:
         self.position[PROGRAM], self.position[STEP] = self._number, self._steps
 
     def end(self) -> None:
-        """What comes after them."""
+        """Finish a step: hand out its outputs."""
         self.position[THUNK] = NO_THUNK
         self._slots.hand_out()
 
@@ -155,7 +155,7 @@ class LoadedDevice:
 
     @cached_property
     def table(self) -> Table:
-        """What native code runs. To be asked for when all devices are connected."""
+        """The table that native code runs. All devices must be connected before it is read."""
         log = 0 if self.recorder is None else self.recorder.address
         return Table(self._segment, self.position, self.communicator.rank, log)
 

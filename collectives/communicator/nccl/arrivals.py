@@ -1,4 +1,4 @@
-"""Who has come to the collectives of which group how often, as far as the ranks of a node can see each other.
+"""Counts of the collectives that each rank has enqueued, by group, visible among the ranks of a node.
 
 A rank counts when it puts a collective on its stream. One whose count is behind has certainly not come: that is whom a
 message names when the others wait in vain.

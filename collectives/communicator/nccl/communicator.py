@@ -76,7 +76,7 @@ class NcclCollective:
 
     @property
     def form(self) -> list[object]:
-        """What all members of the group must have alike."""
+        """The values that must be equal on all members of the group."""
         shapes = [[str(one.dtype), one.shape] for one in (*self.operands, *self.results)]
         return [self.name, repr(self.collective), shapes]
 
@@ -129,7 +129,7 @@ class NcclCommunicator:
 
     @property
     def way(self) -> str:
-        """How collectives go, for a reader."""
+        """The transport of collectives, as a text."""
         return f"NCCL {version_text(self._version)}"
 
     def cannot(self, collective: Collective, dtypes: Sequence[np.dtype[Any]]) -> str | None:
@@ -143,7 +143,8 @@ class NcclCommunicator:
         operands: Sequence[DeviceArray],
         results: Sequence[DeviceArray],
     ) -> NcclCollective:
-        """As ``Communicator.bind``, which says what may lie on what. RunError where NCCL cannot do it."""
+        """Bind a collective, as ``Communicator.bind``, which states what may overlap. Raises RunError if NCCL cannot do
+        it."""
         require_in(self.rank, collective.group, name)
         reason = self.cannot(collective, [operand.dtype for operand in operands])
         if reason is not None:

@@ -117,7 +117,7 @@ class NativeStepEngine:
         return code.address(_FUNCTIONS[type(step)])
 
     def _code_of(self, step: Step) -> NativeLibrary:
-        """Which is being compiled from here on."""
+        """Return the code of ``step``; its compilation begins with this call."""
         if isinstance(step, ReduceRows):
             return self._reduction(step)
         if isinstance(step, MoveRows):
@@ -191,7 +191,7 @@ class NativeSteps:
 
     @cached_property
     def address(self) -> int:
-        """Of the header."""
+        """The address of the header."""
         self._link()
         return int(self._header.ctypes.data)
 

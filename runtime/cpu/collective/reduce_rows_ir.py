@@ -35,7 +35,7 @@ BLOCK_ELEMENTS = 1024
 
 @dataclass(frozen=True)
 class Streams:
-    """How many sources and targets there are."""
+    """Numbers of sources and targets."""
 
     sources: int
     targets: int
@@ -57,7 +57,8 @@ class Prefixes:
 
 
 def streams_of_code(sources: int, targets: int) -> Streams | None:
-    """What there has to be code for; None: what serves all who have more than ``MOST_AT_ONCE`` sources."""
+    """Return the numbers for which code is compiled; None for the code that serves all with more than ``MOST_AT_ONCE``
+    sources."""
     return Streams(sources, targets) if sources <= MOST_AT_ONCE else None
 
 

@@ -120,7 +120,7 @@ def _tile_gemm(blas: BlasFunction) -> BlasFunction:
 
 @cache
 def _tile_gemm_library(blas: BlasFunction) -> NativeLibrary:
-    """Which is being compiled from here on."""
+    """Return the library; its compilation begins with this call."""
     threads = library_function(_GET)
     asks = None if threads is None else ctypes.cast(threads, ctypes.c_void_p).value
     return tile_gemm_code(blas.address, blas.index_bits, asks)

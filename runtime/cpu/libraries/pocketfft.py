@@ -56,7 +56,7 @@ _PARTS = {
 
 
 def line_loop(transform: str, length: int, kind: PrimitiveType) -> LineLoop | None:
-    """Of FFT, IFFT, RFFT or IRFFT over ``length`` points; None where this NumPy has them elsewhere.
+    """Return the loop of FFT, IFFT, RFFT or IRFFT over ``length`` points; None if this NumPy has it elsewhere.
 
     ``kind``: of operand or result, either says how many bits the parts have.
     """

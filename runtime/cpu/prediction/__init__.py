@@ -1,1 +1,1 @@
-"""How long a compiled program's step takes on a described machine: a sum over its thunks."""
+"""Prediction of the step time of a compiled program on a described machine: a sum over its thunks."""

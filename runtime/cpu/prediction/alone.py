@@ -16,7 +16,7 @@ from spmd.shape import ArrayShape, leaves
 
 
 def thunk_alone(instruction: HloInstruction, device: Device) -> Thunk:
-    """Of an instruction that has a lowering and calls nothing but as a part of itself."""
+    """Return the thunk of a single instruction that has a lowering and calls no computation that runs by itself."""
     lowering = LOWERINGS[instruction.opcode]
     operands = [shape for x in instruction.operands for shape in _arrays(x)]
     views = [StridedView.dense(shape) for shape in operands]
@@ -33,7 +33,7 @@ def thunk_alone(instruction: HloInstruction, device: Device) -> Thunk:
 def instruction_seconds(
     instruction: HloInstruction, device: Device, machine: MachineDescription
 ) -> float:
-    """Of one execution of a step that has touched nothing like it for long."""
+    """Return the seconds of one execution whose arrays are in no cache."""
     predictor = StepPredictor(machine, device.num_partitions * device.replica_count, {})
     return sum(one.seconds for one in predictor.of(thunk_alone(instruction, device)))
 

@@ -44,7 +44,7 @@ class ConvolutionSizes:
 
 
 def parts_of(sizes: ConvolutionSizes, plan: Plan | None) -> ConvolutionParts:
-    """What one execution does: as ``plan`` says it, or by panels."""
+    """Return the operation counts of one execution by ``plan``, or by panels if it is None."""
     if isinstance(plan, ImageTiles):
         return _by_images(plan, sizes)
     if isinstance(plan, GradientTiles):

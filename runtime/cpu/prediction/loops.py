@@ -54,7 +54,7 @@ class Nest:
 
 
 def track(view: StridedView, *, counts: bool = False) -> Walk:
-    """How something is walked over all indices, wherever it lies; numbers that count lie nowhere."""
+    """Return the access of a view over all indices, independent of its address; iota numbers have no memory."""
     return Walk(0, view.strides, 1 if counts else view.element_type.byte_size, counts)
 
 
@@ -63,7 +63,7 @@ def track_of(leaf: LoopLeaf) -> Walk:
 
 
 def nest_of(dims: Sequence[int], tracks: Sequence[Walk], inputs: int) -> Nest:
-    """As ``runtime/cpu/kernels/loop/loop.py`` plans it."""
+    """Return the loop nest as ``runtime/cpu/kernels/loop/loop.py`` plans it."""
     order = in_streaming_order(dims, tracks, inputs)
     strides = [[track.strides[d] for d in order] for track in tracks]
     sizes, merged = merged_dims([dims[d] for d in order], strides)
@@ -160,7 +160,7 @@ def _together(parts: Sequence[Work], accesses: Sequence[Access]) -> Work:
 
 @WORK.register(UpdateKernel)
 def update_work(kernel: UpdateKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
-    """Of a result that is not its operand's memory, the operand is copied there first."""
+    """Return the work of an update. If a result is not its operand's memory, the operand is copied there first."""
     parts = [loop_work(piece, thunk, machine) for piece in kernel.pieces]
     accesses = [access for part in parts for access in part.accesses]
     for result, operand in kernel.updates:

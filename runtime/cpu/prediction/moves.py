@@ -79,7 +79,7 @@ def pad_work(_: PadKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
 
 @WORK.register(GatherKernel)
 def gather_work(_: GatherKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
-    """As many bytes of what is indexed as there are in the windows."""
+    """Return the work of a gather: it reads as many bytes of the indexed array as its windows have."""
     source, indices = thunk.operands
     (result,) = thunk.results
     size = stored_bytes(result)
@@ -90,7 +90,8 @@ def gather_work(_: GatherKernel, thunk: KernelThunk, __: MachineDescription) -> 
 
 @WORK.register(ScatterKernel)
 def scatter_work(_: ScatterKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
-    """Where the target is not the operand's memory, that is copied first; then windows are read and written."""
+    """Return the work of a scatter: the operand is copied if the result is other memory; then windows are read and
+    written."""
     source, indices, updates = thunk.operands
     (result,) = thunk.results
     size = stored_bytes(updates)

@@ -67,7 +67,8 @@ def phase_parts(
     thunk: KernelThunk,
     plan_of: Callable[[PanelConvolutionKernel], Plan | None],
 ) -> list[ConvolutionParts]:
-    """Of each phase: its results meet its part of the window. Of few features nothing of the input is laid out."""
+    """Return the operation counts of each phase, whose results meet a part of the window. With few features no input is
+    packed."""
     x, w = (place.view.dims for place in thunk.operands)
     out = thunk.results[0].view.dims
     found = []

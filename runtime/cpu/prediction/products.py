@@ -47,7 +47,7 @@ def product_work(kernel: DotKernel, thunk: KernelThunk, machine: MachineDescript
 
 @dataclass(frozen=True, slots=True)
 class _Product:
-    """Of lhs, rhs and the result; sizes m, k and n."""
+    """Product: types of lhs, rhs and the result; sizes m, k and n."""
 
     types: tuple[PrimitiveType, PrimitiveType, PrimitiveType]
     sizes: tuple[int, int, int]

@@ -1,4 +1,4 @@
-"""How far away the bytes that a kernel touches lie: by what has been touched since they were touched last.
+"""Reuse distances of the bytes that a kernel touches: the bytes touched since they were touched last.
 
 A cache that holds n bytes and keeps what was used last holds all that was touched within the last n bytes. So the
 *reuse distance* says at which level an array is found, whatever caches there are: an array of s bytes, read right after

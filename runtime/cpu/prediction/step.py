@@ -55,7 +55,7 @@ class PredictedThunk:
 
     @property
     def kind(self) -> str:
-        """Of its kernel, or of itself."""
+        """The name of its kernel's class, or of its own."""
         named = self.thunk.kernel if isinstance(self.thunk, KernelThunk) else self.thunk
         return type(named).__name__.removesuffix("Thunk").removesuffix("Kernel")
 
@@ -79,7 +79,8 @@ class Prediction:
 def predicted_step(
     program: DeviceProgram, module: HloModule, machine: MachineDescription, cores: int
 ) -> Prediction:
-    """Of a program whose devices share ``cores`` cores; ``module``: what it was made of, which tells loops' trips."""
+    """Return the prediction for a program whose devices share ``cores`` cores; ``module``: its source, for the trips of
+    loops."""
     trips = {
         x.name: trip_count(x) or 1 for x in module.all_instructions() if x.opcode is Opcode.WHILE
     }
@@ -163,7 +164,8 @@ class StepPredictor:
         return begins + max(longer + NOT_HIDDEN * shorter, work.divider)
 
     def _shared(self, thunk: Thunk, alone: PredictedThunk, work: Work) -> PredictedThunk:
-        """What ``alone`` takes when threads share it: whoever is free takes the next piece, and the last is waited for.
+        """Return the prediction if threads share ``alone``: a free thread takes the next piece, and the last one is
+        waited for.
 
         Bytes are as far as for one thread: pieces lie with the same thread in every step, as far as all are as fast.
         """

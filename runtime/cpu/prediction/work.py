@@ -1,4 +1,4 @@
-"""What one execution of a kernel does: seconds of computing, loops begun, bytes gone over. A record for each kind.
+"""Work of one execution of a kernel: seconds of computing, loops begun, bytes accessed. One function per kind.
 
 The modules of this package register them, one for each family of kernels; ``work_of`` looks up the kernel's class.
 """
@@ -81,7 +81,7 @@ WORK: Registry[type, WorkOf] = Registry("work of kernels")
 
 
 def work_of(thunk: KernelThunk, machine: MachineDescription) -> Work:
-    """As the kind of its kernel says; of a kind that says nothing, its bytes."""
+    """Return the work of the thunk's kernel by its kind; the bytes alone if the kind has no rule."""
     known = WORK.get(type(thunk.kernel))
     return Work(all_touched(thunk)) if known is None else known(thunk.kernel, thunk, machine)
 

@@ -54,7 +54,7 @@ def _by_features(
 def cut_phase_convolution(
     kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
-    """As one that multiplies holes, too."""
+    """Cut a convolution in phases as one that multiplies holes."""
     if isinstance(kernel.whole, GroupConvolutionKernel):
         return _by_groups(kernel, arrays, count)
     if kernel.is_thin and not kernel.is_whole:

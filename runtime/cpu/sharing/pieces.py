@@ -1,4 +1,4 @@
-"""How a kernel is cut into pieces that threads may do at once: by kind of kernel, as kernels on parts of its arrays.
+"""Cutting of kernels into pieces for concurrent threads: by kind of kernel, as kernels on parts of its arrays.
 
 Every element is computed by the same operations in the same order as by the whole kernel, so results do not depend on
 how many threads there are.
@@ -114,7 +114,7 @@ def spans(size: int, count: int, multiple: int = 1) -> list[Span]:
 
 
 def bytes_apart(strides: Sequence[Sequence[int]]) -> list[int]:
-    """How far neighbours of each dimension are apart, in the arrays of which these are the strides together."""
+    """Return the distance of neighbours along each dimension, summed over the arrays with these strides."""
     return [sum(map(abs, own)) for own in zip(*strides, strict=True)]
 
 

@@ -98,7 +98,7 @@ def _grid(
 
 @CUTS.register(SlicedProductKernel)
 def cut_sliced(kernel: SlicedProductKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """As the product alone; every piece works out for itself where slices begin."""
+    """Cut the product as without slices; every piece computes by itself where slices begin."""
     return _sliced(kernel, arrays, count, cut_dot)
 
 

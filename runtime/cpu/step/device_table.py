@@ -47,7 +47,7 @@ class Table:
         self._alive = (segment.alive, position_words)
 
     def offer_at(self, address: int) -> None:
-        """Where other threads look for what the device shares."""
+        """Set the address at which other threads look for shared work of the device."""
         self._view[OFFER] = address
 
     @property
@@ -66,7 +66,7 @@ class Table:
 
     @property
     def outcome(self) -> int:
-        """Of the collective at whose row the table failed."""
+        """The status of the collective at whose row the table failed."""
         return self._view[OUTCOME]
 
     @property

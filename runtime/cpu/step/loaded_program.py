@@ -1,4 +1,4 @@
-"""What a device of the CPU back end gives to the thunks that it loads."""
+"""Interface of a device of the CPU back end to the thunks that it loads."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class StampsThunks(Protocol):
     """Takes down when thunks begin and end (runtime/timeline/timestamps.py)."""
 
     def begins(self, thunk: Thunk) -> Stamps:
-        """What takes down that it begins."""
+        """Return what records that the thunk begins."""
         ...
 
     def ends(self, thunk: Thunk) -> Stamps: ...
 
     def course(self, thunk: Thunk, collective: NativeCollective) -> Sequence[Stamps]:
-        """What takes down how ``collective`` went, for which ``thunk`` has waited."""
+        """Return what records the course of ``collective``, for which ``thunk`` has waited."""
         ...
 
     def waited(self, start: Thunk) -> Stamps:
-        """What takes down that a blocking step has waited for the collective of ``start``."""
+        """Return what records that a blocking step has waited for the collective of ``start``."""
         ...
 
 
 class LoadedProgram(Protocol):
-    """What a device gives to the thunks it loads: memory, kernels, its place among the devices."""
+    """Device into which thunks are loaded: its memory, kernels, and position among the devices."""
 
     @property
     def communicator(self) -> Communicator: ...
@@ -84,14 +84,14 @@ class LoadedProgram(Protocol):
         ...
 
     def seconds_of(self, thunk: Thunk) -> float:
-        """What it is predicted to take one thread. Asked in the order of steps."""
+        """Return the predicted seconds of the thunk on one thread. It is called in the order of execution."""
         ...
 
     def cutting_of(self, thunk: Thunk) -> Cutting:
-        """How its work should be cut. Asked in the order of steps."""
+        """Return how the thunk's work is cut. It is called in the order of execution."""
         ...
 
     @property
     def progress(self) -> ProgressPoints:
-        """Where it looks at what is in flight."""
+        """The points at which the device polls collectives in flight."""
         ...

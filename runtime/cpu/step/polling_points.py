@@ -1,4 +1,4 @@
-"""Where a device that computes looks at what is in flight, so that messages between nodes go on meanwhile.
+"""Points at which a computing device polls collectives in flight, so that messages between nodes make progress.
 
 MPI moves messages while it is called, and native code calls it where it looks. A program has looks only where a
 collective is in flight that needs them, and there so many that what is predicted to be computed between two takes no

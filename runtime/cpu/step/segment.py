@@ -43,7 +43,7 @@ class PythonWait:
 
 
 class Stamps(HasTime, Protocol):
-    """What takes down when something happens to a thunk (runtime/timeline/timestamps.py)."""
+    """Recorder of an event of a thunk (runtime/timeline/timestamps.py)."""
 
     @property
     def mark(self) -> int: ...
@@ -55,7 +55,7 @@ def stamping(number: int, stamps: Stamps) -> Segment:
 
 
 def segment_of(number: int, action: Action | Segment) -> Segment:
-    """What thunk ``number`` does: native calls are rows, anything else is one row that leaves the table."""
+    """Return the segment of thunk ``number``: native calls are rows, anything else is one row that leaves the table."""
     if isinstance(action, Segment):
         return action
     if isinstance(action, NativeAction):

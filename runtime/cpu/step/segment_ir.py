@@ -57,16 +57,16 @@ class HasSteps(Protocol):
 
     @property
     def address(self) -> int:
-        """Of the header of its steps, once it is connected."""
+        """The address of the header of its steps, once it is connected."""
         ...
 
 
 class HasTime(Protocol):
-    """What leaves a stamp."""
+    """Source of a timestamp."""
 
     @property
     def address(self) -> int:
-        """Of the nanoseconds that it says; 0: of the present."""
+        """The address of the nanoseconds to record; 0 for the present time."""
         ...
 
     def __call__(self) -> None:
@@ -75,7 +75,7 @@ class HasTime(Protocol):
 
 
 class Sharing:
-    """What a row of pieces is about: a share, once their code is there."""
+    """Target of a row of pieces: their shared work, once their code is compiled."""
 
     def __init__(self, pieces: Sequence[Sequence[NativeCall]]) -> None:
         self._pieces = pieces
@@ -162,7 +162,7 @@ class SegmentRow:
 
     @property
     def is_start(self) -> bool:
-        """Of a collective that native code runs."""
+        """Whether the row starts a collective that native code runs."""
         return self.function == _START
 
     @property

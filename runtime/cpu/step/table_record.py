@@ -17,7 +17,7 @@ LOG_WORDS, STAMP_WORDS = 2, 2
 
 
 class State(IntEnum):
-    """What a table's device does, for who runs several of them by turns (worker_ir.py)."""
+    """State of a table's device, for workers that run several devices by turns (worker_ir.py)."""
 
     RUNNING = 0
     FINISHED = 1

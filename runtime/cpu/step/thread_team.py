@@ -113,7 +113,7 @@ def _helper(helped: int) -> Lane:
 
 
 class _Failures:
-    """What went wrong in a step, on any lane, in the order in which it did."""
+    """Errors of a step, of all workers, in the order in which they happened."""
 
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
@@ -132,7 +132,7 @@ def _serve(
     failures: _Failures,
     _alive: tuple[Sequence[Lane], NDArray],
 ) -> None:
-    """What a lane's thread does: step after step, until it is retired or something fails.
+    """Run a worker's thread: step after step, until it is retired or an error occurs.
 
     ``_alive``: what its native code reads.
     """
