@@ -30,7 +30,7 @@ class DonatedError(RunError):
 
 
 class End(NamedTuple):
-    """What is left of an array that was donated."""
+    """Record of an array that was donated."""
 
     taker: str
     shape: tuple[int, ...]
@@ -38,7 +38,7 @@ class End(NamedTuple):
 
 
 class TileMemory(Protocol):
-    """Where one array's values lie: a NumPy array, or memory of another device (runtime/gpu/tile.py)."""
+    """Memory of one array's values: a NumPy array, or memory of another device (runtime/gpu/tile.py)."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...

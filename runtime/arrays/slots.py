@@ -124,7 +124,7 @@ class Slots(Generic[T]):
 
     @property
     def results(self) -> tuple[Place, ...]:
-        """Whose arrays are the last step's outputs."""
+        """The slots that hold the last step's outputs."""
         return tuple(slot.place for slot in self._results)
 
 

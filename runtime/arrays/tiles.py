@@ -33,7 +33,7 @@ def global_shape(shard: ArrayShape, sharding: HloSharding | None) -> ArrayShape:
 def tile_region(
     sharding: HloSharding | None, shape: ArrayShape, partition: int
 ) -> tuple[slice, ...]:
-    """What of the global array ``partition`` holds, padding left out."""
+    """Return the region of the global array that ``partition`` holds, without padding."""
     if sharding is None or sharding.kind is not ShardingKind.TILED or sharding.tiles is None:
         return tuple(slice(0, size) for size in shape.dims)
     where = np.argwhere(sharding.tiles.device_ids() == partition)

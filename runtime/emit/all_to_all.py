@@ -82,7 +82,8 @@ class Exchange:
 
 
 def exchange_of(instruction: HloInstruction, view: StridedView, written: Order) -> Exchange | None:
-    """How an operand that lies so becomes a result in this order; None where it must be laid out anew."""
+    """Return the exchange that makes a result in this order of an operand with this view; None if it must be copied
+    first."""
     if not may_move(instruction):
         return None
     dimension = instruction.attrs_as(CollectiveAttrs).dimension
@@ -118,7 +119,8 @@ def layouts(instruction: HloInstruction, views: Views) -> dict[int, Order]:
 
 
 def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
-    """Of one row-major array: members swap their parts where they lie. In the tuple form, parts change places."""
+    """Return which operands a result may overwrite: of one row-major array, members swap their parts in place. In the
+    tuple form, parts change places."""
     if instruction.attrs_as(CollectiveAttrs).dimension is None or instruction.num_operands > 1:
         return ()
     order = result_order(instruction)

@@ -123,7 +123,7 @@ def each_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
 
 
 def alike(instruction: HloInstruction, device: Device) -> Groups:
-    """Whose results are the same, so that members may have them in one memory.
+    """Return the groups of devices whose results are equal, so that members may share their memory.
 
     Left out are reductions of complex numbers that are no sums: these go by messages, through memory of each member.
     """
@@ -139,7 +139,8 @@ def alike(instruction: HloInstruction, device: Device) -> Groups:
 
 
 def own_part(instruction: HloInstruction, device: Device) -> Groups:
-    """Of an all-gather that lays whole operands one after the other, and of a reduce-scatter that divides so."""
+    """Return the groups of an all-gather that concatenates whole operands, or of a reduce-scatter that divides so; else
+    none."""
     dimension = _dimension(instruction)
     if any(math.prod(operand.dims[:dimension]) != 1 for operand in instruction.operands):
         return ()

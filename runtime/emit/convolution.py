@@ -87,7 +87,8 @@ def _orders(
 def _canonical(
     instruction: HloInstruction, views: Views, compute: PrimitiveType
 ) -> CanonicalConvolution:
-    """As the products see it: what has another type than ``compute`` has been converted to a dense array."""
+    """Return the convolution as its products read it: arrays of another type than ``compute`` are converted to dense
+    ones."""
     orders = _orders(instruction)
     shape = instruction.array_shape
     seen = [
@@ -239,7 +240,7 @@ def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]
 
 
 def _scratch_elements(kernel: Whole | PhaseConvolutionKernel) -> int:
-    """Of the type of the products."""
+    """Return the scratch elements, of the type of the products."""
     return 0 if isinstance(kernel, GroupConvolutionKernel) else kernel.panel_elements
 
 

@@ -1,4 +1,4 @@
-"""Which convolutions without holes a convolution of an input with holes becomes, and what of them lies in scratch."""
+"""Decomposition of a convolution of an input with holes into convolutions without holes, and their scratch."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _window(axes: tuple[PhaseAxis, ...]) -> Window:
 
 
 def _rows(canonical: CanonicalConvolution) -> int:
-    """Of one matrix of the result."""
+    """Return the rows of one matrix of the result."""
     return math.prod(canonical.out.dims[d] for d in canonical.rows())
 
 

@@ -17,7 +17,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 def _complex_shape(instruction: HloInstruction) -> ArrayShape:
-    """Of the side that is complex: the operand, or the result of an RFFT."""
+    """Return the shape of the complex side: the operand, or the result of an RFFT."""
     operand = instruction.operand(0).array_shape
     return operand if operand.element_type.is_complex else instruction.array_shape
 

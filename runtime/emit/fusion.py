@@ -57,7 +57,7 @@ def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
 
 
 def fused_results(fusion: HloInstruction) -> tuple[HloInstruction, ...]:
-    """What the fused computation gives, one after the other."""
+    """Return the results of the fused computation, in order."""
     root = fusion.to_apply.root
     return root.operands if root.opcode is Opcode.TUPLE else (root,)
 

@@ -27,7 +27,7 @@ def _windows_of(
     batching: dict[int, int],
     vector: int,
 ) -> IndexedWindows:
-    """How the dimensions of operand 0 (far), operand 1 (indices) and ``near`` go together.
+    """Return the correspondence of the dimensions of operand 0 (far), operand 1 (indices) and ``near``.
 
     window: near's dimensions that run through a window, in the order of far's dimensions less ``skipped``. sizes: of a
     window, by far's dimension (1 where there is none). batching: far's dimension by that of the indices.
@@ -60,7 +60,7 @@ def gather_windows(instruction: HloInstruction) -> IndexedWindows:
 
 
 def scatter_windows(instruction: HloInstruction) -> IndexedWindows:
-    """Of a scatter with one input."""
+    """Return the windows of a scatter with one input."""
     attrs = instruction.attrs_as(ScatterAttrs)
     rank = len(instruction.operand(0).dims)
     skipped = (*attrs.inserted_window_dims, *attrs.input_batching_dims)

@@ -30,7 +30,7 @@ def triangular_solve_kernel(
 
 
 def dense_triangles(_: HloInstruction, views: Views) -> dict[int, Order]:
-    """Of operand 0, which BLAS reads where it lies."""
+    """Return the layout of operand 0, which BLAS reads in place."""
     return {} if views[0].is_packed else {0: tuple(range(len(views[0].dims)))}
 
 

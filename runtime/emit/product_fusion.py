@@ -34,7 +34,8 @@ def product_view(fusion: HloInstruction) -> StridedView:
 
 
 def product_layouts(fusion: HloInstruction, factors: Factors, views: Views) -> dict[int, Order]:
-    """As the dot alone wants its operands; what slices are taken of, row-major where they cannot be read as it lies."""
+    """Return the layouts of the operands as the dot needs them; sliced arrays are row-major if slices cannot be read in
+    place."""
     unread = unread_operands(fused_product(fusion), _seen(fusion, factors, views))
     orders: dict[int, Order] = {}
     for n, factor in enumerate(factors.both):
@@ -58,7 +59,7 @@ def _seen(fusion: HloInstruction, factors: Factors, views: Views) -> Views:
 def product_scratch(
     fusion: HloInstruction, plan: ProductFusion | SlicedProduct, views: Views
 ) -> tuple[ArrayShape, ...]:
-    """What the dot needs for itself, and the band that it writes where the product is no result."""
+    """Return the dot's own scratch, and the band that it writes if the product is no result."""
     product = fused_product(fusion)
     own = dot.scratch(product, _seen(fusion, plan.factors, views))
     if isinstance(plan, SlicedProduct) or plan.kept is not None:
@@ -107,7 +108,8 @@ class _Alone:
 def _placed(
     fusion: HloInstruction, factors: Factors, arrays: StepArrays, result: ArrayView, device: Device
 ) -> tuple[FactorPlaces, tuple[ArrayView, ...], _Alone]:
-    """Where the factors are among the fusion's operands; these, with the factors as matrices; the product alone."""
+    """Return the factors' positions among the fusion's operands; the operands, with the factors as matrices; the
+    product alone."""
     views = tuple(array.view for array in arrays.operands)
     numbers = tuple(factor.number for factor in factors.both)
     operands = tuple(

@@ -43,7 +43,7 @@ _MIRRORED = {"GE": "LE", "GT": "LT", "LE": "GE", "LT": "GT"}
 
 
 def _direction(select: HloComputation) -> str | None:
-    """How ``select`` compares its first parameter with its second; None where it does something else."""
+    """Return how ``select`` compares its first parameter with its second; None if it does something else."""
     root = select.root
     if root.opcode is not Opcode.COMPARE:
         return None

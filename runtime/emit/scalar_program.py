@@ -44,7 +44,7 @@ def scalar_program(computation: HloComputation) -> ScalarProgram | None:
 
 
 def _kind(instruction: HloInstruction) -> PrimitiveType | None:
-    """Of a scalar."""
+    """Return the type of a scalar; None for any other value."""
     shape = instruction.shape
     if not isinstance(shape, ArrayShape) or shape.dims:
         return None

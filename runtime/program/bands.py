@@ -22,7 +22,7 @@ class Span:
         return self.stop - self.start
 
     def of(self, array: NDArray, dimension: int) -> NDArray:
-        """That part of an array."""
+        """Return that part of an array."""
         index = (slice(None),) * dimension + (slice(self.start, self.stop),)
         part: NDArray = array[index]
         return part

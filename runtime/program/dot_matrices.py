@@ -93,7 +93,7 @@ def product_sizes(instruction: HloInstruction) -> tuple[int, int, int]:
 def turned_operands(
     instruction: HloInstruction, views: tuple[StridedView, StridedView]
 ) -> tuple[bool, bool]:
-    """Of lhs and rhs that lie so: whether their columns are without gaps, not their rows."""
+    """Return for lhs and rhs whether their columns lie without gaps instead of their rows."""
     turned = []
     for operand, view, lines in zip(operand_dims(instruction), views, (-1, -2), strict=True):
         matrix = operand.as_matrix(view)
@@ -106,6 +106,6 @@ def turned_operands(
 def product_types(
     instruction: HloInstruction,
 ) -> tuple[PrimitiveType, PrimitiveType, PrimitiveType]:
-    """Of lhs, rhs and the result."""
+    """Return the types of lhs, rhs and the result."""
     lhs, rhs = (x.array_shape.element_type for x in instruction.operands)
     return lhs, rhs, instruction.array_shape.element_type

@@ -1,4 +1,4 @@
-"""In which order a loop runs through its dimensions, and which of them are one."""
+"""Order in which a loop runs through its dimensions, and merging of dimensions."""
 
 from __future__ import annotations
 

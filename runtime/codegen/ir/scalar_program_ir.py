@@ -22,7 +22,7 @@ _LONG = 256
 
 
 def vectors_together(program: ScalarProgram, length: int) -> int:
-    """How many vectors a loop over ``length`` elements should compute side by side; 0 where LLVM's choice is right.
+    """Return the number of vectors that a loop over ``length`` elements computes side by side; 0 for LLVM's choice.
 
     Rounding to bf16 takes about twice as long as what it rounds (measured: 4 take a fifth less time than one).
     """
@@ -45,7 +45,7 @@ def _rounding_depth(program: ScalarProgram) -> int:
 
 
 def struct_type(program: ScalarProgram) -> str:
-    """What the function returns."""
+    """Return the LLVM type of the function's result."""
     return f"{{ {', '.join(stored_type(program.kind_of(r)) for r in program.results)} }}"
 
 

@@ -11,7 +11,7 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class IndexedWindows:
-    """Which dimensions belong together in far (what is indexed), near (the windows) and the indices.
+    """Correspondence of the dimensions of far (the indexed array), near (the windows) and the indices.
 
     batch: (near's dimension, that of the indices, far's, or None where far has none), one per dimension of the index
     vectors. window: (near's dimension, far's). starts: (far's dimension, largest start), by component of a vector.

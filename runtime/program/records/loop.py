@@ -13,7 +13,7 @@ from runtime.program.strides import StridedView
 
 @dataclass(frozen=True, slots=True)
 class OperandElements:
-    """What the loop reads of operand ``operand``: ``view`` counts from the operand's first element."""
+    """Elements that a loop reads of operand ``operand``; ``view`` counts from the operand's first element."""
 
     operand: int
     view: StridedView

@@ -46,7 +46,7 @@ class ProductEpilogueKernel(Kernel):
 
     @property
     def bands(self) -> Iterator[Box]:
-        """Of the region, in row-major order."""
+        """The bands of the region, in row-major order."""
         region = tuple((span.start, span.stop) for span in self.region)
         for box in bands_of(region, self.band):
             yield tuple(Span(start, stop) for start, stop in box)
@@ -77,7 +77,7 @@ class ProductEpilogueKernel(Kernel):
         return _line(band[rows], self.dims[rows]), _line(band[columns], self.dims[columns])
 
     def product_of(self, band: Box) -> DotKernel:
-        """What makes a band."""
+        """Return the product that computes a band."""
         rows, columns = self.lines(band)
         batch = tuple(span.size for span in band[: self.batch])
         return replace(self.product, batch=batch, m=rows.size, n=columns.size)

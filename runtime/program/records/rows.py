@@ -14,7 +14,7 @@ RowLeaf: TypeAlias = OperandElements | Numbers | RowInput
 
 @dataclass(frozen=True, slots=True)
 class PassLeaves:
-    """Where the leaves of a pass's three graphs come from; views are over all indices, or over the rows."""
+    """Sources of the leaves of a pass's three graphs; views are over all indices, or over the rows."""
 
     elements: tuple[RowLeaf, ...]
     inits: tuple[RowLeaf, ...]
@@ -23,7 +23,7 @@ class PassLeaves:
 
 @dataclass(frozen=True)
 class RowKernel(Kernel):
-    """What ``fusion`` says. scratch[n] holds what its passes keep as value n, for a row."""
+    """Kernel of a row fusion. scratch[n] holds value n that its passes keep for a row."""
 
     fusion: RowFusion
     leaves: tuple[PassLeaves, ...]

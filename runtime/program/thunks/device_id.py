@@ -1,4 +1,4 @@
-"""Which device this is: partition-id and replica-id."""
+"""Thunks of the device's own number: partition-id and replica-id."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class _Step:
 
     @staticmethod
     def reading(place: _Place) -> _Step:
-        """Of which nothing is made."""
+        """Return a step that reads ``place`` and computes nothing."""
         return _Step(ScalarProgram((place.kind,), (), ()), (place,), ())
 
 
@@ -119,7 +119,7 @@ def _are_registers(places: Sequence[_Place], trip: Sequence[_Step]) -> bool:
 
 
 def _step(thunk: Thunk) -> _Step | None:
-    """What ``thunk`` does; None where that is more than a program of single elements, or differs by device."""
+    """Return ``thunk`` as a program of single elements; None if it is more than that, or differs by device."""
     if any(use.slice.parts for use in thunk.buffer_uses()):
         return None
     if isinstance(thunk, CopyThunk) and _are_scalars(thunk.source, thunk.target):

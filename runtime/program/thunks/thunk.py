@@ -16,7 +16,7 @@ class UseKind(Enum):
 
 
 class Role(Enum):
-    """What the bytes are to the instruction: array leaf n of its operands, array leaf n of its result, or scratch."""
+    """Role of bytes for the instruction: array leaf n of its operands, array leaf n of its result, or scratch."""
 
     OPERAND = "operand"
     RESULT = "result"

@@ -1,4 +1,5 @@
-"""How the positions of a convolution along one spatial dimension meet its input: holes and strides taken apart."""
+"""Positions of a convolution along one spatial dimension and the input elements that they meet, without holes and
+strides."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Part:
         return self.together or (self,)
 
     def element(self, offset: int) -> int | None:
-        """Of the window; None where it has no tap at ``offset``."""
+        """Return the window element at ``offset``; None if there is no tap."""
         return next((j for j, own in self.taps if own == offset), None)
 
 

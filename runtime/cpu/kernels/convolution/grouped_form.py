@@ -91,7 +91,7 @@ def _words(window: Window, x: NDArray, w: NDArray, out: NDArray) -> GroupWords:
 
 
 def _first_and_dilation(dim: WindowDimension) -> tuple[int, int]:
-    """Where the window's first element meets x, and the way to its next one."""
+    """Return the position in x of the window's first element, and the distance to its next one."""
     if not dim.reversal:
         return 0, dim.window_dilation
     return (dim.size - 1) * dim.window_dilation, -dim.window_dilation

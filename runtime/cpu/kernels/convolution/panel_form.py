@@ -67,14 +67,14 @@ class PanelConvolutionKernel(Kernel):
 
     @property
     def panel_elements(self) -> int:
-        """Of scratch[0]."""
+        """The number of elements of scratch[0]."""
         panel = self.run_length * self.runs_per_block * self.outer_per_block
         ways = (self.tiles, self.vectors)
         return max(panel, *(way.elements for way in ways if way is not None), 0)
 
     @property
     def plan(self) -> ImageTiles | GradientTiles | VectorPlan | None:
-        """As it is done on this processor; None: by panels."""
+        """The plan on this processor; None for panels."""
         if self.tiles is not None and has_tile_unit():
             return self.tiles
         fits = self.vectors is not None and self.vectors.form == vector_form()
@@ -157,7 +157,7 @@ _Place = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class _Steps:
-    """How places move along the dimensions of the result and of w, as numbered in the canonical form."""
+    """Steps of positions along the dimensions of the result and of w, numbered as in the canonical form."""
 
     window: Window
     x: NDArray
@@ -175,7 +175,7 @@ class _Steps:
         return self._coordinate(dimension - 1, step)
 
     def start(self) -> _Place:
-        """Where the first element of w meets x at the first position."""
+        """Return the position in x of the first element of w at the first output."""
         start = (0, 0, 0, 0)
         for i, dim in enumerate(self.window.dims):
             if dim.reversal:

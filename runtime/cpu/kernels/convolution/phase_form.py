@@ -22,7 +22,7 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class Phase:
-    """Of the kernel w and the result, the elements that ``axes`` name along the spatial dimensions.
+    """Phase: the elements of the kernel w and of the result that ``axes`` name along the spatial dimensions.
 
     w_order, out_order: dimensions of these parts, the slowest first, where they lie in scratch without gaps meanwhile;
     None where they are used as they lie. kernel: None where there are few features (``thin_convolution.py``).

@@ -56,7 +56,7 @@ def has_holes(window: Window) -> bool:
 
 
 def axis_phases(dim: WindowDimension, size: int, outputs: int) -> AxisPhases:
-    """Of an input of ``size`` elements."""
+    """Return the phases along one dimension of an input of ``size`` elements."""
     if dim.base_dilation == 1:
         return AxisPhases((PhaseAxis(0, 1, outputs, 0, 1, dim),), ())
     step = dim.base_dilation // math.gcd(dim.base_dilation, dim.stride)
@@ -121,7 +121,7 @@ class WindowPhases:
         )
 
     def zeros(self) -> tuple[tuple[slice, ...], ...]:
-        """Of which results there are no sums, in parts that do not overlap."""
+        """The results without any sum, in parts that do not overlap."""
         found: list[tuple[slice, ...]] = []
         for d, axis in enumerate(self.axes):
             before = [[phase.results for phase in other.phases] for other in self.axes[:d]]
@@ -135,5 +135,5 @@ class WindowPhases:
 
 
 def window_phases(window: Window, x: Sequence[int], out: Sequence[int]) -> WindowPhases:
-    """Of an input and a result of these sizes along the spatial dimensions."""
+    """Return the phases of an input and a result of these sizes along the spatial dimensions."""
     return WindowPhases(tuple(map(axis_phases, window.dims, x, out)))

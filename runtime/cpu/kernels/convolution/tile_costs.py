@@ -1,4 +1,4 @@
-"""What ways to compute a convolution on the tile unit take beside each other, in multiplications of the unit."""
+"""Relative costs of the ways to compute a convolution on the tile unit, in multiplications of the unit."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from spmd.literal import NDArray
 
 @dataclass(frozen=True)
 class GradientTiles:
-    """How much is split and packed at a time.
+    """Sizes of what is split and packed at a time.
 
     together: pairs of images side by side. images: of one panel, whole groups of so many pairs; where that is one
     group, ``lines`` of w at a time. channels, features: of both operands, multiples of 32. elements: of scratch, of 4
@@ -260,7 +260,8 @@ def _panels(
 
 
 def _columns_shown(shape: GradientGeometry, phase: int, x: NDArray) -> tuple[int, int, int]:
-    """Of a phase: bytes before its first column in a line of x; its place in a line of the planes; how many."""
+    """Return for a phase the bytes before its first column in a line of x, its position in a line of the planes, and
+    its size."""
     columns, phases = shape.columns, shape.column_phases
     shown = columns.shown(columns.window)
     first = shown.start + (phase - shown.start) % phases

@@ -44,7 +44,7 @@ class GradientAxis:
         return self.dilation // self.unit
 
     def coordinate(self, output: int) -> int:
-        """Where it meets position 0 of w."""
+        """Return the coordinate at which ``output`` meets position 0 of w."""
         return output * self.stride // self.unit
 
     def reach(self, positions: int) -> int:
@@ -118,11 +118,11 @@ class GradientGeometry:
         return -(-self.columns.window * self.together // LINES)
 
     def plane_lines(self, lines: int) -> int:
-        """What ``lines`` of w meet."""
+        """Return the number of lines of the planes that ``lines`` of w meet."""
         return self.rows.reach(lines)
 
     def plane_words(self, lines: int, groups: int, channels: int) -> int:
-        """Of one part, of all phases."""
+        """Return the words of one part, of all phases."""
         return self.column_phases * self.phase_words(lines, groups, channels)
 
     def phase_words(self, lines: int, groups: int, channels: int) -> int:
@@ -136,7 +136,7 @@ class GradientGeometry:
         return -(-features // PANEL) * steps * FORM.step_bytes
 
     def row_steps(self) -> int:
-        """Of all outputs along the rows together, of a group: lines of padding are none."""
+        """The steps of all outputs along the rows of a group; lines of padding count none."""
         outputs = range(self.rows.outputs)
         return self.line_steps * sum(len(self.rows.met(o)) for o in outputs)
 
@@ -168,7 +168,7 @@ class GradientGeometry:
 def gradient_geometry(
     window: Window, x: Sequence[int], out: Sequence[int]
 ) -> GradientGeometry | None:
-    """Of arrays of these sizes, [g, n, spatial.., features]; None where this is no work for it."""
+    """Return the geometry of arrays of these sizes, [g, n, spatial.., features]; None if this form does not apply."""
     if window.rank > 2:
         return None
     dims = (*[WindowDimension()] * (2 - window.rank), *window.dims)

@@ -20,7 +20,7 @@ from spmd.literal import NDArray
 
 @dataclass(frozen=True)
 class ImageTiles:
-    """How much is split and packed at a time, of what is arranged so.
+    """Sizes of what is split and packed at a time, in an arrangement.
 
     images: in one panel, groups of those side by side; where that is one group, ``lines`` of output positions (of the
     part that has most) at a time. block_features: a multiple of 32. channels: a part of the input's; products of the
@@ -192,7 +192,8 @@ def _shown(columns: Axis) -> int:
 
 
 def _columns_shown(shape: Geometry, phase: int, x: NDArray, dense: bool) -> tuple[int, int, int]:
-    """Of a phase: bytes before its first column in a line of x and in one of the planes; its columns' runs."""
+    """Return for a phase the bytes before its first column in a line of x and in one of the planes, and the runs of its
+    columns."""
     columns, step = shape.columns, shape.column_step
     skipped = max(-columns.low, 0)
     first = skipped + (phase - skipped - columns.low) % step

@@ -19,7 +19,7 @@ MOST_TOGETHER = 16
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """What becomes rows and columns of the products.
+    """Arrangement of positions and features as rows and columns of the products.
 
     by_line: rows are positions of one line, of ``together`` images side by side (the images of a position are
     neighbours), so that lines of padding are not multiplied; otherwise those of all lines and images of a panel, which
@@ -105,7 +105,7 @@ class Geometry:
 
     @property
     def line_positions(self) -> int:
-        """Of lines that run on."""
+        """The number of positions of lines that run on."""
         return self.pitch * self.column_step // self.columns.stride
 
     @property
@@ -159,7 +159,8 @@ class Geometry:
         return sum(-(-len(taps) * self.channels // FORM.step_depth) for *_, taps in self.runs(part))
 
     def lines_met(self, part: tuple[Part, Part], line: int) -> tuple[int, int]:
-        """Which of the taps along the rows meet lines of the input from position ``line``: from, to."""
+        """Return the range of the taps along the rows that meet lines of the input from position ``line``: begin,
+        end."""
         axis = self.rows.axis
         met = [
             i
@@ -169,7 +170,7 @@ class Geometry:
         return (met[0], met[-1] + 1) if met else (0, 0)
 
     def units(self, lines: range, groups: int) -> list[Unit]:
-        """Of positions of these lines, of so many groups of images."""
+        """Return the units of the positions of these lines, of ``groups`` groups of images."""
         units = []
         for number, part in enumerate(self.parts()):
             counted = max(min(lines.stop, part[0].count) - lines.start, 0)
@@ -193,7 +194,7 @@ class Geometry:
 
     @property
     def met_elements(self) -> float:
-        """Of an image, of lines and columns of the phases that there are."""
+        """The elements of an image in the lines and columns of existing phases."""
         lines = self.rows.axis.size * len(self.rows.phases) / self.rows.axis.stride
         columns = self.columns.size * len(self.column_phases) / self.column_step
         return lines * columns * self.channels
@@ -216,7 +217,7 @@ class Geometry:
 
     @cached_property
     def _farthest(self) -> int:
-        """Where the window of position 0 ends."""
+        """The end of the window of position 0."""
         return max(
             start + -(-len(taps) * self.channels // FORM.step_depth) * FORM.step_depth
             for part in self.parts()
@@ -224,7 +225,7 @@ class Geometry:
         )
 
     def plane_elements(self, lines: int) -> int:
-        """Of one phase, with what is read behind its last line."""
+        """Return the elements of one phase, with those that are read behind its last line."""
         if self.arrangement.by_line:
             most = max(part.count for part in self.columns.parts) * self.together
             positions = -(-most // PANEL) * PANEL
@@ -236,12 +237,12 @@ class Geometry:
         return -(-max(read, whole) // FORM.step_depth) * FORM.step_depth
 
     def plane_bytes(self, lines: int) -> int:
-        """Of all phases and parts; ``lines`` of positions, of all groups."""
+        """Return the bytes of all phases and parts for ``lines`` of positions, of all groups."""
         return 2 * PARTS * self.phase_count * self.plane_elements(lines)
 
 
 def geometry(window: Window, x: Sequence[int], out: Sequence[int]) -> Geometry | None:
-    """Of arrays of these sizes, [g, n, spatial.., features]; None where this is no work for it."""
+    """Return the geometry of arrays of these sizes, [g, n, spatial.., features]; None if this form does not apply."""
     if window.rank > 2:
         return None
     dims = (*[WindowDimension()] * (2 - window.rank), *window.dims)

@@ -40,7 +40,7 @@ SPATIAL = 3
 
 @dataclass(frozen=True)
 class VectorPlan:
-    """How much is packed at a time.
+    """Sizes of what is packed at a time.
 
     left: see ``LeftForm``. depth, features: of a block. buffered: positions whose sums are gathered first, 0 for none.
     """
@@ -69,7 +69,7 @@ class VectorPlan:
 
     @property
     def elements(self) -> int:
-        """Of scratch, which need not begin with a line."""
+        """The number of elements of scratch, which need not begin at a cache line."""
         return sum(self.parts) + _LINE
 
 
@@ -192,7 +192,7 @@ class _Shape:
         return (step * self.x.strides[2 + spatial], *indices, other)  # type: ignore[return-value]
 
     def _units(self) -> tuple[list[int], list[int]]:
-        """What lies without gaps under a window, and blocks of them that are multiplied at a time."""
+        """Return the runs without gaps under a window, and the blocks of them that are multiplied at a time."""
         x, w, channels = self.x, self.w, self.x.shape[-1]
         last = self.dims[-1]
         joined = last.window_dilation * x.strides[-2] == channels * ITEM

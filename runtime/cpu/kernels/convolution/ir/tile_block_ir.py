@@ -58,18 +58,18 @@ end:""",
 
 
 def _place(tile: int, *, turned: bool) -> int:
-    """Of a register's sums in %total."""
+    """Return the byte offset of a register's sums in %total."""
     row, column = divmod(tile, 2)
     return (2 * column + row if turned else tile) * TILE_BYTES
 
 
 def _registers(rows: int, columns: int, r: int, c: int) -> list[int]:
-    """Where a tile's sums are: tile (r, c) is register 2 r + c, and those that no tile has help."""
+    """Return the registers of a tile's sums: tile (r, c) is register 2 r + c, and registers without a tile help."""
     return [2 * i + j for i in range(r, 2, rows) for j in range(c, 2, columns)]
 
 
 def _operand_places(side: str, count: int) -> list[str]:
-    """Where a step's tiles of each part begin."""
+    """Return IR of the addresses at which a step's tiles of each part begin."""
     lines = [
         f"  %{side}_place = getelementptr i64, ptr %{side}_steps, i64 %s",
         f"  %{side}_offset = load i64, ptr %{side}_place",
@@ -107,7 +107,8 @@ def _products(rows: int, columns: int) -> list[str]:
 
 
 class _Held:
-    """Which parts of an operand are in its two registers from ``first`` on: both tiles of one, or one tile of two."""
+    """Parts of an operand that are in its two registers from ``first`` on: both tiles of one part, or one tile of
+    two."""
 
     def __init__(self, side: str, first: int, tiles: int) -> None:
         self._side, self._first, self._tiles = side, first, tiles

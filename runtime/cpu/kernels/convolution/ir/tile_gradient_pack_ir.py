@@ -1,4 +1,4 @@
-"""What a kernel's gradient on the tile unit reads, laid out for it: positions of w as tiles, images of x as planes.
+"""Packing for a kernel's gradient on the tile unit: positions of w as tiles, images of x as planes.
 
 Pieces of IR for tile_gradient_ir, whose record they read.
 """

@@ -1,4 +1,4 @@
-"""What a convolution on the tile unit reads, laid out for it: lines of the input as planes, the kernel as packed tiles.
+"""Packing for a convolution on the tile unit: lines of the input as planes, the kernel as packed tiles.
 
 Pieces of IR for tile_image_ir, whose record they read.
 """
@@ -18,7 +18,7 @@ PART_WORDS, PHASE_WORDS = 5, 4
 
 
 class KernelForm(IntEnum):
-    """How the places of a step's elements in the kernel are given."""
+    """Addressing of a step's elements in the kernel."""
 
     PAIRS = 0
     """Of each of 32 elements; features follow at ``feature_bytes``."""

@@ -38,7 +38,7 @@ class VectorForm:
         return f"<{self.lanes} x float>"
 
     def next_heights(self) -> list[int]:
-        """How many rows to multiply next, by the rows left: fewest in all, then fewest products."""
+        """The number of rows to multiply next, by the rows left: the fewest in all, then the fewest products."""
         best: list[tuple[int, int, int]] = [(0, 0, 0)]
         for left in range(1, 5 * self.heights[0]):
             choices = []
@@ -51,7 +51,7 @@ class VectorForm:
 
 @cache
 def vector_form() -> VectorForm | None:
-    """Of the host; None where its vectors are short or it does not fuse products and sums."""
+    """Return the host's form; None if its vectors are short or it has no fused multiply-add."""
     if host_has("avx512f", "avx512vl"):
         return VectorForm(16, (14, 8))
     if host_has("avx2", "fma"):
@@ -60,7 +60,7 @@ def vector_form() -> VectorForm | None:
 
 
 class LeftForm(Enum):
-    """How the left side lies: by rows, ``PITCH`` numbers apart; or by depth, a vector's lanes apart."""
+    """Layout of the left side: by rows, ``PITCH`` numbers apart; or by depth, a vector's lanes apart."""
 
     ROWS = "rows"
     DEPTH = "depth"

@@ -54,7 +54,7 @@ anew:
 
 
 def _part(part: int) -> str:
-    """Of the start and of the steps of four dimensions."""
+    """Return IR that loads one part of the start and of the steps of four dimensions."""
     lines = [f"  %a{part}_0 = call i64 @word(ptr %outer, i64 {part})"]
     for d in range(4):
         lines += [
