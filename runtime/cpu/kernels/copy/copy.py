@@ -92,7 +92,7 @@ def merged_by_target(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
 def _innermost(
     dimensions: list[_Dimension], width: int
 ) -> tuple[Innermost, int, Sequence[int], list[_Dimension]]:
-    """What is done innermost, with elements of which width, with which words, and the dimensions around it."""
+    """Return the innermost operation, the width of its elements, its record words, and the dimensions around it."""
     if not dimensions or dimensions[-1][1:] == (width, width):
         *outer, (size, _, _) = dimensions or [(1, width, width)]
         row = size * width

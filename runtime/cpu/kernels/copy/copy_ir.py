@@ -29,7 +29,7 @@ _FIRST_DIMENSION = 7
 
 
 class Innermost(Enum):
-    """What is done at each position of the odometer, and the record's words 3 to 6."""
+    """Operation at each position of the index counter, and the record's words 3 to 6."""
 
     ROWS = "rows"
     """Bytes of a row, which has no gaps on either side."""

@@ -24,7 +24,7 @@ MOST_POINTS = 1 << 13
 
 
 def points_of(transform: str, length: int) -> int | None:
-    """Of the complex transform behind one of ``length`` elements; None where there is none."""
+    """Return the points of the complex transform behind one of ``length`` elements; None if there is none."""
     if transform in ("FFT", "IFFT"):
         return length
     return length // 2 if length % 2 == 0 else None
@@ -42,7 +42,7 @@ def takes_bundles(transform: str, length: int, lines: int, part: np.dtype[np.gen
 
 
 def bundle_dims(transform: str, length: int, part: np.dtype[np.generic]) -> tuple[int, ...]:
-    """Of the buffer; the transform of real numbers has one element more than points."""
+    """Return the dims of the buffer; a transform of real numbers has one element more than points."""
     points = points_of(transform, length)
     assert points is not None, "it was asked for before"
     return (points + 1, 2, VECTOR_BYTES // part.itemsize)
@@ -127,7 +127,8 @@ class _Bundle:
         return points
 
     def calls(self, lines: int, first: int) -> list[NativeCall]:
-        """Of ``lines`` lines from number ``first`` on: the first one loads them, the last one stores."""
+        """Return the calls for ``lines`` lines from number ``first`` on: the first call loads them, the last one
+        stores."""
         scale = 1 / self.length if self.transform.startswith("I") else 1.0
         natural = SLOT_BYTES * np.arange(self.points + 1)
         scattered = SLOT_BYTES * np.append(places_of(self.points), self.points)

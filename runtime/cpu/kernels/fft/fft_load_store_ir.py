@@ -25,7 +25,7 @@ AHEAD = 32
 
 
 class Lie(Enum):
-    """How the elements of a bundle lie in the array."""
+    """Layout of the elements of a batch in the array."""
 
     ALONG = "along"
     """Elements of a line are neighbours, and so are their parts."""
@@ -109,7 +109,7 @@ class _Lines:
         return writer.function(FUNCTION)
 
     def squares(self, array: str) -> None:
-        """As many elements at a time as fill a vector, then those left."""
+        """Write IR that moves as many elements at a time as fill a vector, then the rest."""
         writer, value, lanes = self.writer, self.writer.value, self.lanes
         side = lanes // 2
         squares = value(f"udiv i64 {self.count}, {side}")

@@ -1,4 +1,4 @@
-"""How a transform is made of passes: factors of its points, where elements begin, and the twiddle factors."""
+"""Passes of a transform: factors of its points, first positions of elements, and twiddle factors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def radices_of(points: int) -> tuple[int, ...] | None:
 
 @cache
 def places_of(points: int) -> NDArray:
-    """Of each element before the first pass: its number's digits in reverse order."""
+    """Return the position of each element before the first pass: the digits of its number in reverse order."""
     radices = radices_of(points)
     assert radices is not None, "it was asked for before"
     places = np.zeros(points, np.int64)

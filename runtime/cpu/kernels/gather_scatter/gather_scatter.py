@@ -138,7 +138,7 @@ def _bind_take(words: IndexedWords, far: NDArray, indices: NDArray, near: NDArra
 
 
 def _lines(window_bytes: int, far_bytes: int) -> int:
-    """Of a window to be fetched before its turn: none where far stays in a core's caches, or the window is short."""
+    """Return the cache lines of a window to prefetch: none if far stays in a core's caches, or the window is short."""
     if far_bytes < LEAST_FETCHED_BYTES or window_bytes < 4 * LINE_BYTES:
         return 0
     return MOST_LINES if window_bytes >= MOST_LINES * LINE_BYTES else 4

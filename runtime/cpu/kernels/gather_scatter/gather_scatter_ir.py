@@ -199,7 +199,7 @@ class _Indexed:
         return starts
 
     def window_at(self, here: dict[int, str], metadata: str) -> str:
-        """Where the window of the vector begins, moved so that it fits."""
+        """Return the begin of the vector's window, clamped so that the window fits."""
         far = here[_FAR]
         for component, start in zip(self.components, self.starts_at(here, metadata), strict=True):
             far = moved_inside(self.writer, far, start, component.limit, component.stride)

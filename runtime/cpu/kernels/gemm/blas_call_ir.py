@@ -76,7 +76,7 @@ class GemmIr:
 
 
 def blas_gemm_ir(kind: PrimitiveType, gemm: BlasFunction) -> GemmIr:
-    """Of f32 or f64."""
+    """Return IR that calls BLAS's product of f32 or f64."""
     return GemmIr(_ir(_GEMM, GEMM, kind, gemm), gemm)
 
 

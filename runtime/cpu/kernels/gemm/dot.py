@@ -53,7 +53,8 @@ def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
 
 
 def native_product(kernel: DotKernel, arrays: KernelArrays) -> Movable | None:
-    """Of all of the batch; neither the result nor the depth is empty. None where there is no native code for it."""
+    """Return native calls for all of the batch; neither the result nor the depth is empty. None if there is no native
+    code."""
     lhs, rhs = arrays.operands
     (out,) = arrays.results
     first = (0,) * len(kernel.batch)
@@ -134,9 +135,9 @@ class _Product:
 def compute_type(
     lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, depth: int
 ) -> PrimitiveType | None:
-    """In which type to sum: a float where that is exact for integers too, else the integer itself.
+    """Return the type to sum in: a float if that is exact for integers too, else the integer itself.
 
-    None where there is no kernel for it (sums of truth values, small integers of great depth).
+    Returns None if there is no kernel (sums of truth values, small integers of great depth).
     """
     if result is PrimitiveType.PRED:
         return None

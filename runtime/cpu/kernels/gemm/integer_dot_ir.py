@@ -18,7 +18,7 @@ _COLUMNS = 256
 
 
 class Form(Enum):
-    """Which runs without gaps are walked innermost."""
+    """Runs without gaps that the innermost loop goes over."""
 
     ROWS = "rows"
     """Those of rhs and result: rows of rhs, times an element of lhs, are added up."""

@@ -44,7 +44,7 @@ def product_at(
 def _of_copies(
     product: DotKernel, arrays: KernelArrays, factors: FactorPlaces, operands: Sequence[NDArray]
 ) -> Action:
-    """Where there is no native code for the product: slices are copied for it."""
+    """Return the product of copied slices, for products without native code."""
     copies = NOTHING
     matrices, words = [], []
     for matrix, shifts in zip(arrays.operands, factors.shifts, strict=True):

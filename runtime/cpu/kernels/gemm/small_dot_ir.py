@@ -29,7 +29,7 @@ _SUM_TURNS, _LOOP_TURNS = 4.0, 1.0
 
 @dataclass(frozen=True, slots=True)
 class VectorRegisters:
-    """How wide they are, in bytes, and how many of them may hold sums."""
+    """Vector registers: their width in bytes, and the number of them that may hold sums."""
 
     bytes: int
     sums: int
@@ -110,7 +110,7 @@ def small_gemm_ir(kind: PrimitiveType, block: RegisterBlock) -> GemmIr:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """What is done for row r or vector v of a block."""
+    """IR lines for row r or vector v of a block."""
 
     t: str
     vector: str

@@ -42,7 +42,7 @@ _MOST_EXPONENT = 376
 
 
 def most_depth(form: TileForm) -> int:
-    """Of a block; a result narrower than the sum cannot be added up over several."""
+    """Return the largest depth of a block; a result narrower than its sum cannot be accumulated over several blocks."""
     if max(form.parts, form.rhs_parts) > 1:
         return 2048 if form.result is PrimitiveType.BF16 else 512
     return 8192 // (4 // form.group)

@@ -47,9 +47,9 @@ def suits_tiles(
 
 
 def unit_of(form: TileForm) -> Unit | None:
-    """What multiplies such matrices here without converting them.
+    """Return the unit that multiplies such matrices here without conversion; None if there is none.
 
-    Parts are for the tile unit alone: vectors of f32 are multiplied in less time than three of parts.
+    Only the tile unit multiplies parts: vectors of f32 take less time than three products of parts.
     """
     unit = narrow_unit(is_float=form.is_float)
     return unit if unit is Unit.TILES or form.parts == form.rhs_parts == 1 else None

@@ -140,7 +140,7 @@ end:
 
 
 def _lane_type(kind: PrimitiveType) -> str:
-    """In which elements are read."""
+    """Return the type in which elements are read."""
     return {PrimitiveType.F32: "i32", PrimitiveType.BF16: "i16"}.get(kind, "i8")
 
 

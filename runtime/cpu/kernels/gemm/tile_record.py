@@ -1,4 +1,4 @@
-"""What native code of products on the tile unit is told: a record of addresses, sizes and steps."""
+"""Argument record of products on the tile unit: addresses, sizes and strides in bytes."""
 
 from __future__ import annotations
 

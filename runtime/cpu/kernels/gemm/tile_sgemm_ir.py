@@ -22,7 +22,7 @@ _MOST_THREADS = 2
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """What a product needs to be faster on the tile unit than with one thread of BLAS."""
+    """Sizes from which a product is faster on the tile unit than with one thread of BLAS."""
 
     lines: int
     depth: int

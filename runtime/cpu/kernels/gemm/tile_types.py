@@ -49,7 +49,7 @@ class TileForm:
 
     @property
     def parts(self) -> int:
-        """Of an element of lhs; of rhs, too, where both are of one type."""
+        """The number of parts of an element of lhs; also of rhs if both have one type."""
         return parts_of(self.lhs)
 
     @property
@@ -58,7 +58,8 @@ class TileForm:
 
     @property
     def products(self) -> tuple[tuple[int, int], ...]:
-        """Of parts of lhs and rhs, small ones first; neighbours share one where both have three: it is loaded once."""
+        """The products of parts of lhs and rhs, small ones first. With three parts each, neighbours share one, which is
+        loaded once."""
         if self.parts == self.rhs_parts == 3:
             return ((0, 2), (0, 1), (1, 1), (1, 0), (0, 0), (2, 0))
         pairs = itertools.product(range(self.parts), range(self.rhs_parts))
@@ -78,7 +79,7 @@ class TileForm:
 
     @property
     def step_bytes(self) -> int:
-        """Of a panel of lhs; of rhs, too, where both are of one type."""
+        """The bytes of a step of a panel of lhs; also of rhs if both have one type."""
         return 2 * self.parts * TILE_BYTES
 
     @property

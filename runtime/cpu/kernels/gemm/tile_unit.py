@@ -1,4 +1,4 @@
-"""What multiplies narrow numbers here: the processor's tile unit (Intel AMX), if this process may use it, or vectors.
+"""Units that multiply narrow numbers: the processor's tile unit (Intel AMX), if this process may use it, or vectors.
 
 One instruction of the unit is a product of small matrices. Others multiply vectors of pairs of bf16 and of groups of
 four bytes, and sum these in 32 bits (AVX-512 BF16 and VNNI).
@@ -23,7 +23,7 @@ _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
 class Unit(Enum):
-    """What multiplies packed panels of narrow numbers."""
+    """Unit that multiplies packed panels of narrow numbers."""
 
     TILES = "tiles"
     VECTORS = "vectors"
@@ -36,12 +36,13 @@ class _Use:
 
 
 def has_tile_unit() -> bool:
-    """Of bf16 and 8-bit products, permitted by the system, and not switched off."""
+    """Return whether there is a unit for bf16 and 8-bit products that the system permits and that is not switched
+    off."""
     return _Use.allowed and _permitted()
 
 
 def narrow_unit(*, is_float: bool) -> Unit | None:
-    """What multiplies bf16 (or bytes) without converting them; None where they are for BLAS, or one by one."""
+    """Return the unit that multiplies bf16 (or bytes) without conversion; None if BLAS or scalar code does."""
     if has_tile_unit():
         return Unit.TILES
     feature = "avx512bf16" if is_float else "avx512vnni"

@@ -65,9 +65,9 @@ def _room_of(
     results: tuple[ArrayShape, ...],
     scratch: tuple[ArrayShape, ...],
 ) -> tuple[int, int, int]:
-    """How many elements of the type, reals and integers the routine asks for; what jaxlib gives it, too.
+    """Return the numbers of elements of the type, reals and integers that the routine asks for, as jaxlib does.
 
-    How much room there is decides on blocks, and so on rounding and the signs of vectors.
+    The size of the workspace decides on blocks, and so on rounding and the signs of vectors.
     """
     every = [
         tuple(np.empty(x.dims, x.element_type.numpy) for x in shapes)
@@ -93,7 +93,7 @@ def _room_of(
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """Where the argument of the first matrix lies, and how many bytes on that of the next one does."""
+    """Argument of the first matrix, and the distance in bytes to that of the next one."""
 
     array: NDArray
     step: int = 0
@@ -125,7 +125,7 @@ class _Call:
         self.arguments.append(_Argument(array))
 
     def room(self, array: NDArray) -> None:
-        """What is worked in, and how much there is."""
+        """Append the workspace and its size."""
         self.work(array)
         self.sizes(-1 if self.asks else array.size)
 

@@ -123,7 +123,7 @@ def _element(writer: NestWriter, row: str, number: str, item: int) -> str:
 
 
 def _own_part(writer: NestWriter, form: CholeskyForm, i: str, size: str) -> tuple[str, str]:
-    """Where the triangle begins in row ``i``, and how many elements of the row are in it."""
+    """Return the begin of the triangle in row ``i``, and the number of its elements in the row."""
     if form.lower:
         return "0", writer.value(f"add i64 {i}, 1")
     return i, writer.value(f"sub i64 {size}, {i}")

@@ -62,7 +62,7 @@ def bind_update(kernel: UpdateKernel, arrays: KernelArrays) -> Action:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How an array is walked: the address of the first element, strides and element size in bytes.
+    """Access to an array: the address of the first element, strides and element size in bytes.
 
     counts: no array but numbers, the first of which is ``start``; the size of an element is then 1.
     """
@@ -215,7 +215,7 @@ LEAST_TILED = 8
 def crossed_walks(
     sizes: Sequence[int], strides: Sequence[Sequence[int]], walks: Sequence[Walk | _Track]
 ) -> list[bool]:
-    """Which arrays have their neighbours along the dimension before the innermost one."""
+    """Return for each array whether its neighbours lie along the dimension before the innermost one."""
     if len(sizes) < 2 or min(sizes[-2:]) < LEAST_TILED:
         return [False] * len(walks)
     return [

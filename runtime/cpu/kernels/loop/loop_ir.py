@@ -41,7 +41,7 @@ _PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
 
 class Step(Enum):
-    """How an array moves along the innermost dimension."""
+    """Stride of an array along the innermost dimension."""
 
     PACKED = "packed"
     PAIRED = "paired"
@@ -51,7 +51,7 @@ class Step(Enum):
 
     @classmethod
     def of(cls, stride: int, item: int) -> Step:
-        """Of ``stride`` bytes between elements of ``item``."""
+        """Return the kind of a stride of ``stride`` bytes between elements of ``item`` bytes."""
         if stride == item:
             return cls.PACKED
         return cls.REPEATED if stride == 0 else cls.STRIDED
@@ -270,7 +270,7 @@ class _Loop:
             self.column(i, rows, at, into_buffer=into_buffer)
 
     def column(self, i: int, rows: str, at: dict[int, str], *, into_buffer: bool) -> None:
-        """Of array ``i`` at ``at[0]`` and its buffer at ``at[1]``."""
+        """Write IR that moves a column between array ``i`` at ``at[0]`` and its buffer at ``at[1]``."""
         writer, t = self.writer, self.types[i]
         with writer.element_loop(rows) as k:
             way = writer.value(f"mul i64 {k}, {PITCH}")

@@ -81,7 +81,7 @@ def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Ac
 
 
 def _turned(items: Sequence[int], along: Sequence[int], across: Sequence[int]) -> tuple[bool, ...]:
-    """Which operands are turned so that rows are neighbours; none where one would have to be, and cannot.
+    """Return which operands are transposed so that rows are neighbours; none if one would have to be and cannot.
 
     items: bytes of an element. along: strides from row to row, across: within a row.
     """

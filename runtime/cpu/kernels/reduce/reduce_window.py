@@ -38,7 +38,7 @@ def bind_reduce_window(kernel: ReduceWindowKernel, arrays: KernelArrays) -> Acti
 def _binding(
     kernel: ReduceWindowKernel, source: NDArray, init: NDArray, result: NDArray
 ) -> NativeAction:
-    """Of elements that are combined whole; neither the results nor what they cover is empty."""
+    """Return the native call for elements that are combined as a whole; neither results nor windows are empty."""
     axes = [
         WindowAxis(
             windows,

@@ -138,7 +138,7 @@ class _Scan:
         return self.writer.value(f"udiv i64 {above}, {piece}")
 
     def length(self, size: str, number: str, piece: int) -> str:
-        """Of piece ``number``."""
+        """Return the length of piece ``number``."""
         value = self.writer.value
         before = value(f"mul i64 {number}, {piece}")
         left = value(f"sub i64 {size}, {before}")

@@ -156,7 +156,7 @@ class _Select:
             visit(value(f"trunc i64 {number} to i32"), here)
 
     def select(self, number: str, here: dict[int, str]) -> None:
-        """What is the first element of the window, or not beaten by the best one, is kept from now on."""
+        """Write IR that keeps an element if it is the window's first, or if the best one so far does not beat it."""
         writer, value, wide = self.writer, self.writer.value, self.wide
         with writer.element_loop(self.count) as k:
             element = self.element(here, _OPERAND, k)
@@ -191,7 +191,7 @@ class _Select:
         return self.writer.value(f"call {self.wide} @widen({self.stored} {stored})")
 
     def place(self, here: dict[int, str], array: int, k: str, kind: str) -> str:
-        """Of lane ``k``."""
+        """Return the address of lane ``k``."""
         if self.steps[array] is Step.PACKED:
             return self.slot(kind, here[array], k)
         return self.moved(here[array], k, self.lane_strides[array])

@@ -1,4 +1,4 @@
-"""What the native code of a row fusion depends on: its passes, and how each array moves."""
+"""Specialization key of a row fusion's native code: its passes, and the strides of each array."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lanes_of(length: int) -> int:
 
 
 class Held(Enum):
-    """Where elements of a pass come from."""
+    """Source of a pass's elements."""
 
     ARRAY = "array"
     REDUCTION = "reduction"

@@ -34,7 +34,7 @@ class RadixForm:
 
     @property
     def moved_bytes(self) -> int:
-        """Of what each pass moves: an element, or a record of a 32-bit place and the key above it."""
+        """The bytes that each pass moves: an element, or a record of a 32-bit index and the key above it."""
         if self.moves_elements:
             return self.kinds[0].byte_size
         return 8 if self.key.bits <= 32 else 16
@@ -112,7 +112,8 @@ def _count_digits(count: int) -> str:
 
 
 def _target(moves_elements: bool) -> str:
-    """Where a pass writes: the last one of elements to the result, all others to the scratch not read from."""
+    """Return IR of a pass's target: the result for the last pass over elements, else the scratch that it does not
+    read."""
     if not moves_elements:
         return "%to = select i1 %in_one, ptr %other, ptr %one\n  %to_step = add i64 %own, 0"
     return (

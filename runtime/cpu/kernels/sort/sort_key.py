@@ -22,7 +22,7 @@ class SortKey:
 
     @property
     def kind(self) -> PrimitiveType:
-        """Of the value."""
+        """The type of the value."""
         return self.program.kind_of(self.program.results[0])
 
     @property
