@@ -1,4 +1,4 @@
-"""What collectives take on the links: one-shot, ring, tree and hierarchical, of which the quickest is taken.
+"""Costs of collectives on links: one-shot, ring, tree and hierarchical algorithms, of which the fastest is used.
 
 Alpha-beta model (R. Thakur, R. Rabenseifner, W. Gropp, Optimization of Collective Communication Operations in MPICH,
 2005): each step takes a latency, each byte its share of the port. n members exchange S bytes: the operand of an
@@ -41,8 +41,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Traffic:
-    """Of one exchange: bytes that a device sends over it, steps one after the other, and how many devices of a part
-    do the same at the same time.
+    """Traffic of one exchange: bytes that a device sends over it, sequential steps, and the number of devices of a part
+    that do the same at the same time.
     """
 
     span: Span
@@ -63,7 +63,7 @@ NOTHING = CollectiveTime(0.0, "none", ())
 
 
 def quickest(kind: Kind, pattern: Pattern, size: float) -> CollectiveTime:
-    """Of the algorithms for ``kind``, without what it takes to begin. size: S above, in bytes."""
+    """Return the time of the fastest algorithm for ``kind``, without the launch. size: S above, in bytes."""
     if not pattern.spans or not size:
         return NOTHING
     times = [

@@ -1,4 +1,4 @@
-"""Which collective an instruction begins, and how many bytes its members exchange."""
+"""Collective that an instruction begins, and the bytes that its members exchange."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def exchanged_bytes(collective: HloInstruction, members: int) -> float:
 
 
 def _slice_bytes(permute: HloInstruction, attrs: CollectivePermuteAttrs) -> float:
-    """Of the slices that are moved in place; all buffers have one element type."""
+    """Return the bytes of the slices that are moved in place; all buffers have one element type."""
     kinds = (
         leaf.element_type
         for _, leaf in leaves(permute.operand(0).shape)

@@ -1,4 +1,4 @@
-"""What custom calls take: by rule, as registered for their target, or as a file says that the user gives.
+"""Costs of custom calls: by rule, as registered for their target, or from a file of the user's.
 
 --cost my_kernel=my_kernel.json        {"seconds": 0.0012}     or     {"flops": 1e12, "bytes": 3e9}
 """
@@ -34,7 +34,7 @@ HOST_MOVES = frozenset({"MoveToHost", "MoveToDevice"})
 
 @dataclass(frozen=True, slots=True)
 class CallCost:
-    """Of one execution: ``seconds`` where they are known, else ``work``. attention: it goes at that rate."""
+    """Cost of one execution: ``seconds`` if they are known, else ``work``. attention: it runs at the attention rate."""
 
     seconds: float | None
     work: OpCost = field(default_factory=OpCost)

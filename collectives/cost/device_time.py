@@ -46,7 +46,7 @@ _PRODUCTS = frozenset(
 
 
 class DeviceTime:
-    """Of one device of ``machine``, whose rates are as attained. given: costs of custom calls by target.
+    """Time of instructions on one device of ``machine`` at attained rates. given: costs of custom calls by target.
 
     Instructions that say the same, of operands of the same shapes, are priced once. Computations must not be edited
     meanwhile.

@@ -70,7 +70,7 @@ def check_schedule(module: HloModule) -> None:
 
 
 def checked_events(module: HloModule) -> list[list[Event]]:
-    """As ``check_schedule``; what each device does, then."""
+    """Check the schedule as ``check_schedule``, and return the events of each device."""
     for computation in module.computations_post_order():
         check_topological(computation)
         check_pairs(computation)
@@ -167,7 +167,7 @@ def _with_collectives(module: HloModule) -> dict[HloComputation, None]:
 
 
 def _branches_by_device(conditional: HloInstruction) -> list[int] | None:
-    """Which branch each device takes; None where the selector depends on more than the device."""
+    """Return the branch that each device takes; None if the selector depends on more than the device."""
     values = values_by_device(conditional.operand(0))
     if values is None:
         return None
@@ -178,7 +178,7 @@ def _branches_by_device(conditional: HloInstruction) -> list[int] | None:
 
 
 def _phases(instruction: HloInstruction) -> Iterator[tuple[Phase, HloInstruction]]:
-    """What the instruction does of a collective; copies and other async operations are none."""
+    """Yield the phases of a collective that the instruction performs; none for copies and other async operations."""
     if instruction.opcode in _BLOCKING:
         yield Phase.START, instruction
         yield Phase.DONE, instruction

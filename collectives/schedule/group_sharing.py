@@ -1,4 +1,4 @@
-"""Which collectives of a module may not be in flight together: those with groups that share more than one device.
+"""Collectives of a module that may not be in flight together: those with groups that share more than one device.
 
 Two such collectives, taken up in different orders by two devices, wait for each other for ever: each device holds what
 the other needs (progress slots, communicators). Groups that share one device, or none, cannot form that circle alone.
@@ -42,7 +42,7 @@ class GroupSharing:
     _shared: dict[tuple[GroupClass, GroupClass], bool] = field(default_factory=dict)
 
     def class_of(self, x: HloInstruction) -> GroupClass:
-        """Of a collective, of its start, or of an async-start around one."""
+        """Return the class of a collective, of its start, or of an async-start around one."""
         one = collective_of(x)
         key = group_key(one)
         if key not in self._classes:
@@ -51,7 +51,8 @@ class GroupSharing:
         return self._classes[key]
 
     def classes_in(self, x: HloInstruction) -> frozenset[GroupClass]:
-        """Of a collective or its start; of all that a caller runs; none for other instructions."""
+        """Return the classes of a collective or its start, or of all collectives that a caller runs; none for
+        others."""
         if is_start(x) or is_blocking(x):
             return frozenset((self.class_of(x),))
         if x.opcode not in CALLERS:

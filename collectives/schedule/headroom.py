@@ -97,7 +97,7 @@ def _lives(
 def needs_by_turn(
     graph: ScheduleGraph, key: Sequence[int], order: Sequence[HloInstruction], needs: Sequence[int]
 ) -> list[int]:
-    """Of each turn, the most that ``needs`` says of its node's instructions, which stand in ``order``."""
+    """Return for each turn the maximum of ``needs`` over its node's instructions, which stand in ``order``."""
     need_of: dict[HloInstruction, int] = dict(zip(order, needs, strict=True))
     found = [0] * len(graph)
     for node, members in enumerate(graph.members):

@@ -1,4 +1,4 @@
-"""What a latency-hiding schedule does to a module's collectives, before and after, and what its limits cost."""
+"""Report of a latency-hiding schedule: a module's collectives before and after, and the cost of its limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CollectiveReport:
 
 @dataclass(frozen=True)
 class LatencyReport:
-    """Of one step on one device. seconds: predicted, on the order before and after. work: the device's own.
+    """Report of one step on one device. seconds: predicted, for the order before and after. work: the device's own.
 
     communication: seconds that each exchange is busy. peak: live bytes before and after (spmd.analysis.live_bytes, or
     what the options measure). unlimited: seconds without the memory limit. limits: what could be in flight. kept:

@@ -35,7 +35,7 @@ class Transfer:
 
     @property
     def uses(self) -> Iterator[tuple[str, float]]:
-        """Of each port, the part of its time that it takes while it sends."""
+        """Yield for each port the fraction of its time that the transfer takes while it sends."""
         whole = self.sending
         return ((name, seconds / whole) for name, seconds in self.ports if whole)
 
@@ -52,7 +52,7 @@ class Links(ABC):
 
     @abstractmethod
     def flights(self, now: float) -> list[Flight]:
-        """Of what is under way then, or waits for its ports."""
+        """Return the collectives that are in flight at ``now``, or wait for their ports."""
 
 
 class QueuedLinks(Links):
@@ -83,7 +83,7 @@ class QueuedLinks(Links):
 
 
 class SharedLinks(Links):
-    """What is open sends at once; what it takes beyond that, latency, passes when its bytes are sent."""
+    """Links on which all open transfers send at once; the latency of a transfer passes after its bytes are sent."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -134,7 +134,8 @@ class SharedLinks(Links):
         return ends
 
     def _rates(self, keys: Iterable[Hashable]) -> dict[Hashable, float]:
-        """Of those on one port all alike. (Where transfers use several, it is less than fair sharing gives.)"""
+        """Return the rates, equal for all transfers on one port. (Transfers on several ports get less than fair sharing
+        gives.)"""
         uses: dict[str, float] = {}
         for key in keys:
             for name, part in self._transfers[key].uses:

@@ -38,10 +38,11 @@ _IN_TIME = 0.9
 
 @dataclass(frozen=True)
 class Priorities:
-    """Of each node. turn: its place in the order to stay near to. work, windows: of what may run or open, the one with
-    the least number goes first (backward: with the largest). leads: where given, how many seconds of work lead from it
-    to the nearest window (ScheduleGraph.leads): while nothing is in flight, the shortest way to one is taken. patient:
-    work that is over after the next window closes waits where what that window leads to goes first.
+    """Priorities of each node. turn: its position in the order to stay near to. work, windows: of the nodes that may
+    run or open, the one with the least number goes first (backward: with the largest). leads: where given, how many
+    seconds of work lead from it to the nearest window (ScheduleGraph.leads): while nothing is in flight, the shortest
+    way to one is taken. patient: work that is over after the next window closes waits where what that window leads to
+    goes first.
     """
 
     turn: Sequence[int]
@@ -288,7 +289,7 @@ class ListScheduler:
 
 
 class _Turns:
-    """How far an order has come. of[n]: the turn of node n; next: the first turn that has not been taken."""
+    """Progress of an order. of[n]: the turn of node n; next: the first turn that has not been taken."""
 
     def __init__(self, graph: ScheduleGraph, of: Sequence[int]) -> None:
         self.of = of

@@ -13,7 +13,7 @@ from spmd.hlo.instruction import HloInstruction
 
 
 class ForwardTracker:
-    """Of an order that is made from its beginning.
+    """Live bytes of an order that is made from its beginning.
 
     need: bytes live while ``x`` runs if it is placed next. changes: buffers that are live, and that are no longer, from
     there on. place: it is placed.
@@ -59,7 +59,7 @@ class ForwardTracker:
 
 
 class BackwardTracker:
-    """Of an order that is made from its end: ``live`` is what has to be there for all that has been placed."""
+    """Live bytes of an order that is made from its end: ``live`` are the buffers that the placed nodes need."""
 
     def __init__(
         self, buffers: LiveBuffers, inner: Mapping[HloInstruction, int], held: Sequence[Buffer]

@@ -39,7 +39,8 @@ LEAST_GAIN = 1e-9
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one computation: inner: what callers need while they run; held: inputs that stay; limit: None for none."""
+    """Memory of one computation. inner: bytes of callers while they run; held: inputs that stay; limit: None for
+    none."""
 
     buffers: LiveBuffers
     inner: Mapping[HloInstruction, int]
@@ -66,7 +67,7 @@ class Found:
 
 
 class Preference(Enum):
-    """What goes first of what may.
+    """Rule that chooses among the nodes that may go next.
 
     ORDER: what stands first. WINDOW_PATHS: of windows, those on the longest path; of work, what stands first. PATHS:
     all by their paths. FEED, FEED_PATHS: as WINDOW_PATHS and PATHS, but while nothing is in flight, work that leads to

@@ -1,4 +1,4 @@
-"""How many collectives may be in flight at one time, and which."""
+"""Limits of the collectives in flight at one time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BY_MESSAGES = 2
 
 @dataclass(frozen=True)
 class OverlapLimits:
-    """How much may be in flight at one time.
+    """Limits of the collectives in flight at one time.
 
     per_exchange: collectives that use one exchange. per_kind: by the name of the kind; others have no limit of their
     own. in_flight: all together; 0 for any number. apart: collectives whose groups share more than one device never
@@ -31,7 +31,7 @@ class OverlapLimits:
 
     @staticmethod
     def on(machine: MachineDescription) -> OverlapLimits:
-        """What its collectives allow.
+        """Return the limits of a machine's collectives.
 
         Those of GPUs are kernels, which hold on to processors until their peers come. Processes exchange messages, and
         one that waits for some collective lets all others go on.

@@ -1,4 +1,4 @@
-"""Which instructions begin a collective, end one, or do both."""
+"""Instructions that begin a collective, end one, or do both."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spmd.hlo.opcode_roles import DONES, STARTS, wrapped
 
 
 def is_start(x: HloInstruction) -> bool:
-    """Of a collective."""
+    """Return whether ``x`` is the start of a collective."""
     return x.opcode in STARTS and wrapped(x).opcode in KIND
 
 

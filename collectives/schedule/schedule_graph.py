@@ -123,7 +123,7 @@ class ScheduleGraph:
 def build_graph(
     computation: HloComputation, costs: WindowCosts, buffers: LiveBuffers
 ) -> ScheduleGraph:
-    """Of a scheduled computation. ScheduleError for a scheduling group that cannot stay together."""
+    """Build the graph of a scheduled computation. Raises ScheduleError if a scheduling group cannot stay together."""
     blocks = blocks_of(computation)
     node_of: dict[HloInstruction, int] = {}
     members: list[tuple[HloInstruction, ...]] = []

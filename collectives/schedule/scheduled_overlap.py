@@ -1,4 +1,5 @@
-"""What the latency-hiding scheduler expects of a program's collectives: plain data, to compare with a measured step."""
+"""Expectations of the latency-hiding scheduler for a program's collectives: plain data, to compare with a measured
+step."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class ScheduledOverlap:
 def scheduled_overlap(
     report: LatencyReport, machine: MachineDescription, blocking: Mapping[str, str]
 ) -> ScheduledOverlap:
-    """What ``report`` says. blocking: starts that became collectives that block, to the names of these."""
+    """Return the expectations of ``report``. blocking: starts that became blocking collectives, to the names of
+    these."""
     return ScheduledOverlap(
         machine.name,
         machine.exchanges,

@@ -21,7 +21,7 @@ SCHEDULING_GROUP = "_scheduling_group_id"
 
 
 class ScheduleError(SpmdError):
-    """What is asked of a schedule that cannot be."""
+    """Error of a schedule that cannot be made as it is asked for."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How long work takes beside transfers that take a part of the device away."""
+"""Duration of work concurrent with transfers that occupy a part of the device."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class CollectiveSpan:
 
     @property
     def hidden(self) -> float:
-        """Of its own seconds; waiting for a port is no part of them."""
+        """The hidden part of its own seconds, which do not include waiting for a port."""
         return max(self.seconds - self.exposed, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a schedule with collectives in flight, besides that it can run at all (checker.py).
+"""Requirements of a schedule with collectives in flight, besides that it can run at all (checker.py).
 
     one order       there is one order of all collectives in which every device starts those that it takes part in
     apart           collectives in flight on a device at one time have no two devices in common
@@ -96,7 +96,7 @@ def _starts(own: Sequence[Event]) -> list[_Run]:
 
 
 def _circle(waiting: dict[_Run, int], after: dict[_Run, dict[_Run, int]]) -> str:
-    """Which devices go round: each run that is left follows another one that is left."""
+    """Describe the cycle of devices: each remaining run follows another remaining one."""
     before = {
         later: (run, device)
         for run, followers in after.items()

@@ -1,4 +1,4 @@
-"""What instructions take on a device: seconds of work, collectives on links, and what is occupied meanwhile."""
+"""Costs of instructions on a device: seconds of work, transfers of collectives, and the resources that they occupy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spmd.hlo.opcode_roles import CALLERS
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """What a collective, or all those that a caller runs, occupy while they are in flight."""
+    """Resources that a collective, or all those of a caller, occupy while they are in flight."""
 
     groups: frozenset[GroupClass] = frozenset()
     exchanges: frozenset[str] = frozenset()
@@ -58,13 +58,13 @@ class WindowCosts:
     _inside: dict[HloComputation, Communication] = field(default_factory=dict)
 
     def time_of(self, x: HloInstruction) -> CollectiveTime:
-        """Of a collective or of its start."""
+        """Return the cost of a collective or of its start."""
         if x not in self._times:
             self._times[x] = self.estimator.collective(x)
         return self._times[x]
 
     def transfer_of(self, x: HloInstruction) -> Transfer:
-        """Of a collective or of its start."""
+        """Return the cost of a collective or of its start."""
         time = self.time_of(x)
         load = max((self.busy.get(link.exchange, 0.0) for link in time.links), default=0.0)
         ports = tuple((link.exchange, link.seconds) for link in time.links)
@@ -75,7 +75,8 @@ class WindowCosts:
         return (QueuedLinks(), SharedLinks()) if self.shares else (QueuedLinks(),)
 
     def seconds_of(self, x: HloInstruction) -> float:
-        """How long the device is busy with ``x``: 0 for starts and dones, all of it for a blocking collective."""
+        """Return the seconds for which ``x`` occupies the device: 0 for starts and dones, all of a blocking
+        collective."""
         if x.opcode in CALLERS:
             return self._caller_seconds(x)
         if x not in self._seconds:
@@ -95,7 +96,7 @@ class WindowCosts:
         return summed_over_callees(x, [self.totals[callee] for callee in x.called_computations])
 
     def communication_of(self, x: HloInstruction) -> Communication:
-        """Of a collective or its start, or of what a caller runs; nothing for others."""
+        """Return the resources of a collective or its start, or of all collectives of a caller; none for others."""
         if is_start(x) or is_blocking(x):
             return Communication(
                 frozenset((self.sharing.class_of(x),)),

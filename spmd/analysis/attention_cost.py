@@ -1,4 +1,4 @@
-"""What fused attention costs: Transformer Engine's calls, and cuDNN's as XLA writes them.
+"""Costs of fused attention: Transformer Engine's calls, and cuDNN's as XLA writes them.
 
 With b batches, h heads, s queries and t keys of d elements: the forward call makes two products over b h s t pairs (the
 scores, and their sums of values), the backward call five (the scores again; gradients of values, of scores, of queries

@@ -13,7 +13,7 @@ from spmd.limits import MAX_UNSHARED
 
 
 def call_sites(module: HloModule) -> Counter[HloComputation]:
-    """Of what the entry reaches; an instruction that names a computation twice counts twice."""
+    """Count the calls of each computation that the entry reaches; an instruction that names one twice counts twice."""
     return Counter(
         callee
         for computation in module.computations_post_order()

@@ -1,4 +1,4 @@
-"""How often a module's computations run in a step."""
+"""Numbers of executions of a module's computations in a step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def counted_trips(loop: HloInstruction, trips: TripCount = trip_count) -> int:
 
 
 def callee_runs(x: HloInstruction, trips: TripCount = trip_count) -> tuple[int, ...]:
-    """How often each of its callees runs where ``x`` runs once; of a conditional, each branch as if it were taken.
+    """Return how often each callee runs per run of ``x``; each branch of a conditional counts as if it were taken.
 
     A loop asks its condition once more than it goes through its body. Reducers and insides of fusions count once.
     """
@@ -35,7 +35,7 @@ def callee_runs(x: HloInstruction, trips: TripCount = trip_count) -> tuple[int, 
 
 
 def summed_over_callees(x: HloInstruction, each: Sequence[float]) -> float:
-    """Of ``each`` callee's figure for one run, what a run of ``x`` makes of them; a conditional takes its largest."""
+    """Return the figure of a run of ``x`` from those of ``each`` callee's run; a conditional takes the largest."""
     if x.opcode is Opcode.CONDITIONAL:
         return max(each)
     return sum(runs * one for runs, one in zip(callee_runs(x), each, strict=True))

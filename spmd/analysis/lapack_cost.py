@@ -1,4 +1,4 @@
-"""What LAPACK's routines cost, so that a factorization counts alike as an opcode and as a call of the library.
+"""Costs of LAPACK's routines, so that a factorization counts the same as an opcode and as a library call.
 
 Leading terms in multiplications and additions of the element type (Golub and Van Loan, Matrix Computations), per
 matrix of m rows and n columns; potrf and trsm as HLO's own cholesky and triangular-solve.

@@ -1,4 +1,4 @@
-"""Which buffers the values of a computation lie in, and how many bytes are live while each instruction runs.
+"""Buffers of a computation's values, and the bytes that are live while each instruction runs.
 
 Counted per leaf, from the program alone, so that it holds for every device: a tuple, an element of one, a bitcast and a
 done show buffers of their operands; what comes in and a loop's state are there already; a result may be written over an
@@ -49,7 +49,7 @@ def running_computations(module: HloModule) -> list[HloComputation]:
 
 
 def module_buffers(module: HloModule) -> dict[HloComputation, LiveBuffers]:
-    """Of every computation that runs on memory of its own, callees first."""
+    """Return the live buffers of every computation that runs on memory of its own, callees first."""
     found: dict[HloComputation, LiveBuffers] = {}
     for computation in running_computations(module):
         found[computation] = LiveBuffers(computation, found)
@@ -87,7 +87,7 @@ class LiveBuffers:
 
     @property
     def returned_bytes(self) -> int:
-        """Of what is returned and did not come in."""
+        """The bytes of returned buffers that are no inputs."""
         came_in = dict.fromkeys(self.inputs)
         return sum(self.size[buffer] for buffer in self.returned if buffer not in came_in)
 

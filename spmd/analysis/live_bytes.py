@@ -1,4 +1,4 @@
-"""How many bytes a device holds while each instruction of a scheduled module runs, in its stored order.
+"""Bytes that a device holds while each instruction of a scheduled module runs, in its stored order.
 
 What a loop's body hands on is its state, which the caller holds already; a branch's operands stay, as its caller may
 read them again; parameters that the entry gives away (aliases, donors) end with their last reader, others never.
@@ -59,7 +59,7 @@ def live_bytes(
 
 
 def reused_bytes(buffers: LiveBuffers, written: Sequence[Buffer], dying: Sequence[Buffer]) -> int:
-    """Of ``written``, what is written over buffers that die there, each of them once."""
+    """Return the bytes of ``written`` that are written over dying buffers, each of which is used once."""
     if not dying or not buffers.over:
         return 0
     free = dict.fromkeys(dying)
@@ -122,7 +122,8 @@ class ModuleBytes:
         return budgets
 
     def inner_of(self, computation: HloComputation) -> dict[HloInstruction, int]:
-        """What the computation's callers need while they run, besides operands and results."""
+        """Return the bytes that the computation's calling instructions need while they run, besides operands and
+        results."""
         return {x: self._inner(x) for x in computation.instructions if x.opcode in CALLERS}
 
     def _inner(self, caller: HloInstruction) -> int:

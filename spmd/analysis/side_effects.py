@@ -1,4 +1,4 @@
-"""Which instructions may not be dropped, merged or moved: their own side effect, or one inside what they call."""
+"""Instructions that may not be dropped, merged or moved: they or their callees have side effects."""
 
 from __future__ import annotations
 

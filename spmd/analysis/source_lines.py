@@ -1,4 +1,4 @@
-"""Where an instruction stands in the program that was traced: metadata, or XLA's stack frame tables."""
+"""Source lines of instructions in the traced program: metadata, or XLA's stack frame tables."""
 
 from __future__ import annotations
 

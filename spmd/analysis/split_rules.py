@@ -133,7 +133,8 @@ def _slice(x: HloInstruction) -> Iterator[Along]:
 
 @SPLIT_RULES.register(Opcode.DYNAMIC_SLICE)
 def _dynamic_slice(x: HloInstruction) -> Iterator[Along]:
-    """Where all of a dimension is taken, its start is 0 whatever is given."""
+    """Yield the ways to split a dynamic-slice. The start of a dimension that is taken as a whole is 0 for any
+    operand."""
     starts = (None,) * (x.num_operands - 1)
     for dim, size in enumerate(x.dims):
         if size == x.operand(0).dims[dim]:

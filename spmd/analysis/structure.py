@@ -1,4 +1,4 @@
-"""What computations and instructions say, whatever the names: equal forms mean equal programs."""
+"""Structural keys of computations and instructions, independent of names: equal keys mean equal programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class StructuralKeys:
 def computation_form(
     computation: HloComputation, callee: Callable[[HloComputation], Hashable]
 ) -> Hashable:
-    """What a computation says, whatever the names: its instructions one after the other. callee: of what they call."""
+    """Return the structural key of a computation: its instructions in order. callee: the key of a called
+    computation."""
     position: dict[HloInstruction, int] = {}
     parts: list[Hashable] = []
     for i, x in enumerate(canonical_order(computation)):
@@ -45,7 +46,7 @@ def computation_form(
 def instruction_form(
     x: HloInstruction, callee: Callable[[HloComputation], Hashable]
 ) -> tuple[Hashable, ...]:
-    """What an instruction says of its operands, whatever these are."""
+    """Return the structural key of an instruction, independent of its operands."""
     callees = tuple([callee(one) for one in x.called_computations])
     return (x.opcode, plain(x.shape), x.attrs, callees)
 

@@ -1,4 +1,4 @@
-"""How often a while loop runs, where its induction variable tells.
+"""Trip counts of while loops, from their induction variables.
 
     state = (s32[] i, ...)    i starts at a constant, is compared with a constant, grows by a constant
 
@@ -90,13 +90,14 @@ def induction_variable(loop: HloInstruction) -> InductionVariable | None:
 
 
 def counting(loop: HloInstruction, index: int) -> tuple[int, int] | None:
-    """Where element ``index`` of the state starts and what each trip adds to it, if both are known."""
+    """Return the start of element ``index`` of the state and the increment per trip; None if one is unknown."""
     init, step = constant_int(_initial(loop, index)), _step(loop, index)
     return None if init is None or step is None else (init, step)
 
 
 def state_index(value: Value) -> int | None:
-    """Which element of the loop's state a value of its body or condition is; -1 for a state that is no tuple."""
+    """Return the element of the loop's state that a value of its body or condition is; -1 for a state that is no
+    tuple."""
     value = trace(value)
     x = value.instruction
     if (
@@ -144,7 +145,7 @@ def _step(loop: HloInstruction, index: int) -> int | None:
 
 
 def _grown(loop: HloInstruction, index: int, value: Value) -> int | None:
-    """How much more ``value`` is than element ``index`` of the state, where it is that and constants added to it."""
+    """Return the difference of ``value`` and element ``index`` of the state if it is a constant, else None."""
     grown = 0
     value = trace(value)
     while state_index(value) != index:

@@ -92,7 +92,7 @@ class RaggedDotAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class ConvDimensionNumbers:
-    """Where batch, feature and spatial dimensions stand (dim_labels=b01f_01io->b01f)."""
+    """Positions of batch, feature and spatial dimensions (dim_labels=b01f_01io->b01f)."""
 
     input_batch: int
     input_feature: int

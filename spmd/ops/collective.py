@@ -37,7 +37,7 @@ def operand_shapes(instruction: HloInstruction) -> list[Shape]:
 
 
 def infer_operands(instruction: HloInstruction) -> Shape:
-    """As many results as operands, of the same shapes."""
+    """Infer the results: as many as operands, of the same shapes."""
     return one_or_tuple(operand_shapes(instruction))
 
 
@@ -85,7 +85,7 @@ def _scaled(instruction: HloInstruction, grows: bool) -> list[Shape]:
 
 
 def _stated_factor(instruction: HloInstruction, i: int, dimension: int, grows: bool) -> int:
-    """How much the written result ``i`` is larger (or smaller) than its operand: the group's size."""
+    """Return by which factor the written result ``i`` is larger (or smaller) than its operand: the group's size."""
     if isinstance(instruction.shape, TokenShape):
         raise ShapeError(
             "the size of the group is not known: state num_partitions, the groups or the result's shape"

@@ -83,7 +83,8 @@ def verify_fusion(instruction: HloInstruction) -> None:
 
 
 def fusion_bytes(instruction: HloInstruction) -> float:
-    """What a fused kernel touches: of an operand that is only sliced, the slices; an updated operand not at all."""
+    """Return the bytes that a fused kernel touches: slices of an operand that is only sliced, none of an updated
+    operand."""
     fused = instruction.to_apply
     read = sum(_parameter_bytes(parameter) for parameter in fused.parameters)
     return read + _written_bytes(fused.root)

@@ -100,7 +100,8 @@ def valid_positions(window: WindowDimension, base: int, output: int) -> int:
 
 
 def _multiples(stride: int, offset: int, dilation: int, low: int, high: int) -> int:
-    """How many i in low..high have i*stride + offset divisible by ``dilation``: they recur with a fixed period."""
+    """Count the i in low..high for which i*stride + offset is divisible by ``dilation``: they recur with a fixed
+    period."""
     period = dilation // math.gcd(stride, dilation)
     first = next(
         (i for i in range(low, low + period) if (i * stride + offset) % dilation == 0), None

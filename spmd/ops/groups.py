@@ -1,4 +1,4 @@
-"""Which devices take part in a collective together (XLA's GetCollectiveOpGroupMode).
+"""Groups of devices of a collective (XLA's GetCollectiveOpGroupMode).
 
 A device is replica * num_partitions + partition. What the ids in ``replica_groups`` mean depends on the kind, the
 channel id and ``use_global_device_ids``:
@@ -34,7 +34,7 @@ _WITH_GLOBAL_IDS = (
 
 
 def group_mode(instruction: HloInstruction) -> CollectiveGroupMode:
-    """What the ids of the instruction's groups (or pairs) mean."""
+    """Return the meaning of the ids in the instruction's groups (or pairs)."""
     attrs = instruction.attrs
     if isinstance(attrs, CollectivePermuteAttrs):
         has_channel, has_global_ids = attrs.channel_id is not None, False
@@ -66,7 +66,7 @@ def group_key(collective: HloInstruction) -> Hashable:
 
 
 def id_count(mode: CollectiveGroupMode, num_partitions: int, replica_count: int) -> int:
-    """How many ids there are to group."""
+    """Return the number of ids that replica groups must cover in `mode`."""
     if mode is CollectiveGroupMode.CROSS_PARTITION:
         return num_partitions
     if mode is CollectiveGroupMode.FLATTENED_ID:
@@ -75,7 +75,7 @@ def id_count(mode: CollectiveGroupMode, num_partitions: int, replica_count: int)
 
 
 def stated_ids(instruction: HloInstruction) -> int | None:
-    """How many ids the module's header gives the groups (or pairs) of ``instruction``.
+    """Return the number of ids that the module's header implies for the groups (or pairs) of ``instruction``.
 
     None for a single one: that is also what a header means that leaves its counts out, as XLA's rules have it and JAX
     prints it. What the ids must be is then known where the module meets its devices (``device_groups``).

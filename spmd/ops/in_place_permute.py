@@ -45,7 +45,8 @@ def _check_starts(buffer: ArrayShape, starts: TupleShape) -> None:
 
 
 def copies_per_device(instruction: HloInstruction) -> int:
-    """How often a device may be source (and target): once, in place once per start index of a buffer (XLA's rule)."""
+    """Return how often a device may be source (and target): once; in place, once per start index of a buffer (XLA's
+    rule)."""
     if not in_place(instruction):
         return 1
     starts = as_tuple(instruction.operand(2).shape)

@@ -36,7 +36,7 @@ _LOGICAL = {
 
 
 def reduction_kind(computation: HloComputation) -> ReductionKind | None:
-    """What a reducer of two scalars computes, or None when it is not a plain reduction."""
+    """Return the reduction that a reducer of two scalars computes; None if it is no plain reduction."""
     root = through_annotations(computation.root)
     kind = operation_kind(root)
     if kind is None or computation.num_parameters != 2:

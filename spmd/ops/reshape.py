@@ -42,7 +42,7 @@ def verify_reshape(instruction: HloInstruction) -> None:
 
 # ---- bitcast: the same bytes seen as another shape of the same size
 def verify_bitcast(instruction: HloInstruction) -> None:
-    """As many bits, or as many with the padding of tiles."""
+    """Check that operand and result have the same number of bits, or the same with the padding of tiles."""
     operand, result = operand_array(instruction, 0), instruction.array_shape
     if _bits(operand, operand.num_elements) == _bits(result, result.num_elements):
         return

@@ -1,4 +1,4 @@
-"""What stands on any instruction: metadata, frontend attributes, backend config, and text nobody reads."""
+"""Attributes of any instruction: metadata, frontend attributes, backend config, and text that nothing reads."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _format_key(key: str) -> str:
 
 
 def format_text_or_braces(value: str) -> str:
-    """As XLA prints it: raw when the text lexes as a dictionary, else quoted."""
+    """Format a text as XLA prints it: raw if it lexes as a dictionary, else quoted."""
     return value if is_braced(value) else quote(value)
 
 

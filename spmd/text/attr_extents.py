@@ -1,4 +1,4 @@
-"""Where each attribute of an instruction or a module header lies: ``, name=value, name=value``."""
+"""Extents of the attributes of an instruction or a module header: ``, name=value, name=value``."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class DumpedModule:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What names it in full: ``module_0012.jit_step``, ``module_0012``, ``12``, ``jit_step``."""
+        """The names by which it may be chosen: ``module_0012.jit_step``, ``module_0012``, ``12``, ``jit_step``."""
         found = _STEM.fullmatch(self.stem)
         return (self.stem,) if found is None else (self.stem, *(x for x in found.groups() if x))
 

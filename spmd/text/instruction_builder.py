@@ -115,7 +115,7 @@ class InstructionBuilder:
         parsed: ParsedAttrs,
         start: int,
     ) -> Sequence[HloComputation]:
-        """What an asynchronous instruction calls: its start's computation, which no other start has.
+        """Return the callees of an asynchronous instruction: its start's computation, which no other start has.
 
         async-update and async-done may repeat that computation and its thread.
         """
@@ -171,7 +171,7 @@ class InstructionBuilder:
 
 
 def _derived(instruction: HloInstruction) -> Shape | None:
-    """What takes the place of the written shape; None where the operands do not say."""
+    """Return the shape that replaces the written one; None if the operands do not determine it."""
     if instruction.opcode not in (Opcode.SEND, Opcode.RECV_DONE):
         return TokenShape()
     given = instruction.operands[0].shape if instruction.operands else None

@@ -155,7 +155,7 @@ class AxisDigits:
         return 0 not in self.sizes
 
     def positions(self, axis: AxisText) -> tuple[int, ...]:
-        """Which digits the axis covers, major to minor."""
+        """Return the digits that the axis covers, major to minor."""
         name, sub = axis
         return tuple(
             i

@@ -1,4 +1,4 @@
-"""How a module is printed."""
+"""Options of printing a module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PrintOptions:
 
     @staticmethod
     def like_xla_dump() -> PrintOptions:
-        """As ``--xla_dump_to`` writes modules."""
+        """Return the options with which ``--xla_dump_to`` writes modules."""
         return PrintOptions(percent=True, signatures=True, operand_index=True)
 
     @staticmethod

@@ -182,7 +182,7 @@ def _operands(instruction: HloInstruction, options: PrintOptions) -> str:
 
 
 def _write_common(out: AttrWriter, instruction: HloInstruction, options: PrintOptions) -> None:
-    """What any instruction may carry, in XLA's order."""
+    """Write the attributes that any instruction may have, in XLA's order."""
     if instruction.sharding is not None:
         out.add("sharding", instruction.sharding)
     annotations = instruction.annotations

@@ -1,4 +1,4 @@
-"""What the readers of one module share: the source, the module, and texts already understood."""
+"""State that the readers of one module share: the source, the module, and texts already parsed."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _read_tuple(scanner: Scanner) -> HloSharding:
 
 
 def _read_single(scanner: Scanner) -> HloSharding:
-    """What stands behind the opening brace, up to and with the closing one."""
+    """Read a sharding behind the opening brace, up to and including the closing one."""
     scanner.skip_space()
     start = scanner.pos
     if _MESH_NEXT.match(scanner.text, start, scanner.end) is not None:

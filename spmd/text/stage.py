@@ -1,4 +1,4 @@
-"""What a text leaves unsaid: whether a module is partitioned already, and for how many devices it is."""
+"""Facts that a text does not state: whether a module is partitioned already, and for how many devices it is."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def _read_async(values: AttrValues) -> AsyncAttrs:
 
 
 def read_start_aliasing(values: AttrValues) -> Aliasing:
-    """What the result of a start shares with its operands."""
+    """Read which parts of a start's result share memory with its operands."""
     return values.read("output_to_operand_aliasing", read_output_to_operand, ())
 
 

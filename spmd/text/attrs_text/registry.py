@@ -1,4 +1,4 @@
-"""How the attributes of each opcode stand in text: one record per opcode, reader and writer side by side."""
+"""Text form of the attributes of each opcode: one record per opcode, with reader and writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the attributes of one instruction are collected for printing."""
+"""Writer that collects the attributes of one instruction for printing."""
 
 from __future__ import annotations
 
