@@ -66,7 +66,8 @@ class DeviceTime:
         return self._machine.thunk_seconds + self._machine.kernel_seconds
 
     def seconds(self, x: HloInstruction) -> float:
-        """As ``Estimator.compute`` says; ValueError for what runs other computations in turn."""
+        """Return the seconds of ``Estimator.compute``. Raises ValueError for an instruction that runs other
+        computations."""
         if x.opcode in CALLERS:
             raise ValueError(f"{x.name}: a {x.opcode} is priced by what it runs")
         if x.opcode in _NO_KERNEL or _only_renames(x):
@@ -112,7 +113,7 @@ class DeviceTime:
         return size / self._machine.level_for(size).bandwidth
 
     def _arithmetic(self, x: HloInstruction) -> float:
-        """What it does, and what it calls, as often as it does."""
+        """Return the seconds of its arithmetic, that of its callees included."""
         op = definition(x.opcode)
         work = op.cost(x)
         rates = self._rates_of(_computed_in(x))
@@ -169,7 +170,7 @@ def _computed_in(x: HloInstruction) -> PrimitiveType:
 
 
 def _product_sizes(dot: HloInstruction) -> tuple[int, tuple[int, int, int]]:
-    """How many products it is, and m, k and n of each."""
+    """Return the number of products, and m, k and n of each."""
     attrs, (lhs, rhs) = dot.attrs_as(DotAttrs), (y.dims for y in dot.operands)
 
     def product(dims: tuple[int, ...], chosen: tuple[int, ...]) -> int:

@@ -27,7 +27,7 @@ class LinkUse:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTime:
-    """Of one collective whose members all start together, on links that nothing else uses.
+    """Time of one collective whose members all start together, on links that nothing else uses.
 
     algorithm: "ring", "tree", "one-shot", "hierarchical", or "none" where nothing is sent. latency: of the seconds,
     what is left however few the bytes.
@@ -43,12 +43,13 @@ class Estimator(Protocol):
     """Seconds of instructions of one device's program."""
 
     def compute(self, instruction: HloInstruction) -> float:
-        """Of one execution on the device's compute resource, what it calls included: a fusion is one kernel. 0.0 for
-        what is no kernel (parameter, constant, tuple, bitcast, starts and dones, ...). Not for while, conditional and
-        call, into whose computations the caller walks itself. CostError for a custom call that nothing is known of.
+        """Return the seconds of one execution on the device's compute resource, callees included: a fusion is one
+        kernel. 0.0 for instructions without a kernel (parameter, constant, tuple, bitcast, starts and dones, ...). Not
+        for while, conditional and call, into whose computations the caller walks itself. CostError for a custom call
+        that nothing is known of.
         """
         ...
 
     def collective(self, instruction: HloInstruction) -> CollectiveTime:
-        """Of a collective, of its start, or of an async-start that wraps one."""
+        """Return the time of a collective, of its start, or of an async-start that wraps one."""
         ...

@@ -1,4 +1,4 @@
-"""How much work could run while a collective does: what neither depends on it nor leads to it, in its computation."""
+"""Work that could run during a collective: instructions of its computation that neither depend on it nor lead to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def independent_seconds(
     collectives: Sequence[HloInstruction],
     seconds: Callable[[HloInstruction], float],
 ) -> dict[HloInstruction, float]:
-    """Of each of ``collectives``: the seconds of all other instructions of ``computation`` that may overlap it."""
+    """Return for each collective the seconds of all other instructions of ``computation`` that may overlap it."""
     order = computation.post_order()
     number = {collective: n for n, collective in enumerate(collectives)}
     bit = {x: 1 << number[x] if x in number else 0 for x in order}

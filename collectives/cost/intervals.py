@@ -1,4 +1,4 @@
-"""How much of a stretch of time others cover."""
+"""Parts of an interval of time that other intervals cover."""
 
 from __future__ import annotations
 

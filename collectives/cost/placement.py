@@ -1,4 +1,4 @@
-"""Where the groups of a collective lie on a machine: who meets over which exchange, and with whom a port is shared.
+"""Placement of a collective's groups on a machine: the exchanges that they use, and the sharing of ports.
 
 Devices stand in circles by their ids: circle of the narrowest exchange = id // its devices, and so on outwards. A
 *part* of an exchange's circle is a circle of the next narrower one; of the narrowest, a device. On nodes of 8 devices:
@@ -25,7 +25,7 @@ from spmd.ops.groups import device_ends, group_key, meeting_groups
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How a group uses one exchange. fan: parts that meet in one circle, at most.
+    """Use of one exchange by a group. fan: the largest number of parts that meet in one circle.
 
     senders: devices of one part that send over the exchange at the same time, of all groups; groups: how many groups
     these are of. narrowest: of the machine's exchanges.
@@ -40,8 +40,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """How a group of ``size`` lies. spans: the exchanges that it uses, narrowest first. regular: as many members and
-    parts in one circle as in the other.
+    """Placement of a group of ``size``. spans: the exchanges that it uses, narrowest first. regular: all circles have
+    the same number of members and parts.
     """
 
     size: int
@@ -61,7 +61,7 @@ class Placement:
 
 @dataclass
 class Placements:
-    """Of the collectives of a program of so many partitions and replicas; equal groups are looked at once."""
+    """Placements of the collectives of a program with so many partitions and replicas; equal groups are placed once."""
 
     machine: MachineDescription
     num_partitions: int
@@ -85,7 +85,7 @@ class Placements:
 
 
 def place_groups(groups: DeviceGroups, devices: int, machine: MachineDescription) -> Placement:
-    """Of disjoint ``groups``."""
+    """Place disjoint ``groups``."""
     group, device = _members(groups)
     sizes = np.bincount(group, minlength=len(groups))
     columns: list[Ids] = []
@@ -112,7 +112,7 @@ def _members(groups: DeviceGroups) -> tuple[Ids, Ids]:
 
 @dataclass(frozen=True)
 class _Use:
-    """Of one exchange, an entry for each group."""
+    """Use of one exchange, with an entry for each group."""
 
     fan: Ids
     least_fan: Ids
@@ -149,7 +149,8 @@ def _pattern(row: Sequence[int], exchanges: Sequence[Exchange]) -> Pattern:
 
 
 def place_pairs(pairs: Ids, devices: int, machine: MachineDescription) -> Placement:
-    """Of pairs [n, 2], (source, target), that move at the same time; a device that keeps its own takes no part.
+    """Place concurrent transfers. `pairs` has shape [n, 2] and holds (source, target); pairs with source == target are
+    ignored.
 
     A span's senders are pairs that leave one part over its ports, or come in, whichever are more.
     """

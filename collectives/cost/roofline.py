@@ -48,7 +48,7 @@ class RooflineEstimator:
         return self._device.seconds(instruction)
 
     def collective(self, instruction: HloInstruction) -> CollectiveTime:
-        """Of the group that takes longest."""
+        """Return the time of the slowest group."""
         collective = collective_of(instruction)
         kind = kind_of(collective)
         times = [
@@ -62,5 +62,5 @@ class RooflineEstimator:
         return replace(slowest, seconds=begin + slowest.seconds, latency=begin + slowest.latency)
 
     def placement(self, instruction: HloInstruction) -> Placement:
-        """Of a collective, of its start, or of an async-start that wraps one: which devices see the same."""
+        """Return the placement of a collective, of its start, or of an async-start that wraps one."""
         return self._placements.of(collective_of(instruction))

@@ -31,7 +31,7 @@ class Bound:
 
     @property
     def what(self) -> str:
-        """Which of them it is."""
+        """The name of the binding limit."""
         reasons = [
             (self.compute, "compute"),
             (self.path, "critical path"),
@@ -70,7 +70,7 @@ class Bounds:
         return self._known[computation]
 
     def of_instruction(self, x: HloInstruction) -> Bound:
-        """Of one execution of ``x``, with what it calls; its path is its own length."""
+        """Return the bound of one execution of ``x``, callees included; its path is its own length."""
         if x.opcode is Opcode.WHILE:
             condition = self.of(x.while_condition)
             trip = Bound().then(self.of(x.while_body)).then(condition)

@@ -51,7 +51,7 @@ class Node:
 
 @dataclass(slots=True)
 class Task:
-    """What occupies resources (seconds, by name): results' nodes. times: executions that it stands for."""
+    """Task that occupies resources (seconds, by name). nodes: of its results. times: executions that it stands for."""
 
     nodes: tuple[int, ...]
     uses: tuple[tuple[str, float], ...]
@@ -68,7 +68,7 @@ _RINGS = (Opcode.ALL_GATHER, Opcode.ALL_GATHER_START, Opcode.REDUCE_SCATTER)
 
 @dataclass
 class CutGraph:
-    """Of one device's program; ``branches``: what conditionals are taken to run."""
+    """Graph of one device's program; ``branches``: the branches that conditionals are assumed to run."""
 
     estimator: Estimator
     branches: Mapping[HloInstruction, HloComputation] = field(default_factory=dict)
@@ -215,7 +215,7 @@ class CutGraph:
         return Node((read,), tuple(cuts), latency + sending)
 
     def _loop(self, x: HloInstruction, state: Value) -> Value:
-        """As many trips as there is room for; the middle one stands for those that are left out."""
+        """Add the trips of a loop, up to a limit; the middle one stands for those that are left out."""
         trips = counted_trips(x)
         self._run(x.while_condition, [state])
         before, outer, done = len(self.nodes), self._times, 0
@@ -234,7 +234,7 @@ class CutGraph:
 
 
 def _most_pieces(entry: HloComputation) -> int:
-    """Where products may go round a ring with an all-gather or reduce-scatter, they are cut finer."""
+    """Return the largest number of pieces. Products that may go round a ring with a gather or scatter are cut finer."""
     assert entry.module is not None
     sizes = (
         group_size(operation) or 1

@@ -13,7 +13,7 @@ from collectives.simulate.steps import Loop, Series, Step, Steps, Work
 
 
 class Total(Enum):
-    """What is added up over a step; seconds unless it says otherwise."""
+    """Total over a step; in seconds unless stated otherwise."""
 
     COMPUTE = "compute"
     """Kernels, at full speed."""
@@ -60,7 +60,7 @@ class Execution:
 
 @dataclass(eq=False, slots=True)
 class Frame:
-    """Where a device is in one sequence of steps; ``trip``: of the loop whose body that is, counted from 0."""
+    """Position of a device in one sequence of steps; ``trip``: of the loop whose body that is, counted from 0."""
 
     steps: Steps
     loop: Loop | None = None
@@ -94,7 +94,7 @@ class SimulatedDevice:
     skipped_busy: dict[str, float] = field(default_factory=dict)
 
     def step(self) -> Step | None:
-        """What comes next; None at the end of the innermost sequence."""
+        """The next step; None at the end of the innermost sequence."""
         frame = self.frames[-1]
         return frame.steps[frame.index] if frame.index < len(frame.steps) else None
 
@@ -102,7 +102,7 @@ class SimulatedDevice:
         self.frames[-1].index += 1
 
     def seconds_of(self, work: Work) -> float:
-        """Of the next execution."""
+        """Return the seconds of the next execution."""
         number = self.executions.get(work.name, 0)
         self.executions[work.name] = number + 1
         return self.execution_of(work.name, number, work.seconds[self.pace])

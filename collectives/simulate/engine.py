@@ -141,7 +141,7 @@ class Engine:
             self.timeline.add(Slice(device.number, Row.COMPUTE, one.name, one.start, one.end))
 
     def _set_speed(self, device: SimulatedDevice, now: float) -> None:
-        """As the transfers on its ports leave it."""
+        """Set the speed that the transfers on the device's ports leave."""
         speed = 1.0 - device.lacks(self.busy)
         if speed != device.compute.speed:
             self._keep(device, device.compute.set_speed(speed, now))
@@ -200,7 +200,7 @@ class Engine:
         self._expect(begin(execution.transfer, now), execution, now)
 
     def _seconds(self, execution: Execution, device: SimulatedDevice) -> float:
-        """What the execution takes ``device`` on free links."""
+        """Return the seconds of the execution for ``device`` on free links."""
         site = self.program.sites[execution.site]
         return device.execution_of(site.name, execution.turn, site.times[device.pace].seconds)
 

@@ -50,7 +50,7 @@ def least_step(
     estimator: Estimator,
     busy: Mapping[str, float] | None = None,
 ) -> LeastStep:
-    """Of a scheduled ``module`` whose collectives are whole.
+    """Return the least step of a scheduled ``module`` whose collectives are whole.
 
     busy: by exchange, the part of the processors that one in use takes. Raises what ``program_of`` does.
     """
@@ -112,7 +112,7 @@ class Heads:
 
 @dataclass
 class Tails:
-    """What comes at least after a node, however its readers are cut. whole: after all of it where none is cut. pieces:
+    """Least remaining time after a node, for any cut of its readers. whole: after all of it if none is cut. pieces:
     after its last piece, by dimension. after: the least of these.
     """
 

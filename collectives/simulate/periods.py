@@ -41,7 +41,7 @@ class _State:
 
 
 class Periods:
-    """What engine tells when a trip ends."""
+    """Observer that the engine calls when a trip ends."""
 
     def __init__(
         self,

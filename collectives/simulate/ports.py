@@ -59,7 +59,7 @@ class Transfer:
 
 @dataclass(eq=False, slots=True)
 class Meter:
-    """How long something has been busy: ``busy`` seconds until ``since``, a part ``load`` of the time from then on."""
+    """Busy time of a resource: ``busy`` seconds until ``since``, the fraction ``load`` of the time from then on."""
 
     load: float = 0.0
     busy: float = 0.0

@@ -148,7 +148,7 @@ class _Walk:
         yield from self._once(conditional.name, self.branches[conditional])
 
     def _seconds(self, step: Step, x: HloInstruction) -> float:
-        """Of the slowest pace where nothing is hidden; ``step``: one that ``x`` is."""
+        """Return the seconds at the slowest pace with nothing hidden; ``step``: one of ``x``."""
         if isinstance(step, Work):
             return max(step.seconds)
         if isinstance(step, Start):

@@ -1,4 +1,4 @@
-"""What a simulation found: of the step, of each collective, of each resource."""
+"""Result of a simulation: of the step, of each collective, of each resource."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ResourceUse:
 
     @property
     def share(self) -> float:
-        """Of what could be hidden."""
+        """The hidden fraction of what could be hidden."""
         return min(self.hidden / self.hideable, 1.0) if self.hideable > 0.0 else 1.0
 
 

@@ -94,7 +94,7 @@ def simulate(
 
 
 def _without_rounding(difference: float, whole: float) -> float:
-    """Of two sums of about ``whole``, where they are equal but for the order in which they were added up."""
+    """Return the difference of two sums of about ``whole``; 0 if it is rounding of the order of additions."""
     return difference if difference > _ROUNDING * whole else 0.0
 
 
@@ -112,7 +112,7 @@ def _resources(device: SimulatedDevice) -> tuple[ResourceUse, ...]:
 
 
 def _by_part(device: SimulatedDevice, what: Total) -> dict[object, float]:
-    """Of totals that have one part besides what they are of: the collective's number, or the resource."""
+    """Return the totals of kind ``what`` by their part: the collective's number, or the resource."""
     return {key[1]: seconds for key, seconds in device.totals.items() if key[0] is what}
 
 

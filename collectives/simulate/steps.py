@@ -79,12 +79,12 @@ class Site:
 
     @property
     def kind(self) -> str:
-        """Of its synchronous form."""
+        """The kind of its synchronous form."""
         return KIND[self.operation.opcode]
 
     @property
     def bytes(self) -> int:
-        """Of its result on one device."""
+        """The bytes of its result on one device."""
         return result_bytes(self.operation)
 
     @property

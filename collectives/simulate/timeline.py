@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Row(Enum):
-    """What a slice occupies."""
+    """Row of the timeline that a slice occupies."""
 
     COMPUTE = "compute"
     WAIT = "wait"

@@ -15,7 +15,7 @@ from spmd.ops.attrs import BatchNormAttrs
 
 
 class _Features:
-    """How per-feature vectors and whole arrays meet."""
+    """Broadcasts between per-feature vectors and whole arrays."""
 
     def __init__(self, x: NDArray, attrs: BatchNormAttrs) -> None:
         self.axes = tuple(d for d in range(x.ndim) if d != attrs.feature_index)

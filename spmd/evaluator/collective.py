@@ -210,7 +210,7 @@ def _permuted(instruction: HloInstruction, operands: Operands, device: Device) -
 def _sent_to(
     instruction: HloInstruction, operands: Operands, device: Device
 ) -> Generator[Meeting, Value, Value | None]:
-    """What the source of ``device`` sends, None where it has no source."""
+    """Return the value that the source of ``device`` sends; None if it has no source."""
     linked = device.session.linked_devices(instruction, device)
     if linked is None:
         return None

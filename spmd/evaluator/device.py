@@ -1,4 +1,4 @@
-"""What one simulated device knows of itself, and how it asks for others."""
+"""State of one simulated device, and its rendezvous with others."""
 
 from __future__ import annotations
 

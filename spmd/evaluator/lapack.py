@@ -44,7 +44,7 @@ def _potrf(flags: dict[str, str], operands: list[NDArray]) -> Value:
 
 
 def triangular_solve_attrs(flags: dict[str, str]) -> TriangularSolveAttrs:
-    """What trsm's flags say."""
+    """Return the attributes of a triangular solve with trsm's flags."""
     return TriangularSolveAttrs(
         left_side=flags["side"] == "L",
         lower=flags["uplo"] == "L",

@@ -154,7 +154,7 @@ def _peers_along(
 def _tile_place(
     sharding: HloSharding | None, full: Sequence[int], shard: Sequence[int], device: int
 ) -> Place:
-    """Where the shard of ``device`` stands in the full value.
+    """Return the position of the shard of ``device`` in the full value.
 
     A dimension may be divided further than the region divides it, along axes that are not manual: these are minor.
     """

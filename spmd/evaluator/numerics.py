@@ -1,4 +1,4 @@
-"""How element types compute: in which NumPy type, and how results come back.
+"""Arithmetic of element types: the NumPy types in which they compute, and the conversion of results.
 
 Floating types narrower than f32 compute in f32 and are rounded once per operation; f32 stays f32. Sub-byte integers
 compute in one byte and wrap to their width. NumPy's warnings are off while evaluating (``quiet``): infinities, NaN and

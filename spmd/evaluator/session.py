@@ -176,7 +176,8 @@ def _constants(
 
 
 def _needed(computation: HloComputation, effects: SideEffects) -> set[HloInstruction]:
-    """What the root depends on, and what has effects elsewhere. Used for membership only, never for order."""
+    """Return the instructions on which the root depends, and those with effects. The set is used for membership
+    only."""
     work = [computation.root, *filter(effects.of, computation.instructions)]
     needed: set[HloInstruction] = set()
     while work:

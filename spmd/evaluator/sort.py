@@ -65,7 +65,7 @@ def _network_sort(comparator: HloComputation, rows: Sequence[NDArray]) -> list[N
 def _out_of_order(
     comparator: HloComputation, first: Sequence[NDArray], second: Sequence[NDArray]
 ) -> NDArray:
-    """Where ``second`` must stand before ``first``; the last array of each holds original places, for ties."""
+    """Return where ``second`` must precede ``first``; the last array of each holds original positions, for ties."""
     after = _less(comparator, second[:-1], first[:-1])
     before = _less(comparator, first[:-1], second[:-1])
     return np.asarray(after | (~before & (second[-1] < first[-1])))

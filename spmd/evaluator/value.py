@@ -49,7 +49,7 @@ def has_versions(operands: Operands) -> bool:
 
 
 def version_for(value: Value, device: int) -> Value:
-    """What ``device`` sees of ``value``: a value outside manual regions is the same for all."""
+    """Return the version of ``value`` for ``device``: a value outside manual regions is equal on all."""
     return value.versions[device] if isinstance(value, PerDevice) else value
 
 

@@ -103,7 +103,7 @@ def _steps(module: HloModule, pipelines: Sequence[Pipeline]) -> list[tuple[HloPa
 
 
 def _problem_after(edit: Callable[[HloModule], object], module: HloModule, problem: Problem) -> str:
-    """What is wrong with a copy of ``module`` after ``edit``."""
+    """Return the problem of a copy of ``module`` after ``edit``; empty if there is none."""
     copy = clone_module(module)
     try:
         edit(copy)
@@ -136,7 +136,7 @@ class _Narrowed:
 
 
 def _single_rewrite(before: HloModule, step: HloPass, problem: Problem) -> _Narrowed | None:
-    """Which rewrite goes wrong; None where the pass cannot be stopped, or only what it does at its end is wrong."""
+    """Return the first bad rewrite; None if the pass cannot be stopped, or only its last actions are wrong."""
     if not isinstance(step, FueledPass):
         return None
     total = _rewrites(before, step)
@@ -155,7 +155,7 @@ def _single_rewrite(before: HloModule, step: HloPass, problem: Problem) -> _Narr
 
 
 def _rewrites(module: HloModule, step: FueledPass) -> int:
-    """How many the pass makes, one that fails among them."""
+    """Return the number of rewrites of the pass, a failing one included."""
     fuel = Fuel()
     try:
         step.rewrite(clone_module(module), fuel)

@@ -83,7 +83,8 @@ def value_key(x: HloInstruction, operands: list[int], structure: StructuralKeys)
 
 
 def _call_key(x: HloInstruction) -> Hashable:
-    """What a custom call's target reads beside its operands: options (``backend_config``), directions, rules."""
+    """Return what a custom call's target reads besides its operands: options (``backend_config``), directions,
+    rules."""
     if x.opcode is not Opcode.CUSTOM_CALL:
         return None
     return x.annotations.backend_config, x.annotations.frontend_attributes

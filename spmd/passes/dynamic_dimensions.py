@@ -1,4 +1,4 @@
-"""How run-time sizes of dimensions pass through operations, and which dimensions an operation sums up.
+"""Flow of run-time sizes of dimensions through operations, and the dimensions that an operation reduces.
 
 reduce f32[a, b] over b    result dimension 0 is operand dimension 0; operand dimension 1 is used up: its padding
                            must be the reduction's neutral element
@@ -45,7 +45,7 @@ FLOWS: Registry[Opcode, Callable[[HloInstruction], Flow]] = Registry("flow of si
 
 
 def flow_of(x: HloInstruction) -> Flow:
-    """What is known of an instruction; nothing of dimensions that no rule speaks of."""
+    """Return the flow of an instruction; dimensions without a rule are left out."""
     rule = FLOWS.get(x.opcode)
     if rule is not None and isinstance(x.shape, ArrayShape):
         return rule(x)
@@ -90,7 +90,7 @@ def _pad(x: HloInstruction) -> Flow:
 
 
 def _reduce(x: HloInstruction) -> Flow:
-    """Of one array by a known reduction, whose neutral element is known, too."""
+    """Return the flow of a reduction of one array by a known kind, whose neutral element is known."""
     kind = reduction_kind(x.to_apply)
     if x.num_operands != 2 or kind is None:
         return Flow({})

@@ -45,7 +45,7 @@ def _number(b: Builder, sizes: Sequence[HloInstruction], bounds: tuple[int, ...]
 def _place(
     b: Builder, number: HloInstruction, sizes: Sequence[HloInstruction], bounds: tuple[int, ...]
 ) -> HloInstruction:
-    """Where element ``number`` of an array of which ``sizes`` count lies among all of ``bounds``."""
+    """Return the index within ``bounds`` of element ``number`` of an array whose true sizes are ``sizes``."""
     place = b.broadcast_scalar(b.scalar(_S32, 0), number.dims)
     stride = 1
     for size, bound in zip(reversed(sizes), reversed(bounds), strict=True):

@@ -49,4 +49,4 @@ class FueledPass(HloPass):
 
     @abstractmethod
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        """As ``run``, with so much fuel."""
+        """Run the pass and stop after `fuel.limit` rewrites. Returns whether the module changed."""

@@ -121,7 +121,7 @@ def _constants(indices: HloInstruction) -> list[int]:
 
 
 def _even_step(places: Sequence[int]) -> int | None:
-    """What each place is further than the one before it; None where that differs or is 0."""
+    """Return the constant difference of consecutive positions; None if it varies or is 0."""
     steps = {after - before for before, after in pairwise(places)}
     return steps.pop() if len(steps) == 1 and 0 not in steps else None
 

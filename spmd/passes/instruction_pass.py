@@ -50,7 +50,7 @@ class InstructionPass(FueledPass):
 
     @abstractmethod
     def editor(self, module: HloModule) -> Edit:
-        """What is done at each instruction; asked for once a walk."""
+        """Return the edit of each instruction. It is called once per traversal."""
 
     def walk(self, computation: HloComputation) -> Iterable[HloInstruction]:
         return computation.with_opcode(*self.opcodes)
@@ -84,7 +84,7 @@ class Simplifier(FueledPass):
 
     @abstractmethod
     def simplify(self, module: HloModule) -> Simplify:
-        """What is simpler than an instruction; asked for once a walk."""
+        """Return the simplification of each instruction. It is called once per traversal."""
 
     def walk(self, computation: HloComputation) -> Iterable[HloInstruction]:
         return filter(self._is_looked_at, computation.post_order())

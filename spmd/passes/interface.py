@@ -40,7 +40,7 @@ class HloPass(ABC):
             )
 
     def __str__(self) -> str:
-        """As it is written in a pipeline's text: options that differ from their defaults in braces."""
+        """Return the pass as a pipeline's text spells it: options that differ from their defaults in braces."""
         given = [
             f"{f.name.replace('_', '-')}={option_text(getattr(self, f.name))}"
             for f in option_fields(type(self))

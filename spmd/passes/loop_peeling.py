@@ -127,7 +127,7 @@ def _end_before(counted: CountedLoop, builder: Builder) -> None:
 def write_trip(
     loop: Loop, elements: Sequence[HloInstruction], builder: Builder
 ) -> dict[HloInstruction, HloInstruction]:
-    """What the body computes, of state ``elements``, written by ``builder``: copies of its values."""
+    """Write one trip of the body for state ``elements``. Returns the copies of its values."""
     return write_trips(loop, elements, builder, 1)[0]
 
 

@@ -25,7 +25,7 @@ def determined_instructions(
     effects: SideEffects,
     made_here: frozenset[Opcode] = _MADE_HERE,
 ) -> dict[HloInstruction, None]:
-    """What the body makes of state elements ``elements`` and of ``made_here`` alone, in post-order (an ordered set).
+    """Return the instructions of the body that depend only on state ``elements`` and on ``made_here``, in post-order.
 
     Neither collectives nor what has an effect, an order among others, or computations of its own to run.
     """

@@ -75,7 +75,7 @@ class _Search:
 
 
 def _cut_out(names: Collection[str], distance: int) -> Edit:
-    """What the entry's instructions ``names`` are made of, ``distance`` operands deep, and who uses them.
+    """Return an edit that keeps the entry's instructions ``names``, their operands up to ``distance``, and their users.
 
     One inside another computation stands for the instructions of the entry that call it.
     """
@@ -186,7 +186,7 @@ def _replace_by_parameter(name: str) -> Edit:
 
 
 def _make_parameter(x: HloInstruction) -> None:
-    """Who reads ``x``, in the entry, reads a new parameter instead."""
+    """Replace ``x`` in the entry by a new parameter."""
     assert x.parent is not None
     number = x.parent.num_parameters
     attrs = ParameterAttrs(number)

@@ -26,14 +26,14 @@ def piece_of(
 def operand_part(
     operand: HloInstruction, dim: int, number: int, pieces: int, b: Builder
 ) -> HloInstruction:
-    """What the piece ``number`` of ``pieces`` reads of ``operand`` along ``dim``."""
+    """Return the part of ``operand`` along ``dim`` that piece ``number`` of ``pieces`` reads."""
     size = operand.dims[dim] // pieces
     starts = _with((0,) * len(operand.dims), dim, number * size)
     return b.slice(operand, starts, _with(operand.dims, dim, (number + 1) * size))
 
 
 def _attrs_of_piece(attrs: Attrs, dim: int, size: int) -> Attrs:
-    """Where the result has ``size`` elements in ``dim``."""
+    """Return the attributes of a result with ``size`` elements in ``dim``."""
     if isinstance(attrs, SliceAttrs):
         return replace(attrs, limits=_with(attrs.limits, dim, size))
     if isinstance(attrs, DynamicSliceAttrs):

@@ -28,7 +28,7 @@ _UNMOVED = (Opcode.COPY, Opcode.MAP)
 @register_pass
 @dataclass(frozen=True)
 class ReshapeMover(FueledPass):
-    """Where all operands of elementwise operations are rearranged alike, compute before, if fewer are left to do.
+    """Move equal rearrangements of all operands of elementwise operations behind them, if fewer rearrangements remain.
 
         t = f32[6,4] transpose(a), dimensions={1,0}              s = f32[4,6] add(a, b)
         u = f32[6,4] transpose(b), dimensions={1,0}      =>      e = f32[4,6] exponential(s)

@@ -1,4 +1,4 @@
-"""What rewriting passes share: what must survive of an instruction, what takes its place, and dead operands."""
+"""Helpers of rewriting passes: what must survive of an instruction, its replacement, and dead operands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHARDY = "xla.sdy.sharding"
 
 
 def sharding_annotation(instruction: HloInstruction) -> tuple[object, str | None]:
-    """What the user said about the value's sharding, in both forms."""
+    """Return the user's sharding of the value, in both forms."""
     return instruction.sharding, instruction.annotations.frontend(_SHARDY)
 
 
@@ -45,7 +45,7 @@ def builder_at(x: HloInstruction, scope: ModuleScope) -> Builder:
 
 
 def move_control_edges(old: HloInstruction, new: HloInstruction) -> None:
-    """What ran before ``old`` runs before ``new`` as well, and so for what ran after it."""
+    """Copy the control dependencies of ``old`` to ``new``, in both directions."""
     for before in old.control_predecessors:
         before.add_control_dependency_to(new)
     for after in old.control_successors:

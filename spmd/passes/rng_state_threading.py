@@ -47,7 +47,7 @@ class RngStateThreading(HloPass):
 
 
 class _Drawing:
-    """Which computations update the state, themselves or in what they call."""
+    """Computations that update the state, themselves or in their callees."""
 
     def __init__(self) -> None:
         self._known: dict[HloComputation, bool] = {}

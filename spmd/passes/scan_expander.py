@@ -71,7 +71,7 @@ class _Scan:
         )
 
     def loop(self, b: Builder) -> HloInstruction:
-        """What takes the scan's place."""
+        """Return the loop that replaces the scan."""
         empty = [b.full(shape.without_layout(), 0) for shape in self.outputs]
         if self.length == 0:
             return self._result(b, [*empty, *map(b.copy, self.carries)])

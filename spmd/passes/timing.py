@@ -1,4 +1,4 @@
-"""Where the time of a pipeline goes."""
+"""Time of a pipeline, by pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read where it was put, without the array that it was put into."""
+"""Forwarding of updates to reads, without the updated array."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _reads(chain: Sequence[_Update]) -> Iterator[tuple[int, HloInstruction]]:
 
 
 def _forwarded(read: HloInstruction, chain: Sequence[_Update]) -> _Forwarded | None:
-    """Where ``read``, of the first of ``chain``, has all of its elements from; None where from several."""
+    """Return the source of all elements of ``read``, which reads the first of ``chain``; None if there are several."""
     attrs = read.attrs_as(SliceAttrs)
     box: Box = tuple(zip(attrs.starts, attrs.limits, strict=True))
     if not read.array_shape.num_elements:

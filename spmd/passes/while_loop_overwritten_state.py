@@ -69,7 +69,7 @@ def is_overwritten(loop: Loop, index: int, trips: int) -> bool:
 
 
 def _reads(computation: HloComputation, index: int) -> list[HloInstruction]:
-    """Of element ``index``, as far as somebody wants them."""
+    """Return the used reads of element ``index``."""
     users = computation.parameters[0].users
     return [x for x in users if element_index(x) == index and (x.users or x.is_root)]
 

@@ -92,7 +92,7 @@ def dot_of_widened(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 
 def _before_widening(operand: HloInstruction) -> HloInstruction:
-    """What a conversion that only the dot reads was made of, if it kept every value of a type of the same kind."""
+    """Return the operand of a conversion that only the dot reads, if it keeps every value and the kind of the type."""
     if operand.opcode is not Opcode.CONVERT or not used_once(operand) or is_annotated(operand):
         return operand
     source, kind = operand.operand(0), element_type(operand)

@@ -1,4 +1,4 @@
-"""What identities look for: constants behind broadcasts, single users, unit dimensions."""
+"""Matchers for identities: constants behind broadcasts, single users, unit dimensions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def splat(x: HloInstruction) -> Scalar | None:
 def constant_starts(
     indices: Sequence[HloInstruction], dims: Sequence[int], taken: Sequence[int]
 ) -> list[int] | None:
-    """Where ``taken`` elements of ``dims`` begin, clamped so that they lie within; None where an index tells not."""
+    """Return the start of ``taken`` elements of ``dims``, clamped to fit; None if an index is no constant."""
     if len(indices) != len(dims) or any(index.dims for index in indices):
         return None
     starts: list[int] = []

@@ -183,7 +183,7 @@ def reduce_of_reduce(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.REDUCE)
 def reduce_of_nothing(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """Of an empty operand => the initial value"""
+    """A reduction of an empty operand => the initial value"""
     if (
         x.num_operands != 2
         or x.operand(0).array_shape.num_elements
