@@ -11,7 +11,7 @@ from spmd.shape import ArrayShape
 
 
 class Purpose(Enum):
-    """What a reshard is for; ``serving`` of its record says for whom."""
+    """Purpose of a reshard; ``serving`` of its record names the instruction that it serves."""
 
     OPERAND = "operand"  # the op computes on another state than the value has
     RESULT = "result"  # the op's result is wanted in another state than it computes

@@ -108,7 +108,7 @@ class SpmdPartitioner:
 
     @property
     def num_devices(self) -> int:
-        """Of all replicas."""
+        """The number of devices of all replicas."""
         return self.num_partitions * self.module.replica_count
 
     def run(self) -> HloModule:
@@ -348,7 +348,7 @@ class SpmdPartitioner:
 
 
 def partitions_of_replica(module: HloModule, num_devices: int) -> int:
-    """How many devices each replica has; ShardingError where they do not divide evenly."""
+    """Return the number of devices of each replica. Raises ShardingError if they do not divide evenly."""
     if num_devices % module.replica_count:
         raise ShardingError(
             f"{num_devices} devices cannot hold {module.replica_count} replicas of {module.name}"

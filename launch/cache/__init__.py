@@ -1,1 +1,1 @@
-"""What was compiled before: programs and machine code in a folder of the user's."""
+"""Caches of compilation: programs and machine code in a folder of the user's."""

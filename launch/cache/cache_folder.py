@@ -1,4 +1,4 @@
-"""Where machine code and programs are kept: the user's cache folder, unless the environment says otherwise."""
+"""Folder of machine code and programs: the user's cache folder, unless the environment names another."""
 
 from __future__ import annotations
 

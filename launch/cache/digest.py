@@ -1,4 +1,4 @@
-"""What ranks compare instead of the thing itself."""
+"""Digests, which ranks compare instead of the data."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def digest_of(data: bytes) -> str:
 
 
 def full_digest_of(data: bytes) -> str:
-    """What is equal for equal data alone."""
+    """Return a digest that differs for different data (SHA-256)."""
     return hashlib.sha256(data).hexdigest()

@@ -98,7 +98,7 @@ def program_key(source: str, devices: int | None, options: CompileOptions) -> st
 
 @functools.cache
 def _compiler() -> dict[str, str]:
-    """What a program depends on beside the module and the options."""
+    """Return what a program depends on besides the module and the options."""
     readers = {}
     for name in _READERS:
         try:

@@ -46,7 +46,8 @@ class Layer:
     stride: int = 1
 
     def text(self, kind: PrimitiveType) -> str:
-        """As JAX writes it: features last, gradients with holes between elements and kernels turned round."""
+        """Return the layer's HLO as JAX writes it: features last, gradients with dilated inputs and reversed
+        kernels."""
         out, total = -(-self.size // self.stride), max(self.kernel - self.stride, 0)
         low, high = total // 2, total - total // 2
         x = f"{kind.value}[{self.images},{self.size},{self.size},{self.inputs}]"
@@ -163,7 +164,7 @@ def _by_form(
 def convolution_classes(
     options: ConvolutionOptions, levels: tuple[MemoryLevel, ...], seconds: Seconds
 ) -> tuple[ConvolutionClass, ...]:
-    """Of each form that the layers have, by type. levels: of copies."""
+    """Return the class of each form of the layers, by type. levels: of copies."""
     classes = []
     for kind in options.types:
         for form, layers in _by_form(kind, options).items():
@@ -183,7 +184,7 @@ def _farther(
     levels: tuple[MemoryLevel, ...],
     seconds: Seconds,
 ) -> float:
-    """How much longer they take one after the other on ever other arrays than copies of as many bytes do."""
+    """Return by which factor layers on arrays that are in no cache take longer than copies of as many bytes."""
     # Of all time that they take, those that are near: so that small differences of short ones do not weigh most.
     wanted = found = 0.0
     for layer in layers:

@@ -29,7 +29,7 @@ def with_network(
 
 
 def network_source(machine: MachineDescription) -> str:
-    """Where the figures of what joins its nodes come from; "" where nothing joins them."""
+    """Return the source of the figures of the network between nodes; "" without a network."""
     if len(machine.exchanges) < 2:
         return ""
     _, *source = machine.source.split(_BETWEEN)

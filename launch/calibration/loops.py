@@ -156,7 +156,7 @@ _SHORT_ROWS, _LONG_ROWS, _SHORT_ROW = 1 << 12, 1 << 4, 1 << 4
 
 
 def row_probes(sizes: LoopSizes) -> tuple[RowsProbe, RowsProbe]:
-    """Of short rows and of long ones."""
+    """Return the probes of short rows and of long ones."""
     elements = _SHORT_ROWS * _SHORT_ROW
     return (
         RowsProbe(sizes.budget, _SHORT_ROWS, _SHORT_ROW),
@@ -165,7 +165,7 @@ def row_probes(sizes: LoopSizes) -> tuple[RowsProbe, RowsProbe]:
 
 
 def row_seconds(sizes: LoopSizes, seconds: Seconds) -> float:
-    """What short rows cost beyond their elements in one long row of the same bytes."""
+    """Return the seconds of a short row beyond those of its elements in one long row of the same bytes."""
     short, long = (seconds[probe] for probe in row_probes(sizes))
     return max(0.0, (short - long) / _SHORT_ROWS)
 

@@ -38,7 +38,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True)
 class Family:
-    """What is timed together, round after round."""
+    """Family of probes that are timed together, round after round."""
 
     name: str
     probes: tuple[Probe, ...]
@@ -46,7 +46,7 @@ class Family:
 
 @dataclass(frozen=True)
 class CalibrationOptions:
-    """How much is measured, and for how long."""
+    """Options of a calibration: what is measured, and for how long."""
 
     loops: LoopSizes = field(default_factory=LoopSizes)
     products: ProductOptions = field(default_factory=ProductOptions)
@@ -98,7 +98,8 @@ def measure(options: CalibrationOptions, begins: Callable[[Family], None]) -> Me
 
 
 def described(where: str, options: CalibrationOptions, seconds: Seconds) -> MachineDescription:
-    """What follows from ``seconds`` of all of the options' probes. ``where``: the cores, for people."""
+    """Return the description that follows from ``seconds`` of all probes of the options. ``where``: the cores, as a
+    text."""
     found_levels = levels(options.loops, seconds)
     products = product_classes(options.products, found_levels, seconds)
     thunk, kernel = dispatch_seconds(options.programs, seconds)

@@ -1,4 +1,4 @@
-"""What joins nodes: messages between ranks of different nodes, alone and beside products.
+"""Network between nodes: messages between ranks of different nodes, alone and concurrent with products.
 
 Every rank sends to the one at its place on the next node, all at the same time, so that a node's port carries what all
 of its devices send. What is timed are programs as any other: messages are native steps, and what computes looks at them
@@ -96,7 +96,7 @@ class NetworkSeconds:
         return latency + size * byte
 
     def bytes_in(self, seconds: float) -> int:
-        """Of the message that takes a device so long."""
+        """Return the bytes of the message that takes a device so long."""
         latency, byte = self._line()
         fewest = min(size for size, _ in self.messages)
         return max(round((seconds - latency) / byte), fewest)
@@ -209,5 +209,5 @@ def _ready(world: MpiCommunicator, text: str) -> _Ready:
 
 
 def _values(dims: tuple[int, ...]) -> NDArray:
-    """Of which products stay as they are: matrices whose rows sum up to one."""
+    """Return matrices whose rows sum to one, so that repeated products keep their magnitude."""
     return np.full(dims, 1.0 / dims[-1] if len(dims) == 2 else 1.0, np.float32)

@@ -37,7 +37,7 @@ class CoreProbe(Probe):
 
     @property
     def executions(self) -> int:
-        """That one run of the action consists of."""
+        """The number of executions in one run of the action."""
         return 1
 
     def ready(self, arena: Arena) -> Callable[[], OfCores]:
@@ -71,7 +71,7 @@ class Rounds:
 
 
 def least(rounds: Sequence[Round]) -> dict[Probe, float]:
-    """Of each probe its cores' mean, each core's in its best round: disturbances only delay."""
+    """Return for each probe the mean over cores of each core's best round: disturbances only delay."""
     by_probe: dict[Probe, list[OfCores]] = {}
     for one in rounds:
         for probe, found in one.items():
@@ -85,14 +85,14 @@ def least(rounds: Sequence[Round]) -> dict[Probe, float]:
 
 
 def typical(one: Round) -> dict[Probe, float]:
-    """Of each probe its cores' mean of medians."""
+    """Return for each probe the mean over cores of their medians."""
     return {
         probe: statistics.fmean(tries.median for tries in found) for probe, found in one.items()
     }
 
 
 def spread(rounds: Sequence[Round]) -> float:
-    """How much longer the median probe took in its worst round than in its best one: 0.1 is a tenth."""
+    """Return by how much longer the median probe took in its worst round than in its best one: 0.1 is a tenth."""
     sums = [
         {probe: sum(tries.least for tries in found) for probe, found in one.items()}
         for one in rounds

@@ -130,7 +130,7 @@ class ProductProbe(CoreProbe):
         return self.count
 
     def make(self, arena: Arena) -> Action:
-        """As programs on this machine make them."""
+        """Return the product as programs on this machine compute it."""
         kernel = plan_dot((), self.sizes, self.types)
         assert kernel is not None, "floats are summed, and bytes into s32"
         m, k, n = self.sizes
@@ -163,7 +163,7 @@ def product_probes(types: Types, options: ProductOptions) -> tuple[ProductProbe,
 
 
 def _of(shapes: ProductShapes) -> list[tuple[Sizes, Turned]]:
-    """What a class is fitted to."""
+    """Return the products to which a class is fitted."""
     turned = [(sizes, turned) for sizes in shapes.turned for turned in TURNED]
     return [*((sizes, STRAIGHT) for sizes in shapes.shapes), *turned]
 
@@ -230,8 +230,8 @@ def _farther(
     levels: tuple[MemoryLevel, ...],
     seconds: Seconds,
 ) -> list[float]:
-    """How many times as long as in a copy it takes to come from farther away, as ``ProductClass.where_far`` has it:
-    products take so much longer than ``near`` says, one after the other on ever other arrays.
+    """Return the factors of far reads over those of a copy, as in ``ProductClass.where_far``: products on arrays that
+    are in no cache take so much longer than ``near`` predicts.
     """
     more = byte_seconds(levels, options.far_bytes) - byte_seconds(levels, NEAR)
     if more <= 0:

@@ -1,4 +1,4 @@
-"""What programs take beside their kernels: dispatch, and collectives between two devices of this process."""
+"""Costs of programs besides kernels: dispatch, and collectives between two devices of this process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StepProbe(Probe):
     devices: int
 
     def compiled(self) -> Executable:
-        """As it is written: passes would make one collective of several, and products of those of equal values."""
+        """Return the executable without passes, which would combine collectives and simplify those of equal values."""
         options = CompileOptions(partitioned=True, fusion=False, without=tuple(COLLECTIVE_GROUPS))
         return compile_module(parse_module(self.text), self.devices, options)
 
@@ -80,7 +80,7 @@ def exchange_probes(sizes: ProgramSizes) -> tuple[StepProbe, ...]:
 
 
 def dispatch_seconds(sizes: ProgramSizes, seconds: Seconds) -> tuple[float, float]:
-    """Of a thunk whose code has just run, and how much longer it is where it is another one: the kernel's own."""
+    """Return the seconds of a thunk whose code has just run, and the additional seconds of a thunk with other code."""
     alike, unlike = (
         _added(_chains(opcodes, sizes), sizes.thunks, seconds)
         for opcodes in (_OPCODES[:1], _OPCODES)
@@ -105,7 +105,7 @@ def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seco
 
 
 def _added(probes: Sequence[StepProbe], counts: tuple[int, int], seconds: Seconds) -> float:
-    """What one more of something adds to a step."""
+    """Return the seconds that one more item adds to a step."""
     few, many = (seconds[probe] for probe in probes)
     added = (many - few) / (counts[1] - counts[0])
     # Disturbed: the program's own is then the most it can be.

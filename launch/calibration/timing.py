@@ -1,4 +1,4 @@
-"""How an action is timed: on every core at once, as the devices of a program work, and in many tries each.
+"""Timing of actions: on every core at once, as the devices of a program work, with many samples each.
 
 Disturbances only delay: the least is what a core does while nobody disturbs it, beside others that do the same; the
 median is what it does at that time.
@@ -73,7 +73,7 @@ def _thread_seconds(action: Action, times: int) -> float:
 
 
 def each_at_once(actions: Sequence[Action], timed: Callable[[Action], Timed]) -> list[Timed]:
-    """What ``timed`` says of each, all starting together after one run that warms up.
+    """Return the result of ``timed`` for each action, all starting together after a warm-up run.
 
     Actions leave Python's lock to others while they run.
     """

@@ -1,4 +1,4 @@
-"""Which operation goes wrong first, where a partitioned program does not give what its logical module means.
+"""First operation that goes wrong in a partitioned program whose results differ from its logical module's.
 
 The prepared logical module is compiled again with values of its entry as further outputs, a batch of them at a time in
 the order of the program, and run beside the reference evaluator. A further output adds no annotation that binds others,

@@ -51,7 +51,7 @@ class EquivalenceCheck:
         self._wanted: _Wanted | None = None
 
     def reference(self, before: HloModule) -> _Wanted:
-        """What ``before`` gives; an SpmdError where it does not verify or has no value."""
+        """Return the results of ``before``. Raises SpmdError if it does not verify or has no value."""
         if self._wanted is None or self._wanted.module is not before:
             verify(before)
             places = boundaries(before, before if before.stage < Stage.PARTITIONED else None)

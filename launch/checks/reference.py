@@ -1,4 +1,4 @@
-"""What a module means, by the reference evaluators: whole arrays in and out, partitioned or not."""
+"""Meaning of a module by the reference evaluators: global arrays in and out, partitioned or not."""
 
 from __future__ import annotations
 

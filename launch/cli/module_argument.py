@@ -112,7 +112,7 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
 
 
 def write_module(module: HloModule, output: Path | None) -> None:
-    """As a proto where the file's name ends in .pb, else as text.
+    """Write the module as a proto if the file's name ends in .pb, else as text.
 
     X.hlo.pb is an HloProto, as XLA names its dumps; X.hlo_with_config.pb an HloModuleProtoWithConfig, as PJRT names the
     format; any other an HloModuleProto.

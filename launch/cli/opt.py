@@ -164,7 +164,7 @@ def _bisect(options: argparse.Namespace, module: HloModule, passes: tuple[HloPas
 
 @dataclass(frozen=True)
 class _Hooks:
-    """What looks on while the module is carried along."""
+    """Observers of a compilation: dumps and times of passes."""
 
     dumps: Dumps | None = None
     times: PassTimes | None = None

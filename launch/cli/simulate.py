@@ -120,7 +120,8 @@ def compiled_for(module: HloModule, devices: int | None, options: CompileOptions
 
 
 def least_of(module: HloModule, devices: int | None, options: CompileOptions) -> LeastStep | None:
-    """Of ``module`` as it is without the passes that let collectives overlap; None where none of them runs on it."""
+    """Return the least step of ``module`` without the passes that overlap collectives; None if none of them runs on
+    it."""
     if module.stage is Stage.SCHEDULED or not options.machine.overlaps:
         return None
     left_out = (*options.without, *OVERLAPPING)

@@ -57,7 +57,7 @@ class StoredArrays(Mapping[str, Array]):
             raise self._unreadable(error) from error
 
     def digest(self) -> str:
-        """Of the names and of the checksums that the file holds: no array is read for it."""
+        """Return a digest of the file's names and checksums; it reads no array."""
         listed = sorted((name, one.CRC, one.file_size) for name, one in self._members.items())
         return digest_of(repr(listed).encode())
 

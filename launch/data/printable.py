@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def printable(text: str, keep: str = "\n\t") -> str:
-    """What is not printable, as Python escapes it, but for the characters in ``keep``."""
+    """Return ``text`` with unprintable characters escaped as Python does, except those in ``keep``."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one in keep else ascii(one)[1:-1] for one in text)

@@ -1,4 +1,4 @@
-"""What the devices of a program read before the first step and write after the last, without a whole array anywhere.
+"""Files of tiles, which devices read before the first step and write after the last; no process holds a global array.
 
 A file of global arrays is mapped, and each process looks at its own tiles. A name with ``%r`` in it stands for one file
 of tiles for each device.

@@ -1,4 +1,4 @@
-"""What the ranks of a job agree on before the first collective: that all are set up, and for the same program.
+"""Agreement of a job's ranks before the first collective: all are set up, for the same program.
 
 Nobody hangs: errors are exchanged, and every rank leaves together.
 """
@@ -58,7 +58,7 @@ def agree(world: Communicator, setup: Callable[[], tuple[Result, dict[str, str]]
 
 
 def from_first(world: Communicator, make: Callable[[], bytes], doing: str) -> bytes:
-    """What ``make`` gives on rank 0, on every rank; its error as AgreedError, on every rank alike.
+    """Return the result of ``make`` on rank 0 on every rank. Its error is raised as AgreedError on every rank.
 
     ``make`` is called on rank 0 alone and must not communicate. ``doing``: what it does, for a rank that waits in vain.
     """
@@ -90,7 +90,7 @@ def agree_on_code(world: Communicator, code: int) -> int:
 
 
 def describe_difference(fingerprints: Sequence[dict[str, str]]) -> str:
-    """Which ranks differ from most of the ranks, and in what; empty where all agree."""
+    """Describe the ranks that differ from the majority, and in what; empty if all agree."""
     lines = []
     for key in dict.fromkeys(key for fingerprint in fingerprints for key in fingerprint):
         values = [fingerprint.get(key, "nothing") for fingerprint in fingerprints]

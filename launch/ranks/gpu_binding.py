@@ -1,4 +1,4 @@
-"""Which GPU each rank of an MPI job takes, and how the ranks' GPUs meet: through NCCL, or through their hosts."""
+"""Binding of ranks of an MPI job to GPUs, and the transport between these: NCCL, or their hosts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _CTAS_ON_A_SHARED_GPU = 4
 
 @dataclass(frozen=True)
 class RankGpu:
-    """What one rank tells the others. ``node``: where it is; ``unit``: which GPU of it (``cuda/identity.py``).
+    """GPU of a rank, as it tells the others. ``node``: of the rank; ``unit``: the GPU of that node
+    (``cuda/identity.py``).
 
     ``nccl``: its version, 0 without, which ``trouble`` is the reason for.
     """
@@ -47,7 +48,7 @@ class RankGpu:
 
 @dataclass(frozen=True)
 class Meeting:
-    """How the GPUs of a job meet. ``why``: for a reader, where that is not plain NCCL.
+    """Transport between the GPUs of a job. ``why``: a sentence, if it is not plain NCCL.
 
     variables: of NCCL's environment, by rank, to be set where the user has set nothing. max_ctas: of a collective.
     """
@@ -59,7 +60,7 @@ class Meeting:
 
 
 def gpu_index(count: int, local_rank: int, environment: Mapping[str, str] = os.environ) -> int:
-    """Of the ``count`` GPUs that this rank sees the one that it takes: in turns, where a node has more ranks than GPUs.
+    """Return the GPU that this rank takes of the ``count`` that it sees: in turns if a node has more ranks than GPUs.
 
     A launcher that shows each rank its own GPU alone (Slurm's --gpus-per-task) has chosen: there is but number 0.
     """
@@ -87,7 +88,8 @@ def shared_gpus(gpus: Sequence[RankGpu]) -> list[list[int]]:
 
 
 def meeting_of(gpus: Sequence[RankGpu], asked: str = "") -> Meeting:
-    """How ``gpus``, by rank, meet. ``asked``: COLLECTIVES_VARIABLE's value. RunError where that cannot be."""
+    """Return the transport between ``gpus``, by rank. ``asked``: COLLECTIVES_VARIABLE's value. Raises RunError if that
+    is impossible."""
     if asked not in ("", "nccl", "host"):
         raise RunError(f"{COLLECTIVES_VARIABLE}={asked}: there is nccl, host")
     obstacle = _no_nccl(gpus)
@@ -139,7 +141,7 @@ def _shared_meeting(gpus: Sequence[RankGpu], shared: Sequence[Sequence[int]]) ->
 
 
 def agreed_meeting(world: Communicator, own: RankGpu, asked: str) -> Meeting:
-    """Of all ranks' GPUs, the same on every rank. ``asked`` is the same on all, too."""
+    """Return the transport between all ranks' GPUs, equal on every rank. ``asked`` is equal on all, too."""
     told = world.all_gather_bytes(json.dumps(asdict(own)).encode())
     return meeting_of([RankGpu(**json.loads(data)) for data in told], asked)
 

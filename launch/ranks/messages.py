@@ -21,6 +21,6 @@ def one_line(error: Exception) -> str:
 
 
 def report_note(message: str) -> None:
-    """What a user should know though nothing failed."""
+    """Print a note for the user about something that is no failure."""
     sys.stderr.write(f"spmd: note: {printable(message)}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What a launcher tells a rank through the environment, and the tie between the two."""
+"""Environment that a launcher gives a rank, and the tie between the two processes."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ _MAY_DIFFER = {NODE_ID_VARIABLE, LAUNCHED_VARIABLE, TRACEBACK_VARIABLE}
 
 
 def settings_of_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What the environments of all ranks must have alike, for ``launch.ranks.agreement.agree``."""
+    """Return the settings that must be equal in the environments of all ranks, for ``launch.ranks.agreement.agree``."""
     ours = {name for name in environment if name.startswith("SPMD_")} - _MAY_DIFFER
     names = sorted({*ours, *_CHANGE_RESULTS} & set(environment))
     return {f"environment variable {name}": environment[name] for name in names}
@@ -168,13 +168,14 @@ def _exchange_interrupt_handler(old: Any, new: Any) -> None:
 
 
 def session_directory(environment: Mapping[str, str]) -> Path | None:
-    """Where Open MPI's launcher keeps files of this job; it removes them, unless it is killed."""
+    """Return the folder in which Open MPI's launcher keeps files of this job; it removes them, unless it is killed."""
     told = environment.get("PMIX_SERVER_TMPDIR")
     return None if told is None or _SESSION.fullmatch(Path(told).name) is None else Path(told)
 
 
 def temporary_directory(environment: Mapping[str, str]) -> Path:
-    """As ``tempfile.gettempdir``, which writes a file to see whether it can: who is killed then would leave it."""
+    """Return the folder of ``tempfile.gettempdir`` without its test file, which a process that is killed then would
+    leave."""
     named = (environment.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     for directory in filter(None, named):
         if os.access(directory, os.W_OK | os.X_OK):

@@ -26,7 +26,8 @@ def compile_on_first(
     engine: Engine | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> RankExecutable:
-    """What ``make`` gives on rank 0, loaded on every rank. All ranks call it; on the others ``make`` is not called.
+    """Call ``make`` on rank 0 and load its result on every rank. All ranks call this; ``make`` is called on rank 0
+    only.
 
     Before it, the ranks have to agree on what is compiled. Raises AgreedError, on every rank alike, where compiling
     fails on rank 0 or loading on any. record, reference_every, engine: as of ``Executable``. callbacks:

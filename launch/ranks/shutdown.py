@@ -1,4 +1,4 @@
-"""How a rank's part in a job ends: its peers know, one message says why, and no wait is without a limit.
+"""End of a rank's part in a job: its peers are told, one message gives the reason, and every wait has a limit.
 
 A failure on one rank aborts the job, with the rank's number in front of the message. An error that all ranks agreed on
 is said by rank 0, and all end together. MPI ends in calls that wait for others; an alarm ends this process there.

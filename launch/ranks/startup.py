@@ -1,4 +1,4 @@
-"""What a rank does around MPI's start: tie itself to the launcher, keep files out of sight, have somebody watch."""
+"""Actions of a rank around MPI's start: it ties itself to the launcher, hides files, and starts a watchdog."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ class Start:
 
 @functools.cache
 def begin_start(rank: int, ranks: int) -> Start:
-    """As early as possible, and before MPI's start, which ``ONE_NODE`` is for; what the user has set stays."""
+    """Begin a rank's start as early as possible, before MPI's, for which ``ONE_NODE`` is set; the user's settings
+    stay."""
     tie_to_launcher()
     if whole_job_is_here():
         os.environ.update({**ONE_NODE, **os.environ})
@@ -74,7 +75,7 @@ def begin_start(rank: int, ranks: int) -> Start:
 
 
 def segments_directories(launcher: int) -> list[Path]:
-    """Where ranks of that launcher may have put segments."""
+    """Return the folders in which ranks of that launcher may have put segments."""
     places = (SHARED_MEMORY, temporary_directory(os.environ))
     return [place / f"spmd-{launcher}" for place in places]
 

@@ -73,7 +73,7 @@ class Attendant:
         )
 
     def limit(self, timeout_seconds: float) -> None:
-        """How long a rank may be stopped. Until this is known, none is lost."""
+        """Set for how long a rank may be stopped. Until this is known, no rank counts as lost."""
         self._tell(f"{timeout_seconds}\n")
 
     def joins(self) -> None:
@@ -160,7 +160,7 @@ class _Watch:
         return _Verdict(f"{who} ended before MPI had started", tuple(alive))
 
     def _with_cores(self, ranks: Sequence[ProcessId], seconds: float) -> float:
-        """Of the ``seconds`` since the last look, those in which every rank that could go on had a core to do so."""
+        """Return the part of the ``seconds`` since the last poll in which every runnable rank had a core."""
         before, self._queued = self._queued, {one: one.queued_seconds() for one in ranks}
         lacked = (now - before.get(one, now) for one, now in self._queued.items())
         return max(0.0, seconds - max(lacked, default=0.0))

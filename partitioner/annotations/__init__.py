@@ -1,1 +1,1 @@
-"""What the module says of shardings: annotations, manual regions, the entry's boundary."""
+"""Shardings that a module states: annotations, manual regions, the entry's boundary."""

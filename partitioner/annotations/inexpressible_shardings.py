@@ -57,7 +57,7 @@ class OwnAxes:
 
 
 def own_axes(sharding: HloSharding, rank: int, devices: DeviceAxes) -> OwnAxes:
-    """Where no axes make up the tiles, its devices in the order listed are counted through."""
+    """Return axes of the sharding's own. If no axes make up its tiles, they number its devices in the order listed."""
     axes = replace(common_axes(devices.num_devices, [sharding]), replicas=devices.replicas)
     try:
         dims, _ = axes.axes_of_sharding(sharding, rank)

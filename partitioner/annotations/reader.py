@@ -35,7 +35,7 @@ _UNSPECIFIED_DIMS = re.compile(r"unspecified_dims=\[([\d,\s]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What an annotation demands of one value: axes per dimension; an open dimension may take more.
+    """Demand of an annotation on one value: axes per dimension; an open dimension may take more.
 
     ``manual``: axes that are manual where the value lives (GSPMD subgroup form).
     """
@@ -107,7 +107,7 @@ class AnnotationReader:
         return tuple(s.group for s in instruction.sharding.leaf_shardings(instruction.shape))
 
     def shardy_shardings(self, instruction: HloInstruction) -> tuple[TensorSharding, ...]:
-        """What Shardy's attribute on an instruction says, one per value; none without one."""
+        """Return the shardings of Shardy's attribute on an instruction, one per value; none without the attribute."""
         text = instruction.annotations.frontend(SDY_SHARDING)
         if text is None:
             return ()
@@ -220,7 +220,7 @@ def unspecified_dims(instruction: HloInstruction) -> Axes:
 
 
 def without_shardings(annotations: Annotations) -> Annotations:
-    """What a per-device instruction keeps: everything but Shardy's sharding of the global value."""
+    """Return the annotations of a per-device instruction: all but Shardy's sharding of the global value."""
     kept = tuple(item for item in annotations.frontend_attributes if item[0] != SDY_SHARDING)
     return replace(annotations, frontend_attributes=kept)
 

@@ -1,4 +1,4 @@
-"""Which meshes and shardings come first when a module cuts its devices in several ways.
+"""Precedence of meshes and shardings in a module that cuts its devices in several ways.
 
 The first to be read gives the module its axes and its device order; what does not fit is foreign (foreign.py). Manual
 regions cannot be foreign, since their collectives name devices: their meshes and shardings lead.

@@ -1,4 +1,4 @@
-"""What to call a device axis: its name in the module's mesh, else its number and size."""
+"""Names of device axes: from the module's mesh, else number and size."""
 
 from __future__ import annotations
 

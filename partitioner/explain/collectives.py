@@ -77,7 +77,7 @@ class CollectiveExplainer:
         return tuple(lines)
 
     def _slots(self, instruction: HloInstruction) -> Iterator[Slot]:
-        """Of an array; a tuple's slots are not one value's."""
+        """Yield the slot of an array; a tuple's slots do not belong to one value."""
         slots = self.driver.graph.slots(instruction)
         if len(slots) == 1 and slots[0] is not None:
             yield slots[0]

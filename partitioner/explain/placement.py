@@ -1,4 +1,4 @@
-"""How the shardings of one partitioning are written: by device number in HLO, and in short with the names of axes."""
+"""Text of the shardings of one partitioning: by device number in HLO, and in short with the names of axes."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ _CARRIERS = (Opcode.COPY, Opcode.CONVERT, Opcode.NEGATE)
 
 
 def _same_value(value: HloInstruction) -> Iterator[HloInstruction]:
-    """What ``value`` was made of, element by element from one array alone."""
+    """Yield the arrays from which ``value`` was made, element by element from a single array."""
     while value.opcode in _CARRIERS or custom_call_target(value) == "Sharding":
         value = value.operand(0)
         yield value

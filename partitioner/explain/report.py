@@ -1,4 +1,4 @@
-"""What an explanation holds: frozen records, no HLO. Bytes are per device and execution, times in seconds."""
+"""Records of an explanation: frozen, without HLO. Bytes are per device and execution, times in seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class LinkModel:
-    """What a predicted time assumes: every collective starts after ``latency_s`` and then moves its bytes at
+    """Assumptions of a predicted time: every collective starts after ``latency_s`` and then moves its bytes at
     ``bytes_per_s``, alone on its link.
     """
 

@@ -122,7 +122,7 @@ def _collective(collective: CollectiveExplanation, *, in_hlo: bool = False) -> I
 
 
 def _excess(collective: CollectiveExplanation) -> str:
-    """How far the reshard that it is part of is from the least that any program must receive."""
+    """Return how far its reshard is from the least bytes that any program must receive."""
     if not collective.sharding_from:
         return ""
     if collective.received <= 1.001 * collective.bound:

@@ -1,4 +1,4 @@
-"""What every op means to the partitioner. Importing this package fills the registries; the list stands here alone."""
+"""Rules of every op for the partitioner. Importing this package fills the registries; the list of files is here."""
 
 from partitioner.ops import (
     annotation,

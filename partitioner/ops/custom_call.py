@@ -58,7 +58,7 @@ def custom_call_rule(call: HloInstruction) -> OpShardingRule | None:
 
 
 def _given_rule(call: HloInstruction, given: object) -> OpShardingRule:
-    """What a registered function gave: a rule, or its text."""
+    """Return the rule that a registered function gave, as a rule or as its text."""
     rule = rule_from_text(given) if isinstance(given, str) else given
     if not isinstance(rule, OpShardingRule):
         raise ShardingError(f"{call.name}: expected a sharding rule or its text, found {given!r}")

@@ -26,7 +26,7 @@ from spmd.sharding import HloSharding
 
 @propagate_op(Opcode.INFEED)
 def propagate_infeed(graph: SlotGraph, infeed: HloInstruction) -> Slots:
-    """What the host feeds is bound: propagation does not choose it."""
+    """Bind the sharding of what the host feeds: propagation does not choose it."""
     slots = graph.new_slots(infeed.shape, infeed.name)
     for slot in slots:
         if slot is not None:

@@ -98,7 +98,7 @@ def scatter_rule(scatter: HloInstruction) -> OpShardingRule:
 
 
 def scatter_kind(scatter: HloInstruction) -> ReductionKind | None:
-    """How updates combine, when they may be combined in any order."""
+    """Return how updates combine, if their order does not matter."""
     return reduction_of(scatter.to_apply)
 
 

@@ -59,7 +59,7 @@ LocalWindow: TypeAlias = tuple[HaloWindow, WindowDimension]
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far windows reach beyond the tiles of ``tile`` elements, at most, over all devices."""
+    """Halo widths: the largest over all devices by which windows reach beyond tiles of ``tile`` elements."""
 
     tile: int
     left: int
@@ -75,7 +75,8 @@ def reach_of(window: HaloWindow, size: int, shards: int) -> Reach:
 
 
 def exchange_cost(reach: Reach, shards: int, line_bytes: float) -> float:
-    """Of sending every neighbour its part, in bytes on the wire; ``line_bytes``: one element of the dimension.
+    """Return the cost of sending every neighbour its part, in bytes on the wire; ``line_bytes``: of one element of the
+    dimension.
 
     The nearest neighbours on both sides count as one collective: a halo of two thin edges is no reason to gather.
     """

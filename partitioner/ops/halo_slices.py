@@ -194,7 +194,7 @@ def partition_concatenate(
 
 
 def _starts(concatenate: HloInstruction, joined: int) -> list[int]:
-    """Where each operand begins in the result."""
+    """Return the begin of each operand in the result."""
     starts, position = [], 0
     for operand in concatenate.operands:
         starts.append(position)

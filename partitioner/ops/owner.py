@@ -17,7 +17,7 @@ _S32 = PrimitiveType.S32
 
 
 def owner_sum(element_type: PrimitiveType) -> ReductionKind:
-    """How a value that one device holds and the others fill with zeros combines."""
+    """Return the reduction that combines a value of one device with the zeros of the others."""
     return ReductionKind.OR if element_type is PrimitiveType.PRED else ReductionKind.SUM
 
 

@@ -1,4 +1,4 @@
-"""What a reducer computation computes: a known reduction, a mere choice among its arguments, or something else."""
+"""Classification of reducers: a known reduction, a choice among the arguments, or something else."""
 
 from __future__ import annotations
 

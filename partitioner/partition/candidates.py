@@ -1,4 +1,5 @@
-"""Which axes split which factors of an op: a few candidate assignments, priced, the cheapest taken.
+"""Choice of the axes that split the factors of an op: a few candidate assignments are priced, and the cheapest is
+taken.
 
 No further ones are made once one moves nothing and is split along all axes that anyone asks for.
 
@@ -131,7 +132,7 @@ def _candidates(problem: OpProblem, asked: _Asked) -> Iterator[tuple[Assignment,
 def _orders(
     results: list[Assignment], operands: list[Assignment]
 ) -> Iterator[Sequence[Assignment]]:
-    """Whose axes come first; ``operands``: the largest first."""
+    """Yield orders of assignments, whose axes are taken in turn; ``operands``: the largest first."""
     yield [*results, *operands]
     yield results
     for i, operand in enumerate(operands):

@@ -50,5 +50,5 @@ def _collect(
 
 
 def _first_leaf(shape: Shape, index: int) -> int:
-    """Of element ``index`` of a tuple, among the tuple's leaves."""
+    """Return the index of the first leaf of element ``index`` of a tuple, among the tuple's leaves."""
     return sum(1 for element in as_tuple(shape).elements[:index] for _ in leaves(element))

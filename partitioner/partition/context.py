@@ -1,4 +1,4 @@
-"""What a partitioning function may use: values so far, wanted states, resharding, offsets and masks."""
+"""Context of partitioning functions: values so far, wanted states, resharding, offsets and masks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ShardedValue:
 
 
 class PartitionDriver(Protocol):
-    """What a context asks of the partitioner that made it."""
+    """Interface through which a context uses the partitioner that made it."""
 
     axes: DeviceAxes
     reader: AnnotationReader
@@ -158,8 +158,8 @@ class PartitionContext:
         return tuple(instruction for instruction in added if instruction.opcode in KIND)
 
     def reshard_cost(self, value: ShardedValue, state: ShardState) -> float:
-        """What ``reshard`` would cost, in bytes on the wire; nothing for a state that it has been
-        brought into already.
+        """Return the cost of ``reshard`` in bytes on the wire; 0 for a state into which the value has been
+        brought already.
         """
         if value.state == state or (value, state) in self._reshards:
             return 0.0

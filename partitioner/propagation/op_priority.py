@@ -27,12 +27,12 @@ class Direction(Enum):
     BOTH = 3
 
     def meet(self, other: Direction) -> Direction:
-        """What both allow."""
+        """Return the directions that both allow."""
         return Direction(self.value & other.value)
 
 
 class OpPriority(Enum):
-    """How early an op takes part."""
+    """Propagation priority of an op; ops of higher priority propagate first."""
 
     KEEPS_VALUE = "keeps value"
     SLICES = "slices"
@@ -57,5 +57,5 @@ _OTHERS = (Direction.NONE, Direction.NONE, Direction.BOTH)
 
 
 def directions(priority: OpPriority, kind: FactorKind) -> tuple[Direction, ...]:
-    """Which way axes of a factor pass at each level."""
+    """Return the directions in which axes of a factor propagate at each level."""
     return _SCHEDULE[priority] if kind is FactorKind.PASS_THROUGH else _OTHERS

@@ -1,4 +1,4 @@
-"""Which parameters and outputs propagation may shard: the header's ``allow_spmd_sharding_propagation_to_*``.
+"""Parameters and outputs that propagation may shard: the header's ``allow_spmd_sharding_propagation_to_*``.
 
     allow_spmd_sharding_propagation_to_parameters={true,false}   one per parameter, or per element of the only tuple
     allow_spmd_sharding_propagation_to_output={true}             one for all, or one per element of the root tuple
@@ -26,7 +26,7 @@ _FLAGS = re.compile(r"\{?((?:true|false)(?:\s*,\s*(?:true|false))*)?\s*\}?")
 
 
 class Allowed(Enum):
-    """What the header says of one value."""
+    """Permission that the header gives for one value."""
 
     YES = "yes"
     NO = "no"

@@ -173,7 +173,7 @@ class SlotGraph:
 
 
 def op_priority(instruction: HloInstruction, rule: OpShardingRule) -> OpPriority:
-    """How early an op takes part in propagation."""
+    """Return the propagation priority of `instruction`; ops of higher priority propagate first."""
     if instruction.opcode in _SLICES:
         return OpPriority.SLICES
     if instruction.opcode is Opcode.BROADCAST:

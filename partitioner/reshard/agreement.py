@@ -1,4 +1,4 @@
-"""How many devices have the same tile number in two states: the symbolic core of costs and bounds."""
+"""Number of devices with the same tile in two states: the symbolic core of costs and bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step costs: bytes on the wire, with a little for each collective and for local copies."""
+"""Cost of a step: bytes on the wire, with a little for each collective and for local copies."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def _compares(axes: DeviceAxes, dims: tuple[int, ...], before: DimAxes, after: D
 
 
 def _positions(axes: DeviceAxes, split: DimAxes) -> dict[Digit, tuple[int, int]]:
-    """Of which digit of an element's position, as (dimension, digit), each digit of an axis decides."""
+    """Return for each digit of an axis the digit of an element's position that it decides, as (dimension, digit)."""
     return {
         digit: (dim, place)
         for dim, held in enumerate(split)

@@ -56,7 +56,7 @@ class ReshardProblem:
         return self.lines_up(dim, kept, self.axes.count(held[len(held) - removed :]))
 
     def settled(self, state: ShardState, dim: int) -> int:
-        """How many leading axes of ``dim`` are those of the target."""
+        """Return the number of leading axes of ``dim`` that equal the target's."""
         count = 0
         for have, want in zip(state.dims[dim], self.target.dims[dim], strict=False):
             if have != want:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class StepContext(Protocol):
-    """What steps need of a PartitionContext: where to write, and this device's place."""
+    """Part of a PartitionContext that steps need: the builder, and this device's coordinates."""
 
     axes: DeviceAxes
     builder: Builder
@@ -35,7 +35,7 @@ class Step(ABC):
 
     @property
     def collectives(self) -> int:
-        """How many collectives it takes; 0 where devices do not talk."""
+        """The number of collectives that it takes; 0 without communication."""
         return 1
 
     @abstractmethod

@@ -78,7 +78,7 @@ class ViewedSteps(Step):
         return total
 
     def exchanged_bytes(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> float:
-        """What a device sends to move the edges of tiles."""
+        """Return the bytes that a device sends to move the edges of tiles."""
         elements = 0
         local = state.local_dims(shape.dims, axes)
         for retile in self.view.enter:

@@ -88,7 +88,7 @@ def _covers(loop: HloInstruction, update: HloInstruction, trips: int) -> bool:
 
 
 def _first_and_last(loop: HloInstruction, value: Value, trips: int) -> tuple[int, int] | None:
-    """What an integer of the body is in the first trip and in the last, if it grows by as much in each between them."""
+    """Return an integer of the body in the first and in the last trip if it grows by a constant per trip, else None."""
     value = trace(value)
     x = value.instruction
     constant, index = constant_int(value), state_index(value)

@@ -47,7 +47,7 @@ def _annotate(loop: HloInstruction) -> bool:
 
 
 def forget_trip_count(loop: HloInstruction) -> None:
-    """What the loop says of it is no longer true."""
+    """Remove the loop's stated trip count, which no longer holds."""
     config = _object(loop.annotations.backend_config)
     if config and config.pop(_KEY, None) is not None:
         text = json.dumps(config, separators=(",", ":")) if config else ""

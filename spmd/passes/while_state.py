@@ -40,7 +40,7 @@ class Loop:
         return len(self.initial)
 
     def next_value(self, index: int) -> HloInstruction:
-        """What the body returns as element ``index``."""
+        """Return the body's result for element ``index``."""
         return self.body.root.operand(index)
 
     def is_invariant(self, index: int) -> bool:

@@ -1,4 +1,4 @@
-"""What stands on any instruction: metadata, frontend attributes, backend config, statistics, original values."""
+"""Fields of any instruction: metadata, frontend attributes, backend config, statistics, original values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AnnotationReader:
         return NO_ANNOTATIONS if annotations == NO_ANNOTATIONS else annotations
 
     def _read_metadata(self, proto: HloInstructionProto) -> tuple[OpMetadata, bytes]:
-        """What texts say of it, and the rest."""
+        """Read the metadata that texts have, and the remaining fields undecoded."""
         data = proto.bytes_of(HloInstructionProto.metadata)
         if not data:
             return NO_ANNOTATIONS.metadata, b""

@@ -1,4 +1,4 @@
-"""What HloModuleProto says besides computations: entry layout, aliases, donors, attributes, device counts.
+"""Fields of HloModuleProto besides computations: entry layout, aliases, donors, attributes, device counts.
 
 A module's configuration (sharding propagation to parameters, ...) is no part of the proto, and its table of recovered
 values is not carried. Only a device assignment tells replicas and partitions; where a text states them, one is written.

@@ -1,4 +1,4 @@
-"""What a proto implies without spelling it out, counted, so that a few bytes cannot cost much again and again."""
+"""Count of what a proto implies without spelling it out, so that a few bytes cannot cost much again and again."""
 
 from __future__ import annotations
 

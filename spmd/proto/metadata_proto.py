@@ -97,7 +97,7 @@ def _string(extra: dict[str, str], name: str) -> str:
 
 # ---- inside of shardings, which keep it as text
 def metadata_text(protos: list[OpMetadataProto]) -> str:
-    """What stands in ``metadata={..}``: one record bare, several in braces each."""
+    """Return the text of ``metadata={..}``: one record bare, several in braces each."""
     records = [format_metadata(read_op_metadata(proto)) for proto in protos]
     return records[0][1:-1] if len(records) == 1 else ", ".join(records)
 

@@ -17,7 +17,7 @@ _SYNTHETIC = "[synthetic_call]"
 
 # ---- reading: the proto has leaves with their indices, the text a tree as nested as the shape
 def original_value_text(proto: OriginalValueProto, shape: Shape) -> str:
-    """What stands behind ``origin=``: ``{({"v1"}, {"v2" {0}})}``."""
+    """Return the text behind ``origin=``: ``{({"v1"}, {"v2" {0}})}``."""
     if proto.is_synthetic_call:
         return f"{{{_SYNTHETIC}}}"
     arrays = {element.shape_index: element.original_array for element in proto.elements}

@@ -84,7 +84,7 @@ def _read_layout(proto: LayoutProto | None, rank: int) -> Layout | None:
 
 
 def _suffix(proto: LayoutProto) -> str:
-    """What stands behind the colon in text, in XLA's order."""
+    """Return the text of a layout behind its colon, in XLA's order."""
     if any(proto.dim_level_types) or proto.physical_shape is not None:
         raise UnsupportedError("sparse layouts are not supported")
     parts: list[str] = []

@@ -44,7 +44,7 @@ def _read_custom_call(values: ProtoValues) -> CustomCallAttrs:
 
 
 def _read_extra(proto: HloInstructionProto) -> tuple[tuple[str, str], ...]:
-    """What convolution-like calls carry, as text in the order in which it is printed."""
+    """Read the attributes of convolution-like calls, as text in the order in which it is printed."""
     texts: dict[str, str] = {}
     if proto.convolution_dimension_numbers is not None:
         numbers = read_convolution_dims(proto.convolution_dimension_numbers)

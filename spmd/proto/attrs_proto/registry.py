@@ -1,4 +1,4 @@
-"""How the attributes of each opcode stand in HloInstructionProto: one record per opcode, reader and writer together."""
+"""Proto form of the attributes of each opcode in HloInstructionProto: one record per opcode, with reader and writer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spmd.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class ProtoValues:
-    """What an attribute reader sees: the instruction's message, its shape, its operands, its number of callees.
+    """Input of an attribute reader: the instruction's message, its shape, its operands, its number of callees.
 
     ``implied`` counts for the whole module.
     """
