@@ -124,6 +124,25 @@ def test_every_module_begins_with_a_docstring_and_postponed_annotations() -> Non
     assert missing == []
 
 
+#: Beginnings of docstrings that name no subject: "Of what programs may fill."
+RIDDLES = re.compile(
+    r"(Of|That|As|Who|Whom|Whose|What|Where|How|To be|((In|On|By|With|From|To) )?[Ww]hich)\b"
+)
+
+
+def test_docstrings_say_what_a_thing_is_or_does() -> None:
+    """A class is a noun phrase, a function a verb: no docstring begins as a relative clause or an indirect question."""
+    riddles = [
+        f"{path}: {docstring.splitlines()[0]}"
+        for path, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and (docstring := ast.get_docstring(node))
+        and RIDDLES.match(docstring)
+    ]
+    assert riddles == []
+
+
 def has_postponed_annotations(tree: ast.Module) -> bool:
     return any(
         isinstance(node, ast.ImportFrom)

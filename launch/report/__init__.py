@@ -1,1 +1,1 @@
-"""What a compilation or a run amounts to, as plain data."""
+"""Reports of compilations and runs, as plain data."""

@@ -1,4 +1,4 @@
-"""How far the ranks' clocks are apart, from what the ranks have told each other and when.
+"""Offsets between the ranks' clocks, from the times of messages among them.
 
 No rank leaves a barrier before all have come, so that what rank r's clock showed when it came cannot lie after what
 rank 0's showed when it left, nor the other way round. A barrier bounds the difference of two clocks from both sides,
@@ -40,7 +40,7 @@ class ClockOffset:
 
 @dataclass(frozen=True, slots=True)
 class ClockLine:
-    """What a rank's clock showed, on rank 0's: from offsets before and after the run."""
+    """Mapping of a rank's clock to rank 0's, from offsets before and after the run."""
 
     before: ClockOffset
     after: ClockOffset
@@ -60,7 +60,7 @@ ONE_CLOCK = ClockLine(ClockOffset(0, 0), ClockOffset(0, 0))
 
 
 def clock_name() -> str:
-    """Of the clock that this process reads: all processes of one kernel, in one time namespace, read the same."""
+    """Return the name of this process's clock: all processes of one kernel, in one time namespace, read the same."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/time').readlink()}"

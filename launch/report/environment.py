@@ -1,4 +1,4 @@
-"""What a timing was taken on: figures of different machines or BLAS kernels are not comparable."""
+"""Environment of a timing: figures of different machines or BLAS kernels are not comparable."""
 
 from __future__ import annotations
 

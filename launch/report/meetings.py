@@ -1,4 +1,4 @@
-"""Who meets whom in a collective: of an instruction, and of what a trace says of one."""
+"""Groups of devices of a collective: of an instruction, and of a trace's note of one."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ MOST_NAMED = 40
 
 
 class BlockKind(Enum):
-    """What pictures tell apart by colour."""
+    """Kind of block, which pictures show by colour."""
 
     PARAMETER = "parameter"
     CONSTANT = "constant"
@@ -98,7 +98,7 @@ def memory_timeline(executable: Executable) -> MemoryTimeline:
 
 
 class _Describer:
-    """What a program says of a value, by the name of the instruction that it belongs to."""
+    """Descriptions of values, by the name of the instruction to which they belong."""
 
     def __init__(self, module: HloModule, assignment: BufferAssignment) -> None:
         self._lines = SourceLines(module)

@@ -1,4 +1,4 @@
-"""What a run's devices take down, brought together on rank 0: their stamps, their clocks, the time their cores gave."""
+"""Recording of a run's devices, gathered on rank 0: their timestamps, clocks, and processor times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RecordedDevice:
 
 
 class Recording:
-    """Of an executable that records. Every rank makes one.
+    """Recording of an executable that records timestamps. Every rank makes one.
 
     The devices keep their last few steps only: ``keep`` takes them over, so that there can be more. ``step`` does it
     in time, where the devices have not run before. after: the number of the last step that is not wanted.
@@ -57,7 +57,7 @@ class Recording:
             own.update((step.number, step) for step in steps if step.number > self._after)
 
     def gather(self) -> list[RecordedDevice] | None:
-        """Of all devices; None on ranks but 0. Every rank calls it."""
+        """Return the records of all devices on rank 0 and None elsewhere. Every rank calls it."""
         self.keep()
         own = [tuple(steps[number] for number in sorted(steps)) for steps in self._steps]
         executable = self._executable

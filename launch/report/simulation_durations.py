@@ -1,4 +1,4 @@
-"""What a simulation takes of a measured run: seconds of each instruction, on each device of a trace.
+"""Durations that a simulation takes from a measured run: seconds of each instruction, on each device of a trace.
 
 A trace tells how long a collective took on each device, waiting for the others included. What it takes by itself
 begins when its last member is ready, and that is what a simulation asks for: who waits for whom comes out of it again.
@@ -71,7 +71,7 @@ class _Event:
 
 
 def read_timed(data: bytes, where: str, module: HloModule) -> TimedStep:
-    """Of a trace that `spmd run --profile` has written of ``module``, the step of median length; or of seconds by name.
+    """Read the step of median length from a trace that `spmd run --profile` wrote of ``module``, or seconds by name.
 
     CostError for neither.
     """
@@ -137,7 +137,7 @@ def _kernels(events: Iterable[_Event]) -> Iterator[tuple[str, float]]:
 
 
 def _series(thunks: Iterable[tuple[str, float]], times: Mapping[str, int]) -> Series:
-    """Of instructions that are executed several times, each as so many thunks as the others."""
+    """Return the series of seconds of instructions that are executed several times."""
     found: dict[str, list[float]] = defaultdict(list)
     for name, seconds in thunks:
         if times.get(name, 0) > 1:
@@ -191,13 +191,13 @@ def _exchanged(
 
 
 def _first(x: HloInstruction) -> HloInstruction:
-    """Of its computation."""
+    """Return the first instruction of its computation."""
     assert x.parent is not None
     return x.parent.instructions[0]
 
 
 def executions(module: HloModule) -> dict[HloInstruction, int]:
-    """How often a simulated step runs each instruction; of a conditional, whichever branch that is."""
+    """Return how often a simulated step runs each instruction; branches of a conditional count for any of them."""
     times = computation_executions(module)
     return {x: times[c] for c in running_computations(module) for x in c.instructions}
 

@@ -1,4 +1,5 @@
-"""What a simulation takes of a prediction: seconds of each instruction of a program compiled for this machine."""
+"""Durations that a simulation takes from a prediction: seconds of each instruction of a program compiled for this
+machine."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from spmd.machine.description import MachineDescription
 def predicted_durations(
     executable: Executable, machine: MachineDescription, cores: int
 ) -> Durations:
-    """Of one execution. Devices that share a core take turns."""
+    """Return the durations of one execution. Devices that share a core take turns."""
     module = executable.module
     turns = math.ceil(executable.num_devices / cores)
     kernels: list[tuple[str, float]] = []

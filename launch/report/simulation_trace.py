@@ -44,7 +44,7 @@ def _rows(slices: Iterable[Slice]) -> list[tuple[str, list[Slice]]]:
 
 
 def _lanes(transfers: Iterable[Slice]) -> list[list[Slice]]:
-    """As few as there are transfers at one time; ``transfers`` in the order in which they begin."""
+    """Distribute transfers over the fewest rows without overlaps; ``transfers`` are in the order of their begins."""
     lanes: list[list[Slice]] = []
     for one in transfers:
         free = next((lane for lane in lanes if lane[-1].end <= one.start), None)

@@ -1,4 +1,4 @@
-"""What thunk number n of an executable is, in the words of the program that a user wrote."""
+"""Description of thunk number n of an executable, in terms of the user's program."""
 
 from __future__ import annotations
 

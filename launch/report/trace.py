@@ -155,7 +155,7 @@ def _device_events(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an event happened."""
+    """Place of an event."""
 
     device: int
     clock: ClockLine

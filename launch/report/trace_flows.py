@@ -1,4 +1,4 @@
-"""What a trace shows of collectives beside their slices: arrows between devices, and bytes in flight."""
+"""Parts of a trace for collectives besides their slices: arrows between devices, and bytes in flight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INSIDE = 1e-3
 def arrows(
     events: Iterable[Mapping[str, Any]], sites: Mapping[str, Site]
 ) -> Iterator[dict[str, Any]]:
-    """Of the collectives in flight among ``events``: from the issue on a member to the landing on its peers."""
+    """Yield arrows of the collectives among ``events``: from the issue on a member to the completion on its peers."""
     meetings: dict[tuple[int, str, int], dict[int, Mapping[str, Any]]] = defaultdict(dict)
     executions: dict[tuple[int, int, str], int] = defaultdict(int)
     flights = [one for one in events if one["ph"] == "X" and "landed" in one["args"]]
@@ -67,7 +67,7 @@ def _end(phase: str, number: int, flight: Mapping[str, Any], at: float) -> dict[
 def counters(
     flights: Iterable[Mapping[str, Any]], sites: Mapping[str, Site]
 ) -> Iterator[dict[str, Any]]:
-    """Of one device: bytes of results in flight, wherever that changes."""
+    """Yield the bytes of one device's results in flight, whenever they change."""
     changes: dict[float, int] = defaultdict(int)
     device = 0
     for flight in flights:

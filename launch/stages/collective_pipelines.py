@@ -58,7 +58,8 @@ def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
 
 
 def _combining(machine: MachineDescription) -> tuple[CollectiveCombiner, ...]:
-    """What becomes one waits for all of its operands: where that could be hidden, it is to share a latency alone.
+    """Return the combiners. A combined collective waits for all operands: where it could be hidden, only small ones
+    combine.
 
     Not on GPUs: on links of an H100 that carry a quarter, 93 % of Llama 8B's communication is hidden in such small
     collectives, and 99 % in larger ones, of which one at a time is in flight.
@@ -72,8 +73,8 @@ def _combining(machine: MachineDescription) -> tuple[CollectiveCombiner, ...]:
 
 @dataclass
 class HidingNotes:
-    """What passes say while they hide collectives. report: the scheduler's, where it ran. blocking: starts that block
-    again, to the names of the collectives that took their places.
+    """Reports of the latency-hiding passes. report: the scheduler's, if it ran. blocking: starts that block again, to
+    the names of the collectives that replaced them.
     """
 
     report: LatencyReport | None = None

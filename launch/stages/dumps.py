@@ -68,7 +68,7 @@ class Dumps:
             self._write(name, dump(executable))
 
     def after_pass(self, done: Application) -> None:
-        """What each pipeline is to call after each of its passes."""
+        """Write a dump after a pass. Pipelines call it after each of their passes."""
         name = self._step(done.pipeline.name, done.step.name, done.following)
         before, self._between = self._between, None
         if done.changed and self._matches(done.step.name):

@@ -1,4 +1,4 @@
-"""Where the description of this machine lies that `spmd calibrate` wrote, and what compilations take it for.
+"""Description of this machine that `spmd calibrate` wrote: its file, and its use by compilations.
 
 Machines may share a user's folder, and a user's folder may move to another machine: the file's name tells for which
 processor and how many of them it is, so that a description of another one is not found.
@@ -34,7 +34,7 @@ def calibration_path(environment: Mapping[str, str] = os.environ) -> Path:
 
 @functools.cache
 def processor_digest() -> str:
-    """Of what /proc/cpuinfo says of the first processor, and of their number: 8 hexadecimal digits."""
+    """Return 8 hexadecimal digits of a digest of /proc/cpuinfo's first processor and the number of processors."""
     try:
         first = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""How many of this machine's cores an executable's devices have, which predictions of its steps ask for."""
+"""Number of this machine's cores that an executable's devices have, for predictions of its steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime.executable import Executable
 
 
 def cores_of(executable: Executable) -> int:
-    """That the devices share: a rank may be bound to one of them, and others to the others."""
+    """Return the cores that the devices share: a rank may be bound to one of them, and others to the others."""
     if not isinstance(executable, RankExecutable):
         return len(os.sched_getaffinity(0))
     of_each = executable.communicator.cores

@@ -1,4 +1,4 @@
-"""Which engine runs a program: ``--backend``, ``spmd.compile(backend=)``."""
+"""Choice of the engine that runs a program: ``--backend``, ``spmd.compile(backend=)``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def engine_for(backend: str) -> Engine | None:
 
 
 def gpu_options(environment: Mapping[str, str] = os.environ) -> GpuOptions:
-    """What the environment says of how GPUs are used."""
+    """Return the options of GPU execution that the environment sets."""
     return GpuOptions(
         graphs=environment.get(GRAPHS_VARIABLE) != "off",
         ranges=environment.get(RANGES_VARIABLE) == "on",

@@ -1,4 +1,4 @@
-"""What work takes as it was measured: from a profile's file to options of a compilation."""
+"""Measured durations of work: from a profile's file to options of a compilation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def measured_durations(file: Path) -> tuple[tuple[str, float], ...]:
 
 
 def durations_of(trace: JsonFields) -> tuple[tuple[str, float], ...]:
-    """Of all devices and steps, the medians."""
+    """Return the medians over all devices and steps."""
     events = list(_events(trace))
     waiting = [event for event in events if event[2]]
     seconds: dict[str, list[float]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""What kernels and collectives take by themselves: from reference steps, else from what else the trace holds.
+"""Times of kernels and collectives by themselves: from reference steps, else from other parts of the trace.
 
 In a reference step every collective is waited for where it was started, so no kernel runs beside one.
 """
@@ -99,7 +99,7 @@ def _kernels(device: DeviceStep) -> Iterator[tuple[Key, float]]:
 
 
 def _kernels_outside(device: DeviceStep) -> Iterator[tuple[Key, float]]:
-    """Of those with nothing in flight."""
+    """Yield the durations of kernels that ran with no collective in flight."""
     flown = [(flight.issued, flight.landed) for flight in device.flights]
     for piece in device.slices:
         if is_compute(piece) and not covered((piece.start, piece.end), flown):

@@ -28,7 +28,7 @@ def critical_path(step: MeasuredStep) -> tuple[PathPiece, ...]:
 
 
 class _Device:
-    """What occupied a device, to be looked up by time."""
+    """Slices that occupied a device, looked up by time."""
 
     def __init__(self, step: DeviceStep) -> None:
         self.leaves = [piece for piece in step.slices if piece.leaf]

@@ -21,7 +21,7 @@ _NANOSECOND = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """Of a flight: what its parts are found from. Seconds.
+    """Inputs of the exposure analysis of one collective in flight. In seconds.
 
     late: how much later than this device the last member issued it. alone: by itself; its own time where that is not
     known. beside: of its time, others were on its exchange. other: the one that was longest; "" for none.

@@ -1,4 +1,4 @@
-"""Which flights on the devices are one meeting: the same execution of a collective on all members of its group.
+"""Matching of collectives in flight on devices: the same execution of a collective on all members of its group.
 
 Devices run one program in one order, so the n-th execution of a collective on one device meets the n-th on another.
 """

@@ -1,4 +1,4 @@
-"""What the overlap report is made of: the run as it was measured, and what was found in it.
+"""Records of the overlap report: the run as it was measured, and the results of its analysis.
 
     trace file ── read ──► MeasuredRun: instructions, steps, devices, slices, flights ── analysis ──► OverlapReport
 
@@ -48,7 +48,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """Of the HLO module that was run, as far as the trace tells; "" for what is not known.
+    """Instruction of the HLO module that was run, as far as the trace tells; "" for unknown fields.
 
     op_name: in the user's program. source: ``file:line``.
     """
@@ -98,7 +98,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What a device does from ``start`` to ``end``. kind: of its thunk: "Kernel", "Copy", "CollectiveStart", ...
+    """Slice of a device's time from ``start`` to ``end``. kind: of its thunk: "Kernel", "Copy", "CollectiveStart", ...
 
     depth: 0 for the outermost; a slice lies within those before it of lesser depth (a loop, its trips, a kernel).
     leaf: nothing lies within it. execution: how many of the same name and kind came before it in the step.
@@ -160,7 +160,7 @@ class Flight:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStep:
-    """What one device did in one step. slices: by start, outer ones first. flights: by ``issued``.
+    """Record of one device in one step. slices: by start, outer ones first. flights: by ``issued``.
 
     stolen: seconds of it, at least, in which the device's thread had no core and did not wait for a collective: other
     processes had it, or it slept; None where that was not measured.
@@ -227,7 +227,7 @@ class MeasuredRun:
 
 # ---- what was found
 class Reference(Enum):
-    """What kernels' and collectives' times by themselves were taken from."""
+    """Source of the times of kernels and collectives by themselves."""
 
     BLOCKING_STEPS = "steps in which every collective was waited for where it was started"
     OUTSIDE_FLIGHTS = "the least time of each kernel with nothing in flight, and predicted times"
@@ -299,7 +299,7 @@ class PathPiece:
 
 @dataclass(frozen=True)
 class OverlapReport:
-    """What a run's timeline says of its overlap.
+    """Report on the overlap of a run, from its timeline.
 
     typical: numbers of the scheduled steps that figures are of, the middle half of them by length: figures are means
     over these, so that they add up. typical_reference: likewise of the reference steps, () where there are none.

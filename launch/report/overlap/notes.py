@@ -1,4 +1,4 @@
-"""What a reader of the report has to know besides: what figures rest on, and what disturbed the run."""
+"""Notes for readers of the report: the basis of its figures, and disturbances of the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the critical path consists of: its seconds by HLO opcode and source line."""
+"""Composition of the critical path: its seconds by HLO opcode and source line."""
 
 from __future__ import annotations
 

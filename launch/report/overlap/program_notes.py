@@ -1,4 +1,4 @@
-"""What a trace has to say of the program that was run: its collectives, what is predicted of them, what limits them."""
+"""Notes in a trace on the program that was run: its collectives, predictions of them, and their limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ProgramNotes:
 
 
 def program_notes(executable: Executable, machine: MachineDescription, cores: int) -> ProgramNotes:
-    """Of a program whose devices share ``cores``. ``machine``: that it was compiled for, as far as options tell."""
+    """Return the notes on a program whose devices share ``cores``. ``machine``: its target, as far as options tell."""
     sites = {site.name: site for site in _sites(executable.module)}
     try:
         machine = _compiled_for(executable, machine)
@@ -70,7 +70,7 @@ def _sites(module: HloModule) -> Iterator[Site]:
 def _predicted(
     executable: Executable, machine: MachineDescription, cores: int
 ) -> tuple[dict[str, Any], Simulation]:
-    """What `spmd simulate --json` would print, and the simulation itself. SpmdError where something has no price."""
+    """Return the output of `spmd simulate --json`, and the simulation. Raises SpmdError if a cost is unknown."""
     durations = predicted_durations(executable, machine, cores)
     limited = {one.name: one.limited for one in _scheduled(executable.overlap)}
     options = SimulationOptions(busy=machine.busy, limited=limited)

@@ -130,7 +130,7 @@ def _event(event: JsonFields) -> _Event:
 
 
 def _said(fields: JsonFields, name: str) -> str:
-    """Of any length: a program's scopes and paths may go on for long."""
+    """Read a text of any length: a program's scopes and paths may be long."""
     found = fields.take(name) if fields.has(name) else ""
     if not isinstance(found, str):
         raise fields.error(f"{fields.where}: {name} must be a text, found {shown(found)}")
@@ -138,7 +138,7 @@ def _said(fields: JsonFields, name: str) -> str:
 
 
 def _unknown_site(event: _Event, everyone: tuple[int, ...]) -> Site:
-    """Of a collective that the trace has no notes of: all devices are taken to meet."""
+    """Return the site of a collective without notes in the trace: all devices are assumed to take part."""
     kind = event.instruction.opcode.removesuffix("-start")
     return Site(event.name, kind, event.bytes, (everyone,))
 

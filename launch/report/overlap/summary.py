@@ -103,7 +103,7 @@ def _collective(
 
 
 def _why(flights: Sequence[Flight], parts: dict[Reason, float], slowed: float) -> str:
-    """Of the flight that has most of the largest part; that it slows kernels where that is more."""
+    """Return the reason of the collective with most of the largest part; or its slowing of kernels if that is more."""
     largest = max(parts, key=lambda reason: parts[reason], default=None)
     if slowed > (0.0 if largest is None else parts[largest]):
         return slowing(slowed)
@@ -148,7 +148,7 @@ def _compute(step: DeviceStep) -> float:
 
 
 def _slowed(step: DeviceStep) -> float:
-    """Of kernels beside collectives; what others take longer is no collective's."""
+    """Return the seconds by which kernels concurrent with collectives were slower."""
     return _over_flights(step.flights, lambda x: x.slowed)
 
 

@@ -1,4 +1,4 @@
-"""What a trace says of a program's collectives, beside when they ran, and of what is predicted: read again.
+"""Reader of a trace's notes on a program's collectives, besides their times, and of its predictions.
 
 "all-gather.3": {"kind": "all-gather", "bytes": 4194304, "groups": [[0, 1], [2, 3]], "exchanges": ["network"],
                  "independent_s": 0.004, "limited_s": 0.0, "producer": "fusion.2", "user": "dot.7"}
@@ -49,13 +49,13 @@ def _site_json(site: Site) -> dict[str, Any]:
 
 
 def read_sites(other: JsonFields) -> dict[str, Site]:
-    """Of a trace's otherData, whose error is raised for anything else."""
+    """Read the sites from a trace's otherData, whose error is raised for invalid ones."""
     listed = other.inside(other.take("collectives"), "collectives")
     return {name: _site(name, listed.inside(listed.take(name), name)) for name in listed.names}
 
 
 def read_predicted(other: JsonFields) -> Mapping[str, Any] | None:
-    """What `spmd simulate --json` prints, and under "kernels" seconds by name; None where nothing is predicted.
+    """Read the output of `spmd simulate --json`, with seconds by name under "kernels"; None without a prediction.
 
     The error is raised for what reports could not read.
     """

@@ -21,7 +21,7 @@ def why(flight: Flight, site: Site, found: Circumstances, devices: Sequence[Devi
 
 
 def slowing(seconds: float) -> str:
-    """Of a collective that costs kernels beside it more than it is waited for."""
+    """Return the sentence on a collective that costs concurrent kernels more than it is waited for."""
     return f"{Reason.CONTENTION.value}: kernels beside it take {brief(seconds)} longer than by themselves"
 
 

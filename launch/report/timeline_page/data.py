@@ -1,4 +1,4 @@
-"""What the page draws, as small JSON: texts once in a table, sequences of instructions once, times as nanoseconds.
+"""Data of the page as small JSON: texts once in a table, sequences of instructions once, times as nanoseconds.
 
 A step runs the same instructions on most devices and in most steps, so a run of slices names its sequence and its
 references and has only times of its own: beginnings as differences, durations. ``document.js`` reads it again.
@@ -37,7 +37,7 @@ _KINDS = list(PageKind)
 
 
 def page_data(report: OverlapReport, module: HloModule | None) -> dict[str, Any]:
-    """Of a report, for JSON. module: as it ran; without it there are no texts of instructions."""
+    """Return the page's data of a report. module: as it ran; without it there are no texts of instructions."""
     steps = _kept(report)
     left_out = len(report.run.steps) - len(steps)
     few = [f"{left_out} steps are not on this page, which would be too large."] if left_out else []

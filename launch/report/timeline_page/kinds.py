@@ -1,4 +1,4 @@
-"""What the page tells apart by colour.
+"""Kinds of slices, which the page shows by colour.
 
 Colours are Okabe and Ito's and some more, chosen so that no two look alike to dichromats either, on a light page and
 on a dark one; a test holds them to that. Waiting is told by stripes, and collectives in flight stand in lanes of
@@ -97,8 +97,8 @@ _AROUND_OTHERS = frozenset({"ThunkSequence", "While", "Conditional"})
 def kind_of_slice(
     thunk: str, said: Instruction, collective: str | None, hlo: HloInstruction | None
 ) -> PageKind:
-    """Of what occupies a device. thunk: the kind of thunk. collective: its kind, where it is one. hlo: the instruction,
-    where the module is known; else a fusion is judged by its name."""
+    """Return the kind of a slice. thunk: the kind of thunk. collective: its kind, if it is one. hlo: the instruction,
+    if the module is known; else a fusion is judged by its name."""
     if thunk == "CollectiveDone":
         return PageKind.WAITING
     if collective is not None:
@@ -123,7 +123,7 @@ _BY_NAME: Mapping[str, Opcode] = {opcode.value: opcode for opcode in Opcode}
 
 
 def _opcodes(instruction: HloInstruction) -> frozenset[Opcode]:
-    """What a kernel computes: the instruction, or those that are fused into it."""
+    """Return the opcodes that a kernel computes: the instruction's, or those fused into it."""
     if instruction.opcode is not Opcode.FUSION:
         return frozenset({instruction.opcode})
     fused = [one for body in instruction.called_computations for one in body.instructions]
