@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from collectives.communicator.interface import PeerFailedError
 from collectives.communicator.loopback.communicator import LoopbackCommunicator, LoopbackWorld
-from collectives.communicator.node.shared_steps import StepEngine
+from collectives.communicator.node.shared_steps import CollectiveEngine
 
 Result = TypeVar("Result")
 
@@ -17,7 +17,7 @@ def run_ranks(
     size: int,
     program: Callable[[LoopbackCommunicator], Result],
     timeout_seconds: float = 300.0,
-    engine: StepEngine | None = None,
+    engine: CollectiveEngine | None = None,
 ) -> list[Result]:
     """``run_on_threads`` in a world of its own."""
     return run_on_threads(LoopbackWorld(size, timeout_seconds, engine), program)

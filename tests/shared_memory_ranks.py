@@ -16,7 +16,7 @@ from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.liveness.polling import poll_until
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.messages.array_steps import Copy, exchanges_of
-from collectives.communicator.node.barrier import Gate
+from collectives.communicator.node.barrier import NodeBarrier
 from collectives.communicator.node.node import default_node_id, find_nodes
 from collectives.communicator.node.node_memory import NodeMemory
 from collectives.communicator.node.shared_buffers import Buffers
@@ -125,14 +125,16 @@ class _Followed:
         return True
 
 
-def pass_gate(gate: Gate, timeout_seconds: float = 60.0) -> None:
+def pass_barrier(node_barrier: NodeBarrier, timeout_seconds: float = 60.0) -> None:
     """CollectiveTimeoutError says who is late."""
     deadline = time.monotonic() + timeout_seconds
-    is_over = gate.enter()
+    is_over = node_barrier.enter()
     while not is_over:
         if time.monotonic() > deadline:
-            raise CollectiveTimeoutError(f"nothing came to the gate from {gate.late()}")
-        is_over = gate.wait()
+            raise CollectiveTimeoutError(
+                f"nothing came to the node_barrier from {node_barrier.late()}"
+            )
+        is_over = node_barrier.wait()
 
 
 def run_shared_memory_ranks(

@@ -143,6 +143,31 @@ def test_docstrings_say_what_a_thing_is_or_does() -> None:
     assert riddles == []
 
 
+#: Coined words, replaced by the field's: ThreadTeam, Worker, NodeBarrier, StallDetector, Watchdog, PackedMessages, ...
+COINED = re.compile(
+    r"\w*(Crew|crew|Vigil|vigil|Attendant|attendant|Parcel|parcel|Household|household|Culprit|culprit"
+    r"|Unwritten|Circumstances|Residency)\w*"
+)
+
+
+def test_names_are_the_fields() -> None:
+    """Classes, functions and modules have the terms of XLA, MPI, CUDA and compilers."""
+    coined = [
+        f"{path}: {name}"
+        for path, tree in sources()
+        for name in (
+            Path(path).stem,
+            *(
+                node.name
+                for node in ast.walk(tree)
+                if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+            ),
+        )
+        if COINED.fullmatch(name)
+    ]
+    assert coined == []
+
+
 def has_postponed_annotations(tree: ast.Module) -> bool:
     return any(
         isinstance(node, ast.ImportFrom)

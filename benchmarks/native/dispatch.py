@@ -26,7 +26,7 @@ from runtime.cpu.kernels.native_call import NativeAction
 from runtime.cpu.step.device_table import Table
 from runtime.cpu.step.segment import Segment
 from runtime.cpu.step.segment_ir import SegmentRow
-from runtime.cpu.step.worker import Lane
+from runtime.cpu.step.worker import Worker
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.native_elementwise import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature
@@ -75,7 +75,7 @@ def dispatch_work(count: int) -> dict[str, Work]:
         for number, action in enumerate(actions)
         for call in action.calls
     )
-    lane = Lane([Table(Segment(rows, tuple(actions)), private_position())], _wait_for_nobody, 0)
+    worker = Worker([Table(Segment(rows, tuple(actions)), private_position())], _wait_for_nobody, 0)
     triples = list(zip(places, places[1:], places[2:], strict=False))
 
     def by_ctypes() -> None:
@@ -86,7 +86,7 @@ def dispatch_work(count: int) -> dict[str, Work]:
         for x, y, out in triples:
             np.add(x, y, out=out)
 
-    return {"segment": lane.run, "ctypes": by_ctypes, "numpy": by_numpy}
+    return {"segment": worker.run, "ctypes": by_ctypes, "numpy": by_numpy}
 
 
 def _wait_for_nobody(_rank: int, _row: SegmentRow) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.timing.rates import WORKING_SETS, Rates
-from runtime.cpu.prediction.residency import Found, Residency, span_of
+from runtime.cpu.prediction.reuse_distance import Found, ReuseDistance, span_of
 from runtime.cpu.prediction.step import is_whole
 from runtime.cpu.prediction.work import Access, touched, work_of
 from runtime.device_program import DeviceProgram
@@ -49,7 +49,7 @@ class _Walk:
     def __init__(self, trips: Mapping[str, int]) -> None:
         self.found: dict[str, list[Found]] = {}
         self._trips = trips
-        self._residency = Residency(WORKING_SETS[-1])
+        self._residency = ReuseDistance(WORKING_SETS[-1])
 
     def of(self, thunk: Thunk) -> None:
         inner = list(thunk.nested())

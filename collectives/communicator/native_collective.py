@@ -8,11 +8,11 @@ from typing import NoReturn
 
 from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import LoadedSteps, Outcome
+from collectives.communicator.node.shared_steps import LoadedCollective, RunStatus
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 
-_BLOCKED = int(Outcome.BLOCKED)
+_BLOCKED = int(RunStatus.BLOCKED)
 _TURNS = 30
 """Looks at who is late, the core given up before each, until a wait is a long one."""
 
@@ -42,13 +42,13 @@ class NativeCollective:
         self._spins = spins
         self._note_start = world.prepared_note(f"last started {name}")
         self._enter, self._retire = world.in_flight.enter, world.in_flight.retire
-        self._steps: LoadedSteps | None = None
+        self._steps: LoadedCollective | None = None
         self._start: Callable[[], int] = _misused
         self._look: Callable[[], int] = _misused
         self._spin: Callable[[], int] = _misused
         self._keep: tuple[object, ...] = ()
 
-    def load(self, steps: LoadedSteps, keep: tuple[object, ...]) -> None:
+    def load(self, steps: LoadedCollective, keep: tuple[object, ...]) -> None:
         """``keep``: the memory that the steps address, beside the buffers."""
         self._start = self._start_first
         self._look = steps.advancing(0)
@@ -88,7 +88,7 @@ class NativeCollective:
         """Native code has started it: from here on the world lets it go on, too, until it is over."""
         self._enter(self)
 
-    # Where nothing is amiss, start and wait cost two calls of native code and a note: an Outcome is 0 then.
+    # Where nothing is amiss, start and wait cost two calls of native code and a note: an RunStatus is 0 then.
     def start(self) -> None:
         self._note_start()
         outcome = self._start()
@@ -133,15 +133,15 @@ class NativeCollective:
 
     def fail(self, outcome: int) -> NoReturn:
         """RunError for an ``outcome`` that is neither COMPLETE nor BLOCKED."""
-        if outcome == Outcome.OUT_OF_BOUNDS:
+        if outcome == RunStatus.OUT_OF_BOUNDS:
             raise RunError(f"{self.name}: offsets and sizes point outside of an array")
-        if outcome == Outcome.MESSAGES_FAILED:
+        if outcome == RunStatus.MESSAGES_FAILED:
             raise RunError(f"{self.name}: messages fail: {self._loaded.failure()}")
         self._loaded  # noqa: B018 - which raises where there are no steps
         raise RunError(f"{self.name} is started again before it was waited for")
 
     @property
-    def _loaded(self) -> LoadedSteps:
+    def _loaded(self) -> LoadedCollective:
         if self._steps is None:
             raise RunError(f"{self.name} is used before it was connected")
         return self._steps
@@ -151,13 +151,13 @@ class NativeCollective:
         return self._is_over(self._spin())
 
     def _is_over(self, outcome: int) -> bool:
-        if outcome == Outcome.COMPLETE:
+        if outcome == RunStatus.COMPLETE:
             return True
-        if outcome != Outcome.BLOCKED:
+        if outcome != RunStatus.BLOCKED:
             self.fail(outcome)
         return False
 
 
 def _misused() -> int:
     """Stands for native code until there is some."""
-    return Outcome.MISUSED
+    return RunStatus.MISUSED

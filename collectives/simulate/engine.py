@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from collectives.simulate.compute import Done
 from collectives.simulate.device import Execution, Frame, SimulatedDevice, Total
+from collectives.simulate.device_classes import DeviceClasses, Meeting
 from collectives.simulate.events import EventQueue
-from collectives.simulate.fold import Fold, Meeting
 from collectives.simulate.periods import Periods
 from collectives.simulate.ports import Port, Transfer, begin, finish
 from collectives.simulate.steps import Loop, Program, Series, Start, Wait, Work
@@ -43,7 +43,7 @@ class Engine:
     """
 
     program: Program
-    fold: Fold
+    fold: DeviceClasses
     busy: Mapping[str, float] = field(default_factory=dict)
     series: Sequence[Series] = ()
     extrapolated: bool = True

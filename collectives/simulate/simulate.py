@@ -13,8 +13,8 @@ from collectives.cost.estimator import Estimator
 from collectives.cost.independence import independent_seconds
 from collectives.simulate.bound import Bounds
 from collectives.simulate.device import ANY_LINK, SimulatedDevice, Total
+from collectives.simulate.device_classes import MAX_CLASSES, DeviceClasses, fold_devices
 from collectives.simulate.engine import Engine
-from collectives.simulate.fold import MAX_CLASSES, Fold, fold_devices
 from collectives.simulate.program import program_of
 from collectives.simulate.reasons import Waiting, causes_of, neighbours, why
 from collectives.simulate.remembered import RememberedEstimator
@@ -119,7 +119,7 @@ def _by_part(device: SimulatedDevice, what: Total) -> dict[object, float]:
 # ---- collectives
 def _collectives(
     program: Program,
-    fold: Fold,
+    fold: DeviceClasses,
     device: SimulatedDevice,
     bounds: Bounds,
     limited: Mapping[str, float],
@@ -178,7 +178,7 @@ def _collectives(
     return tuple(found)
 
 
-def _absent(program: Program, fold: Fold, number: int) -> dict[HloInstruction, None]:
+def _absent(program: Program, fold: DeviceClasses, number: int) -> dict[HloInstruction, None]:
     """The collectives that a class of devices takes no part in."""
     return {
         site.instruction: None

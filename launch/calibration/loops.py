@@ -11,7 +11,7 @@ from launch.calibration.memory import Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action
 from runtime.codegen.ir.element_operations import has_operation
-from runtime.cpu.kernels.loop.loop import Walk, bind_loop
+from runtime.cpu.kernels.loop.loop import ArrayAccess, bind_loop
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
 from spmd.machine.description import MemoryLevel, Rates
@@ -92,8 +92,10 @@ class RowsProbe(CoreProbe):
 
     def make(self, arena: Arena) -> Action:
         arrays = [arena.array((self.rows, self.count + 16), P.F32.numpy, 0.5) for _ in range(3)]
-        walks = [Walk(array.ctypes.data, array.strides, 4) for array in arrays]
-        return bind_loop(_program(CHAIN[:1], P.F32), (self.rows, self.count), walks, tuple(arrays))
+        accesses = [ArrayAccess(array.ctypes.data, array.strides, 4) for array in arrays]
+        return bind_loop(
+            _program(CHAIN[:1], P.F32), (self.rows, self.count), accesses, tuple(arrays)
+        )
 
 
 def memory_probes(sizes: LoopSizes) -> tuple[CopyProbe, ...]:
@@ -191,6 +193,6 @@ def _loop(
     """``program`` on rows of ``count`` elements, going over the same row ``repeats`` times."""
     rows = [arena.array((size,), kind.numpy, 0.5) for size in (count, 1, count)]
     item = kind.byte_size
-    walks = [Walk(row.ctypes.data, (0, item), item) for row in rows]
-    walks[1] = Walk(rows[1].ctypes.data, (0, 0), item)
-    return bind_loop(program, (repeats, count), walks, tuple(rows))
+    accesses = [ArrayAccess(row.ctypes.data, (0, item), item) for row in rows]
+    accesses[1] = ArrayAccess(rows[1].ctypes.data, (0, 0), item)
+    return bind_loop(program, (repeats, count), accesses, tuple(rows))

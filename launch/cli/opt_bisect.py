@@ -9,7 +9,7 @@ from launch.checks.equivalence import EquivalenceCheck
 from launch.cli.module_argument import write_module, write_text
 from launch.cli.output_path import require_folder
 from spmd.hlo import HloModule
-from spmd.passes.bisect import Culprit, bisect
+from spmd.passes.bisect import FirstBadPass, bisect
 from spmd.passes.pipeline import Pipeline
 
 #: Changed instructions that are printed.
@@ -36,7 +36,7 @@ def run_bisect(module: HloModule, pipelines: Sequence[Pipeline], folder: Path) -
     return 1
 
 
-def _report(module: HloModule, culprit: Culprit, before: Path, after: Path) -> list[str]:
+def _report(module: HloModule, culprit: FirstBadPass, before: Path, after: Path) -> list[str]:
     where = f"application {culprit.number} of {culprit.total}"
     if culprit.rewrite is not None:
         where += f", rewrite {culprit.rewrite.number} of {culprit.rewrite.total}"

@@ -18,7 +18,7 @@ from launch.ranks.rank_environment import (
     tie_to_launcher,
     whole_job_is_here,
 )
-from launch.ranks.watchdog import Attendant
+from launch.ranks.watchdog import Watchdog
 
 SEGMENTS_VARIABLE = "OMPI_MCA_btl_sm_backing_directory"
 
@@ -41,7 +41,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Open MPI would put them, 
 class Start:
     """A start under way. ``note``: what a user should know of it."""
 
-    attendant: Attendant
+    attendant: Watchdog
     segments: Path | None
     note: str
 
@@ -64,7 +64,7 @@ def begin_start(rank: int, ranks: int) -> Start:
     segments = _segments_directory(ranks, os.environ)
     swept = [path for path in (segments, session_directory(os.environ)) if path]
     # Before there is anything to remove; whichever rank comes first makes it.
-    attendant = Attendant(rank, swept, stays=first)
+    attendant = Watchdog(rank, swept, stays=first)
     note = ""
     if segments is not None:
         segments.mkdir(mode=0o700, exist_ok=True)

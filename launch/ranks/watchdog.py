@@ -58,7 +58,7 @@ _STAYS = "stays"
 _CLAIM_SECONDS = 1.0
 
 
-class Attendant:
+class Watchdog:
     """A rank's end of it: the pipe. It closes when the rank ends, however that happens."""
 
     def __init__(self, rank: int, paths: Sequence[Path], *, stays: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
-from partitioner.reshard.ties import Ties
+from partitioner.reshard.equivalence_classes import EquivalenceClasses
 
 #: A prime part of an axis: (axis, position among its parts, size); parts of an axis are major to minor.
 Digit: TypeAlias = tuple[int, int, int]
@@ -35,7 +35,7 @@ def agreement(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> Agreement:
 
         axes (2, 2): ((0,), (1,)) against ((1,), (0,))    0 = 1, then 1 = 0 again: half the devices agree
     """
-    ties: Ties[Digit] = Ties()
+    ties: EquivalenceClasses[Digit] = EquivalenceClasses()
     fraction, exact = 1.0, True
     for have, want in zip(before, after, strict=True):
         for x, y in zip(digits(axes, have), digits(axes, want), strict=False):

@@ -15,7 +15,7 @@ import numpy as np
 from partitioner.devices.axes import Axes, DeviceAxes, DimAxes
 from partitioner.partition.shard_state import tile_size
 from partitioner.reshard.agreement import Digit, agreement, digits
-from partitioner.reshard.ties import Ties
+from partitioner.reshard.equivalence_classes import EquivalenceClasses
 
 #: Coordinates or pieces listed to count what digits cannot say: uneven tiles, sizes 2 and 3 in the same place.
 MOST_LISTED = 4096
@@ -45,7 +45,7 @@ def held_elements(
 
 def _independent(before: DimAxes, after: DimAxes) -> tuple[tuple[int, ...], ...]:
     """Dimensions in groups; no axis splits dimensions of two groups, so overlaps in them are independent."""
-    ties: Ties[tuple[str, int]] = Ties()
+    ties: EquivalenceClasses[tuple[str, int]] = EquivalenceClasses()
     for dim, (have, want) in enumerate(zip(before, after, strict=True)):
         for axis in (*have, *want):
             ties.tie(("dim", dim), ("axis", axis))
@@ -136,7 +136,7 @@ def _met_together(
     """
     if _compares(axes, dims, before, after):
         source, target = _positions(axes, before), _positions(axes, after)
-        ties: Ties[tuple[int, int]] = Ties()
+        ties: EquivalenceClasses[tuple[int, int]] = EquivalenceClasses()
         fraction = 1.0
         for digit, position in source.items():
             if digit in target and ties.tie(position, target[digit]):

@@ -22,8 +22,8 @@ from runtime.cpu.step.polling_points import ProgressPoints
 from runtime.cpu.step.prepare import prepare_sequence
 from runtime.cpu.step.recorder import Recorder
 from runtime.cpu.step.segment_ir import SegmentRow
-from runtime.cpu.step.thread_team import Crew
-from runtime.cpu.step.worker import Lane
+from runtime.cpu.step.thread_team import ThreadTeam
+from runtime.cpu.step.worker import Worker
 from runtime.device_program import DeviceProgram
 from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks.thunk import Thunk, walk
@@ -161,9 +161,9 @@ class LoadedDevice:
 
     @cached_property
     def _run_thunks(self) -> Callable[[], None]:
-        lane = Lane([self.table], _wait_alone, self.communicator.spins)
-        crew = Crew([lane], _fail_alone, self.communicator.cores)
-        return crew.run if crew.has_helpers else lane.run
+        worker = Worker([self.table], _wait_alone, self.communicator.spins)
+        team = ThreadTeam([worker], _fail_alone, self.communicator.cores)
+        return team.run if team.has_helpers else worker.run
 
     def link(self) -> None:
         """Wait for the machine code of a step, which the first one does otherwise. When all devices are connected."""
@@ -180,7 +180,7 @@ class LoadedDevice:
             self.memory.bytes_of(allocation)[:] = data.reshape(-1).view(np.uint8)
 
 
-def _fail_alone(_lane: Lane, _error: BaseException) -> None:
+def _fail_alone(_worker: Worker, _error: BaseException) -> None:
     """There is no other device to be told: helpers wait for nobody."""
 
 

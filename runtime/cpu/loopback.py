@@ -16,19 +16,19 @@ from runtime.cpu.collective.collective_engine import native_step_engine
 from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.libraries.blas import BlasThreads, reserve_work_buffers
 from runtime.cpu.step.device_table import Table
-from runtime.cpu.step.growing_team import GrowingCrew
+from runtime.cpu.step.growing_team import GrowingTeam
 from runtime.cpu.step.segment import PythonWait
 from runtime.cpu.step.segment_ir import SegmentRow
 from runtime.cpu.step.table_record import State
-from runtime.cpu.step.thread_team import Crew
-from runtime.cpu.step.worker import Lane
+from runtime.cpu.step.thread_team import ThreadTeam
+from runtime.cpu.step.worker import Worker
 from runtime.device_program import DeviceProgram
 from runtime.program.kernel import KernelLibrary
 
 _LOOKS = 10_000
-"""Rounds in vain through a lane's devices, some 350 us, before it gives up its core: there is one for each lane.
+"""Rounds in vain through a worker's devices, some 350 us, before it gives up its core: there is one for each worker.
 
-More than twice what a return to Python takes. A lane that is less patient returns while it waits for one that has
+More than twice what a return to Python takes. A worker that is less patient returns while it waits for one that has
 returned, which then waits for this one: short waits would all become such returns.
 """
 
@@ -62,7 +62,7 @@ class LoopbackDevices:
         ]
         self._tables = [device.table for device in self.devices]
         threads = min(len(self.devices), len(os.sched_getaffinity(0)))
-        self._crew = GrowingCrew(self._crew_of, threads, small=self._is_small)
+        self._team = GrowingTeam(self._team_of, threads, small=self._is_small)
         self._one_blas_thread = BlasThreads(1)
         reserve_work_buffers(threads * self.world.cores)
 
@@ -72,13 +72,13 @@ class LoopbackDevices:
         for device, arrays in zip(self.devices, per_device, strict=True):
             device.begin(arrays)
         with self._one_blas_thread:
-            self._crew.run()
+            self._team.run()
         for device in self.devices:
             device.end()
 
-    def _crew_of(self, threads: int) -> Crew:
-        lanes = lanes_of(self.world, self._tables, threads)
-        return Crew(lanes, partial(abort_lane, self.world), self.world.cores)
+    def _team_of(self, threads: int) -> ThreadTeam:
+        workers = workers_of(self.world, self._tables, threads)
+        return ThreadTeam(workers, partial(abort_worker, self.world), self.world.cores)
 
     @property
     def _is_small(self) -> bool:
@@ -89,18 +89,18 @@ class LoopbackDevices:
         return is_little and device.is_native and not device.table.has_shares
 
 
-def lanes_of(world: LoopbackWorld, tables: Sequence[Table], count: int) -> list[Lane]:
-    """Neighbours on one lane: groups are mostly of such."""
+def workers_of(world: LoopbackWorld, tables: Sequence[Table], count: int) -> list[Worker]:
+    """Neighbours on one worker: groups are mostly of such."""
     ends = [len(tables) * i // count for i in range(count + 1)]
     return [
-        Lane(tables[first:end], _Patience(world, tables), looks=_LOOKS)
+        Worker(tables[first:end], _Patience(world, tables), looks=_LOOKS)
         for first, end in itertools.pairwise(ends)
     ]
 
 
-def abort_lane(world: LoopbackWorld, lane: Lane, error: BaseException) -> None:
-    """``error`` came up at the device where ``lane`` is."""
-    world.abort(lane.current.rank, error)
+def abort_worker(world: LoopbackWorld, worker: Worker, error: BaseException) -> None:
+    """``error`` came up at the device where ``worker`` is."""
+    world.abort(worker.current.rank, error)
 
 
 class _Awaited(Protocol):
@@ -118,7 +118,7 @@ class _Awaited(Protocol):
 
 
 class _Patience:
-    """Waits for the devices of other lanes, and says when there is no hope."""
+    """Waits for the devices of other workers, and says when there is no hope."""
 
     def __init__(self, world: LoopbackWorld, tables: Sequence[Table]) -> None:
         """``tables``: of all devices."""

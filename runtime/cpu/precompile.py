@@ -8,8 +8,8 @@ from runtime.buffers.interval_placement import placement_library
 from runtime.cpu.collective.collective_engine import native_step_engine
 from runtime.cpu.kernels.gemm.tile_sgemm_ir import GAINS
 from runtime.cpu.libraries.blas import begin_gemm
-from runtime.cpu.step.barrier_ir import gate_library
-from runtime.cpu.step.thread_team_ir import crew_library
+from runtime.cpu.step.barrier_ir import barrier_library
+from runtime.cpu.step.thread_team_ir import team_library
 from runtime.program.dot_matrices import operand_dims
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.shape import PrimitiveType
@@ -18,9 +18,9 @@ from spmd.shape import PrimitiveType
 def begin_fixed_code(devices: int | None) -> None:
     """``devices``: of the program, where that is known: one has no collectives."""
     placement_library()  # the first to be asked for, when buffers are assigned
-    crew_library()
+    team_library()
     if devices != 1:
-        gate_library()
+        barrier_library()
         native_step_engine().begin()
 
 

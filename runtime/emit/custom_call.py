@@ -11,7 +11,7 @@ from runtime.emit.linear_algebra import dense_triangles, emit_kernel, triangular
 from runtime.emit.sort import sort_scratch_of, top_kernel
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.program.kernel import Kernel
-from runtime.program.records.copy import CopyKernel, UnwrittenKernel
+from runtime.program.records.copy import CopyKernel, UninitializedKernel
 from runtime.program.records.linalg import (
     CholeskyKernel,
     FactorizationKernel,
@@ -50,7 +50,7 @@ def _top_k(call: HloInstruction) -> Kernel | None:
 
 
 def _unwritten(_: HloInstruction) -> Kernel:
-    return UnwrittenKernel()
+    return UninitializedKernel()
 
 
 def _copied(call: HloInstruction) -> Kernel | None:

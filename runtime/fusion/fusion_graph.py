@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from runtime.fusion.collective_sides import CollectiveSides
-from runtime.fusion.fusion_kernel import Kernel, Recipe
+from runtime.fusion.fusion_kernel import FusedKernelSpec, Kernel
 from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.fusion.plain import is_plain
 from runtime.fusion.sliced_products import slices_read
@@ -47,7 +47,7 @@ class FusionGraph:
     #: Set if devices compute during communication; otherwise None.
     sides: CollectiveSides | None = None
     #: Joined kernels, by the kinds of both, the values they share and the wanted values.
-    recipes: dict[Hashable, Recipe] = field(default_factory=dict)
+    recipes: dict[Hashable, FusedKernelSpec] = field(default_factory=dict)
     position: dict[HloInstruction, int] = field(default_factory=dict)
     kernel_of: dict[HloInstruction, Kernel] = field(default_factory=dict)
     readers: dict[HloInstruction, dict[Kernel, None]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class FusionGraph:
     #: Operands of products that read slices in place: arrays, and start indices.
     _sliced: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
     _absorbable: dict[HloInstruction, bool] = field(default_factory=dict)
-    _joined: dict[tuple[Kernel, Kernel], Recipe | None] = field(default_factory=dict)
+    _joined: dict[tuple[Kernel, Kernel], FusedKernelSpec | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.position = {x: n for n, x in enumerate(self.order)}
@@ -150,7 +150,7 @@ class FusionGraph:
         return found
 
     # ---- trying
-    def joined(self, producer: Kernel, reader: Kernel) -> Recipe | None:
+    def joined(self, producer: Kernel, reader: Kernel) -> FusedKernelSpec | None:
         """Return how to make ``reader`` with ``producer`` computed inside it, if the limits allow it."""
         both = (producer, reader)
         if both not in self._joined:
@@ -180,7 +180,9 @@ class FusionGraph:
         """Return the number of members that compute something."""
         return sum(1 for x in kernel.members if not self._is_absorbable(x))
 
-    def _made_of(self, one: Kernel, other: Kernel, wanted: tuple[int, ...]) -> Recipe | None:
+    def _made_of(
+        self, one: Kernel, other: Kernel, wanted: tuple[int, ...]
+    ) -> FusedKernelSpec | None:
         """Join two kernels for ``wanted`` values: n is value n of ``other``, ~n is value n of ``one``.
 
         The result is cached for kernels of the same kinds that share the same values.
@@ -202,11 +204,13 @@ class FusionGraph:
             return recipe if self._computing(made) <= limits.instructions else None
         return recipe
 
-    def _recipe(self, one: Kernel, other: Kernel, roots: tuple[HloInstruction, ...]) -> Recipe:
+    def _recipe(
+        self, one: Kernel, other: Kernel, roots: tuple[HloInstruction, ...]
+    ) -> FusedKernelSpec:
         members, inputs = self._closed(roots, dict.fromkeys((*one.members, *other.members)))
         both = {x: n for n, x in enumerate((*one.values, *other.values))}
         chosen = tuple([both[x] for x in (*members, *inputs)])
-        return Recipe(self.kinds.kind(roots, members, inputs), chosen)
+        return FusedKernelSpec(self.kinds.kind(roots, members, inputs), chosen)
 
     # ---- changing
     def replace(self, old: Iterable[Kernel], new: Iterable[Kernel]) -> None:

@@ -47,7 +47,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class FusedKernelSpec:
     """Join of two kernels: a kernel of ``kind``; its value n is value ``chosen[n]`` of their concatenated values."""
 
     kind: KernelKind

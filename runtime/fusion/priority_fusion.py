@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from runtime.fusion.collective_sides import CollectiveSides
+from runtime.fusion.context import FusionContext
 from runtime.fusion.epilogues import products_taken
 from runtime.fusion.fusion_graph import FusionGraph, Limits
 from runtime.fusion.kernel_kinds import KernelKinds
@@ -15,7 +16,6 @@ from runtime.fusion.make_fusions import FusionPlan, make_fusions
 from runtime.fusion.merging import merge_kernels
 from runtime.fusion.prices import Prices
 from runtime.fusion.priority_queue import fuse_producers
-from runtime.fusion.setting import Setting
 from spmd.hlo import HloModule, Stage
 from spmd.machine.named import DEFAULT, machine_named
 from spmd.passes.fuel import Fuel, FueledPass
@@ -61,8 +61,8 @@ class PriorityFusion(FueledPass):
     max_results: int = 12
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        setting = Setting.of(module)
-        plans, fused = ([], None) if setting is None else self.plan(setting)
+        context = FusionContext.of(module)
+        plans, fused = ([], None) if context is None else self.plan(context)
         if fused is None or fuel.is_spent:
             return False
         if fuel.limit is None:
@@ -75,7 +75,7 @@ class PriorityFusion(FueledPass):
         module.computations = module.computations_post_order()
         return True
 
-    def plan(self, setting: Setting) -> tuple[list[FusionPlan], HloModule | None]:
+    def plan(self, context: FusionContext) -> tuple[list[FusionPlan], HloModule | None]:
         """Return the fusions of every computation and the module with them; None for the module if there are none.
 
         The most aggressive variant of the pass is chosen that does not need more memory.
@@ -84,11 +84,11 @@ class PriorityFusion(FueledPass):
         for step in self._ways():
             plans = [
                 step.planned(graph, profile, kinds.prices)
-                for graph, profile in step.graphs(setting, kinds)
+                for graph, profile in step.graphs(context, kinds)
             ]
             if not any(plan.kernels for plan in plans):
                 break
-            fused = setting.carried_out(plans, self.memory)
+            fused = context.carried_out(plans, self.memory)
             if fused is not None:
                 return plans, fused
         return [], None
@@ -111,16 +111,16 @@ class PriorityFusion(FueledPass):
         return FusionPlan.of(graph, products.within, products.alone)
 
     def graphs(
-        self, setting: Setting, kinds: KernelKinds
+        self, context: FusionContext, kinds: KernelKinds
     ) -> Iterator[tuple[FusionGraph, LiveProfile]]:
         """Yield the graph and profile of every scheduled computation."""
         limits = Limits(
             self.max_instructions, 2 * self.max_instructions, self.max_inputs, self.max_results
         )
         overlaps = kinds.prices.machine.overlaps
-        for computation in setting.models.computations:
-            order = setting.order_of[computation]
+        for computation in context.models.computations:
+            order = context.order_of[computation]
             sides = CollectiveSides.of(order) if overlaps else None
-            graph = FusionGraph(computation, order, setting.models.facts, kinds, limits, sides)
-            model, needs = setting.models.of(computation), setting.needs_of[computation]
+            graph = FusionGraph(computation, order, context.models.facts, kinds, limits, sides)
+            model, needs = context.models.of(computation), context.needs_of[computation]
             yield graph, LiveProfile(graph, model, needs, self.headroom)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from runtime.fusion.fusion_graph import FusionGraph
-from runtime.fusion.fusion_kernel import Kernel, Recipe
+from runtime.fusion.fusion_kernel import FusedKernelSpec, Kernel
 from runtime.fusion.live_profile import LiveProfile
 
 #: Largest number of readers into which a producer is copied.
@@ -22,7 +22,7 @@ class _Candidate:
 
     producer: Kernel
     readers: list[Kernel]
-    made: list[Recipe]
+    made: list[FusedKernelSpec]
     saved: float
 
 

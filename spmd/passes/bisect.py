@@ -30,7 +30,7 @@ class Rewrite:
 
 
 @dataclass(frozen=True)
-class Culprit:
+class FirstBadPass:
     """The application, the ``number``-th of ``total`` (from 1), that made the program wrong, and how.
 
     ``rewrite``: which one of it, where the pass can be stopped between two. ``changes``: what that one, or the whole
@@ -48,7 +48,9 @@ class Culprit:
     after: HloModule
 
 
-def bisect(module: HloModule, pipelines: Sequence[Pipeline], problem: Problem) -> Culprit | None:
+def bisect(
+    module: HloModule, pipelines: Sequence[Pipeline], problem: Problem
+) -> FirstBadPass | None:
     """The culprit among the applications of ``pipelines`` on ``module``, or None where the result is right.
 
     An application that fails, or leaves what does not verify, counts as wrong too, if ``problem`` says so of it.
@@ -71,7 +73,9 @@ def bisect(module: HloModule, pipelines: Sequence[Pipeline], problem: Problem) -
     changes = instruction_changes(narrow.before, narrow.after)
     small = _smallest(narrow.before, step, problem, changes)
     after = _applied(step, small)
-    return Culprit(step, number, len(steps), narrow.problem, narrow.rewrite, changes, small, after)
+    return FirstBadPass(
+        step, number, len(steps), narrow.problem, narrow.rewrite, changes, small, after
+    )
 
 
 def _applications(module: HloModule, pipelines: Sequence[Pipeline]) -> Iterator[Application]:

@@ -18,7 +18,7 @@ from collectives.communicator.hierarchical.groups import (
     cut,
     views_of,
 )
-from collectives.communicator.hierarchical.running_prefix import Fold, FoldRun, Vector
+from collectives.communicator.hierarchical.running_prefix import ChainReduction, FoldRun, Vector
 from collectives.communicator.messages.array_steps import (
     ArrayStep,
     Copy,
@@ -28,7 +28,7 @@ from collectives.communicator.messages.array_steps import (
     concatenate,
     separate,
 )
-from collectives.communicator.messages.packed_messages import Parcels
+from collectives.communicator.messages.packed_messages import PackedMessages
 from collectives.communicator.node.shared_buffers import Buffers, aligned, offsets_of
 from collectives.communicator.reduction import Array
 from spmd.device import ReductionKind
@@ -78,8 +78,10 @@ class FoldedAllReduce(HierarchicalPlan):
     meetings = 3
 
     @cached_property
-    def fold(self) -> Fold:
-        return Fold(self.nodes, tuple(batch.vector for batch in self.batches), self.reduction)
+    def fold(self) -> ChainReduction:
+        return ChainReduction(
+            self.nodes, tuple(batch.vector for batch in self.batches), self.reduction
+        )
 
     def staging_bytes(self, member: int) -> int:
         return self.fold.staging_bytes(member)
@@ -133,8 +135,8 @@ class FoldedReduceScatter(HierarchicalPlan):
     meetings = 3
 
     @cached_property
-    def fold(self) -> Fold:
-        return Fold(self.nodes, self.vectors, self.reduction)
+    def fold(self) -> ChainReduction:
+        return ChainReduction(self.nodes, self.vectors, self.reduction)
 
     def staging_bytes(self, member: int) -> int:
         return self.fold.staging_bytes(member)
@@ -224,7 +226,7 @@ class SpreadAllReduce(HierarchicalPlan):
 
     def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
         found = [self._totals(source, member, staging) for source in range(self.nodes.count)]
-        parcels = Parcels(member, self.nodes.count)
+        parcels = PackedMessages(member, self.nodes.count)
         reductions: list[ArrayStep] = []
         for k, batch in enumerate(self.batches):
             vector = np.empty(batch.vector.size, batch.vector.dtype)

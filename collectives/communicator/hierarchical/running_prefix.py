@@ -57,7 +57,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Fold:
+class ChainReduction:
     """Chain reduction: the elements of ``vectors`` that each member reduces, and the transfers between nodes. Group
     order goes node by node.
 
@@ -146,7 +146,7 @@ class Fold:
 class FoldRun:
     """One member's part: from vectors in staging to totals in staging."""
 
-    fold: Fold
+    fold: ChainReduction
     member: int
     staging: Staging
 

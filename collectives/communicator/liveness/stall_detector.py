@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from collectives.communicator.liveness.status_board import Life, StatusBoard
+from collectives.communicator.liveness.status_board import RankState, StatusBoard
 
 _GLANCE_SECONDS = 0.25
 _FIRST_GLANCE_SECONDS = 0.02
@@ -23,7 +23,7 @@ _DEATH_SECONDS = 4.0
 _LEFT_SECONDS = 1.0
 
 
-class Vigil:
+class StallDetector:
     """One wait of this rank. ``glance`` is called again and again, and answers False when there is no more hope.
 
     Then ``late`` are the ranks that have not come, ``culprits`` those that hold them up (they themselves, or the last
@@ -100,7 +100,7 @@ class Vigil:
         return process is not None and bool(process.trouble())
 
     def _is_gone(self, rank: int, is_late: bool, now: float) -> bool:
-        has_left = self._board.life(rank) is Life.LEFT
+        has_left = self._board.life(rank) is RankState.LEFT
         process = self._board.process(rank)
         if has_left and not is_late:
             return False  # it has come, and its messages are under way

@@ -34,7 +34,7 @@ NOBODY, EVERYBODY = -1, -2
 """Instead of the rank that is waited for."""
 
 
-class Life(IntEnum):
+class RankState(IntEnum):
     """State of a rank's process."""
 
     RUNNING = 0
@@ -135,7 +135,7 @@ class StatusBoard:
         """This rank has come to the next meeting of the world."""
         self._words[self._rank][_MEETINGS] += 1
 
-    def set_life(self, life: Life) -> None:
+    def set_life(self, life: RankState) -> None:
         self._words[self._rank][_LIFE] = life
 
     # ---- any rank
@@ -149,9 +149,9 @@ class StatusBoard:
         words = self._words.get(rank)
         return ProcessId(*words[_PROCESS]) if words is not None and words[_PROCESS.start] else None
 
-    def life(self, rank: int) -> Life:
+    def life(self, rank: int) -> RankState:
         words = self._words.get(rank)
-        return Life(words[_LIFE]) if words is not None else Life.RUNNING
+        return RankState(words[_LIFE]) if words is not None else RankState.RUNNING
 
     def awaited_by(self, rank: int) -> list[int]:
         """For whom ``rank`` waits; nobody while it does something itself, is on another node, or has no board yet."""
@@ -198,7 +198,7 @@ class StatusBoard:
             text = data.rstrip(b"\0").decode(errors="replace")
             found = [f"{text} (noted {time.monotonic() - written:.1f} s ago)"]
         process = self.process(rank)
-        if self.life(rank) is Life.LEFT:
+        if self.life(rank) is RankState.LEFT:
             found.insert(0, "has ended its program")
         elif process is not None:
             found = [*process.trouble(), *found]

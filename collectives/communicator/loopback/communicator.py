@@ -41,7 +41,7 @@ from collectives.communicator.liveness.status_board import (
 from collectives.communicator.loopback.process_memory import ProcessMemory
 from collectives.communicator.loopback.rendezvous import Meetings, RendezvousCollective
 from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import StepEngine
+from collectives.communicator.node.shared_steps import CollectiveEngine
 from collectives.communicator.reduction import Array
 from spmd.errors import CollectiveTimeoutError, RunError
 
@@ -56,7 +56,7 @@ class LoopbackWorld:
         self,
         size: int,
         timeout_seconds: float = 300.0,
-        engine: StepEngine | None = None,
+        engine: CollectiveEngine | None = None,
     ) -> None:
         """``engine`` runs collectives over the devices' memory, if there is one."""
         self.size = size

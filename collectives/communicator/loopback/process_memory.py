@@ -16,9 +16,9 @@ from collectives.communicator.kinds import Collective, Group, RaggedAllToAll
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_buffers import Buffers
 from collectives.communicator.node.shared_steps import (
-    LoadedSteps,
-    StepEngine,
-    StepProgram,
+    CollectiveEngine,
+    CollectiveProgram,
+    LoadedCollective,
     has_code,
 )
 from collectives.communicator.node.shared_steps_of_kind import (
@@ -56,7 +56,7 @@ class MemberCollective(NativeCollective):
             self._world.wait_until(lambda: self.is_loaded, self.name, self.group, self.bound.absent)
 
     @property
-    def _loaded(self) -> LoadedSteps:
+    def _loaded(self) -> LoadedCollective:
         self._await_members()
         return super()._loaded
 
@@ -75,7 +75,7 @@ class Bound:
 class ProcessMemory:
     """All collectives of a process. Thread-safe."""
 
-    def __init__(self, size: int, engine: StepEngine, spins: int) -> None:
+    def __init__(self, size: int, engine: CollectiveEngine, spins: int) -> None:
         self._engine = engine
         self._spins = spins
         self._lock = threading.Lock()
@@ -111,7 +111,7 @@ class ProcessMemory:
         for member in members:
             control.append(private_memory(MEMORY_ALIGNMENT + 2 * slot_bytes))
             memories.append(_memory_of(member.buffers, control[-1], slot_bytes, through_slots))
-        programs: list[StepProgram] = []
+        programs: list[CollectiveProgram] = []
         staging: list[list[Array]] = []
         for index, member in enumerate(members):
             own: list[Array] = []

@@ -35,7 +35,7 @@ from collectives.communicator.messages.array_steps import (
     concatenate,
     separate,
 )
-from collectives.communicator.messages.packed_messages import Parcels
+from collectives.communicator.messages.packed_messages import PackedMessages
 from collectives.communicator.reduction import Array
 from spmd.errors import RunError
 from spmd.registry import Registry
@@ -65,8 +65,8 @@ def all_reduce(
     count = len(collective.group)
     vectors, packing, unpacking = _vectors(operands, results)
     yield from packing
-    meeting = Parcels(index, count)
-    handing = Parcels(index, count)
+    meeting = PackedMessages(index, count)
+    handing = PackedMessages(index, count)
     reductions: list[ArrayStep] = []
     for vector, total in vectors:
         if vector.nbytes * count <= ONE_SHOT_BYTES or count == 1:
@@ -109,7 +109,7 @@ def _vectors(
 def all_gather(
     collective: AllGather, index: int, operands: Sequence[Array], results: Sequence[Array]
 ) -> Iterator[ArrayStep]:
-    parcels = Parcels(index, len(collective.group))
+    parcels = PackedMessages(index, len(collective.group))
     laying: list[ArrayStep] = []
     for operand, result in zip(operands, results, strict=True):
         tiles = np.split(result, parcels.count, axis=collective.dimension)
@@ -122,7 +122,7 @@ def all_gather(
 def reduce_scatter(
     collective: ReduceScatter, index: int, operands: Sequence[Array], results: Sequence[Array]
 ) -> Iterator[ArrayStep]:
-    parcels = Parcels(index, len(collective.group))
+    parcels = PackedMessages(index, len(collective.group))
     reductions: list[ArrayStep] = []
     for operand, result in zip(operands, results, strict=True):
         parts, copies = _parts(operand, parcels.count, collective.dimension)
@@ -136,7 +136,7 @@ def reduce_scatter(
 def all_to_all(
     collective: AllToAll, index: int, operands: Sequence[Array], results: Sequence[Array]
 ) -> Iterator[ArrayStep]:
-    parcels = Parcels(index, len(collective.group))
+    parcels = PackedMessages(index, len(collective.group))
     laying: list[ArrayStep] = []
     if collective.dimension is None or collective.joined is None:
         laying += parcels.receive(operands, results, operands)
@@ -157,7 +157,7 @@ def collective_permute(
     group, rank = collective.group, collective.group[index]
     source = collective.source_of(rank)
     targets = [group.index(target) for target in collective.targets_of(rank) if target != rank]
-    parcels = Parcels(index, len(group))
+    parcels = PackedMessages(index, len(group))
     laying: list[ArrayStep] = []
     for operand, result in zip(operands, results, strict=True):
         parcels.sends += [(target, operand) for target in targets]
@@ -175,7 +175,7 @@ def collective_permute(
 def collective_broadcast(
     collective: CollectiveBroadcast, index: int, operands: Sequence[Array], results: Sequence[Array]
 ) -> Iterator[ArrayStep]:
-    parcels = Parcels(index, len(collective.group))
+    parcels = PackedMessages(index, len(collective.group))
     if index == 0:
         parcels.sends += itertools.product(parcels.others, operands)
     else:
@@ -198,7 +198,7 @@ def ragged_all_to_all(
     tables = np.empty((count, *own.shape), np.int64)
     for row, table in zip(own, (input_offsets, send_sizes, output_offsets), strict=True):
         yield Copy(table.reshape(row.shape), row)
-    parcels = Parcels(index, count)
+    parcels = PackedMessages(index, count)
     laying = parcels.receive([own] * count, list(tables))
     yield from parcels.exchange()
     yield from laying
@@ -215,7 +215,7 @@ def ragged_all_to_all(
             for peer in range(count)
         ]
         np.copyto(received[index], sends[index])
-        rows_of_all = Parcels(index, count)
+        rows_of_all = PackedMessages(index, count)
         rows_of_all.swap(sends, received)
         return next(rows_of_all.exchange(), None)
 

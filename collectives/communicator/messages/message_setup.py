@@ -21,7 +21,12 @@ from collectives.communicator.messages.native_message_steps import Mates, native
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.node import ByteExchange, Nodes
 from collectives.communicator.node.shared_buffers import Buffers, aligned
-from collectives.communicator.node.shared_steps import Messages, StepEngine, StepProgram, has_code
+from collectives.communicator.node.shared_steps import (
+    CollectiveEngine,
+    CollectiveProgram,
+    Messages,
+    has_code,
+)
 from collectives.communicator.node.shared_window import SharedWindow
 from collectives.communicator.reduction import Array
 from spmd.errors import RunError
@@ -65,7 +70,7 @@ class _Program:
     """``keep``: the memory that ``native`` addresses."""
 
     bound: _Bound
-    native: StepProgram
+    native: CollectiveProgram
     keep: tuple[object, ...]
 
 
@@ -81,7 +86,7 @@ class MessageSetup:
         exchange: ByteExchange,
         nodes: Nodes,
         rank: int,
-        engine: StepEngine | None,
+        engine: CollectiveEngine | None,
         open_window: OpenWindow | None,
         notify: Callable[[str], None],
     ) -> None:

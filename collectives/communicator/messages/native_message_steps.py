@@ -21,6 +21,7 @@ from collectives.communicator.node.shared_buffers import starts_at
 from collectives.communicator.node.shared_steps import (
     Await,
     AwaitMessages,
+    CollectiveProgram,
     CopyRows,
     FillZero,
     Messages,
@@ -28,7 +29,6 @@ from collectives.communicator.node.shared_steps import (
     Signal,
     StartMessages,
     Step,
-    StepProgram,
 )
 from collectives.communicator.reduction import Array
 
@@ -46,10 +46,10 @@ class Mates:
 
 def native_program(
     steps: Sequence[ArrayStep], prepare: Prepare, mates: Mates | None = None, meetings: int = 0
-) -> StepProgram:
+) -> CollectiveProgram:
     """``prepare`` makes requests of an exchange. ``meetings`` in a run, which need ``mates``."""
     native = tuple(itertools.chain.from_iterable(_lower(step, prepare, mates) for step in steps))
-    return StepProgram(native, native, signals=max(meetings, 1))
+    return CollectiveProgram(native, native, signals=max(meetings, 1))
 
 
 def _lower(step: ArrayStep, prepare: Prepare, mates: Mates | None) -> Iterator[Step]:

@@ -18,12 +18,12 @@ from spmd.device import ReductionKind
 
 
 @dataclass
-class Parcels:
+class PackedMessages:
     """Messages that member ``index`` of ``count`` sends and receives in one exchange, packed operand by operand.
 
     Methods add messages to it, and give the steps that come after the exchange, if any, for whoever puts all together:
 
-        parcels = Parcels(index, count)
+        parcels = PackedMessages(index, count)
         after = parcels.receive(parts, places)
         steps = (*parcels.exchange(), *after)
     """

@@ -22,13 +22,13 @@ from collectives.communicator.interface import (
 )
 from collectives.communicator.kinds import Collective, Group
 from collectives.communicator.liveness.polling import ask_while, poll_until, poll_while
-from collectives.communicator.liveness.stall_detector import Vigil
+from collectives.communicator.liveness.stall_detector import StallDetector
 from collectives.communicator.liveness.status_board import (
     EVERYBODY,
     NOBODY,
     ROW_BYTES,
     Explains,
-    Life,
+    RankState,
     StatusBoard,
 )
 from collectives.communicator.messages.array_steps import Copy
@@ -36,11 +36,11 @@ from collectives.communicator.messages.message_algorithms import message_steps
 from collectives.communicator.messages.message_setup import MessageSetup
 from collectives.communicator.mpi.messages import GroupLink, MessageCollective, Traffic
 from collectives.communicator.native_collective import NativeCollective
-from collectives.communicator.node.barrier import GATE_BYTES, Gate
+from collectives.communicator.node.barrier import BARRIER_BYTES, NodeBarrier
 from collectives.communicator.node.node import default_node_id, find_nodes
 from collectives.communicator.node.node_memory import NodeMemory
 from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import StepEngine
+from collectives.communicator.node.shared_steps import CollectiveEngine
 from collectives.communicator.node.shared_window import Place, default_places
 from collectives.communicator.reduction import Array
 from spmd.errors import CollectiveTimeoutError, RunError
@@ -60,7 +60,7 @@ class MpiCommunicator:
         world: MPI.Intracomm | None = None,
         timeout_seconds: float = 300.0,
         *,
-        engine: StepEngine | None = None,
+        engine: CollectiveEngine | None = None,
         node_id: str | None = None,
         places: Sequence[Place] | None = None,
         notify: Callable[[str], None] = lambda _: None,
@@ -88,7 +88,7 @@ class MpiCommunicator:
         self._world = parent.Dup()
         self._groups: dict[Group, GroupLink] = {}
         self.in_flight = InFlightSet()
-        self._gate: Gate | None = None
+        self._node_barrier: NodeBarrier | None = None
         self._board = StatusBoard(self.rank, {self.rank: private_memory(ROW_BYTES)})
         nodes = find_nodes(self.all_gather_bytes, self.rank, node_id or default_node_id())
         self.nodes, node = nodes, nodes.own
@@ -107,7 +107,7 @@ class MpiCommunicator:
             slot_bytes,
         )
         try:
-            window, _own = self._memory.open(ROW_BYTES + GATE_BYTES)  # held until the rows are
+            window, _own = self._memory.open(ROW_BYTES + BARRIER_BYTES)  # held until the rows are
         except RunError as error:
             self._memory.give_up_sharing()
             shared = None
@@ -117,7 +117,7 @@ class MpiCommunicator:
             rows = {rank: window.segment(rank, ROW_BYTES) for rank in node.ranks}
             self._board = StatusBoard(self.rank, rows)
             if nodes.count == 1:
-                self._gate = self._memory.gate(window, ROW_BYTES)
+                self._node_barrier = self._memory.node_barrier(window, ROW_BYTES)
         self._messages = MessageSetup(
             self.all_gather_bytes, nodes, self.rank, engine, shared, notify
         )
@@ -183,21 +183,21 @@ class MpiCommunicator:
     def enroll(self, program: Explains) -> int:
         return self._board.enroll(program)
 
-    def set_life(self, life: Life) -> None:
+    def set_life(self, life: RankState) -> None:
         """Tell the peers that this rank leaves them."""
         self._board.set_life(life)
 
     def has_failed_peer(self) -> bool:
         """Some other rank of the node has said why the job ends."""
         others = (rank for rank in self._board.ranks if rank != self.rank)
-        return any(self._board.life(rank) is Life.FAILED for rank in others)
+        return any(self._board.life(rank) is RankState.FAILED for rank in others)
 
     def lost_peers(self) -> dict[int, str]:
         """Ranks of this node whose processes ended while they were running, and where that was."""
         return {
             rank: self._board.whereabouts(rank)
             for rank in self._board.ranks
-            if self._board.life(rank) is Life.RUNNING
+            if self._board.life(rank) is RankState.RUNNING
             and (process := self._board.process(rank)) is not None
             and process.is_dead()
         }
@@ -209,23 +209,23 @@ class MpiCommunicator:
                 os.sched_setaffinity(0, cores)
 
     def barrier(self) -> None:
-        if self._gate is None:
+        if self._node_barrier is None:
             self._complete(self._world.Ibarrier(), "a barrier")
         else:
             self._board.meets_all()
-            self._pass(self._gate, "a barrier among all ranks", "finish", "")
+            self._pass(self._node_barrier, "a barrier among all ranks", "finish", "")
 
-    def _pass(self, gate: Gate, what: str, verb: str, lack: str) -> None:
-        """Come to ``gate`` and wait there as long as there is hope; the rest is for messages."""
-        if gate.enter():
+    def _pass(self, node_barrier: NodeBarrier, what: str, verb: str, lack: str) -> None:
+        """Come to ``node_barrier`` and wait there as long as there is hope; the rest is for messages."""
+        if node_barrier.enter():
             return
         others = [rank for rank in range(self.size) if rank != self.rank]
 
         def through() -> bool:
             self._world.Iprobe()  # lets messages go on
-            return gate.wait()
+            return node_barrier.wait()
 
-        vigil = Vigil(self._board, gate.late, self.timeout_seconds, others)
+        vigil = StallDetector(self._board, node_barrier.late, self.timeout_seconds, others)
         self._keep_vigil(vigil, through, what, verb, lack, ask_while)
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
@@ -290,7 +290,7 @@ class MpiCommunicator:
         others = [rank for rank in range(self.size) if rank != self.rank]
         board = self._board
         absent = partial(board.absent, self.rank)
-        vigil = Vigil(board, absent, self.timeout_seconds, others, EVERYBODY)
+        vigil = StallDetector(board, absent, self.timeout_seconds, others, EVERYBODY)
         self._keep_vigil(vigil, request.Test, f"{what} among all ranks", "finish", "")
 
     def _await_members(self, group: Group) -> None:
@@ -314,14 +314,14 @@ class MpiCommunicator:
     ) -> None:
         others = [rank for rank in group if rank != self.rank]
         self.note(f"waits in {what}")
-        vigil = Vigil(self._board, late, self.timeout_seconds, others)
+        vigil = StallDetector(self._board, late, self.timeout_seconds, others)
         meeting = f"{what}: group {describe_group(group)}"
         self._keep_vigil(vigil, done, meeting, "meet", "nothing came from ")
         self.note(f"has passed {what}")
 
     def _keep_vigil(
         self,
-        vigil: Vigil,
+        vigil: StallDetector,
         done: Callable[[], bool],
         what: str,
         verb: str,

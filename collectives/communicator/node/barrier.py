@@ -22,16 +22,16 @@ from collectives.communicator.reduction import Array
 
 #: Each member has a line of its own arrivals. The first member also holds the arrivals of all, and the word at which
 #: members sleep, which is followed by the number of those that may sleep there.
-GATE_BYTES = 3 * MEMORY_ALIGNMENT
-_OWN, _COME, _OPENED = range(0, GATE_BYTES, MEMORY_ALIGNMENT)
+BARRIER_BYTES = 3 * MEMORY_ALIGNMENT
+_OWN, _COME, _OPENED = range(0, BARRIER_BYTES, MEMORY_ALIGNMENT)
 
 _LOOKS = 2000
 """Looks before a member sleeps, some 100 us, where everyone has a core: to wake a core that idles takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class GateWords:
-    """One member's part in a gate, as addresses of 64-bit words in this process.
+class BarrierWords:
+    """One member's part in a barrier, as addresses of 64-bit words in this process.
 
     own: this member's arrivals. come: the arrivals of all members. opened: number of the last passage that is over; the
     last member to arrive sets it. looks: polls of ``opened`` before the member sleeps.
@@ -44,7 +44,7 @@ class GateWords:
     looks: int
 
 
-class LoadedGate(Protocol):
+class LoadedBarrier(Protocol):
     """Native code for one member."""
 
     @property
@@ -61,18 +61,18 @@ class LoadedGate(Protocol):
         ...
 
 
-class GateEngine(Protocol):
+class BarrierEngine(Protocol):
     """Engine that makes native code for a barrier's words."""
 
-    def gate(self, words: GateWords) -> LoadedGate: ...
+    def node_barrier(self, words: BarrierWords) -> LoadedBarrier: ...
 
 
-class Gate:
-    """This rank's side of a gate. Each passage: ``enter``, then ``wait`` until that returns True."""
+class NodeBarrier:
+    """This rank's side of a barrier. Each passage: ``enter``, then ``wait`` until that returns True."""
 
     def __init__(
         self,
-        engine: GateEngine,
+        engine: BarrierEngine,
         window: SharedWindow,
         rank: int,
         members: Group,
@@ -80,11 +80,11 @@ class Gate:
         offset: int = 0,
         has_cores: bool,
     ) -> None:
-        """``offset``: where GATE_BYTES of zeros lie in every member's segment. has_cores: one for each member."""
+        """``offset``: where BARRIER_BYTES of zeros lie in every member's segment. has_cores: one for each member."""
         first = members[0]
         self._lines = {member: window.address(member, offset + _OWN) for member in members}
-        self._gate = engine.gate(
-            GateWords(
+        self._node_barrier = engine.node_barrier(
+            BarrierWords(
                 members=len(members),
                 own=self._lines[rank],
                 come=window.address(first, offset + _COME),
@@ -92,18 +92,18 @@ class Gate:
                 looks=_LOOKS if has_cores else 0,
             )
         )
-        self._keep: Sequence[Array] = [window.segment(rank, offset + GATE_BYTES)]
+        self._keep: Sequence[Array] = [window.segment(rank, offset + BARRIER_BYTES)]
 
     def enter(self) -> bool:
-        return not self._gate.enter()
+        return not self._node_barrier.enter()
 
     def wait(self) -> bool:
         """Some tenth of a second at most, so that the caller can watch the others."""
-        return not self._gate.wait()
+        return not self._node_barrier.wait()
 
     def late(self) -> list[int]:
         """Return the members that have not come to the passage at which this one is."""
-        number = self._gate.number
+        number = self._node_barrier.number
         return [
             member
             for member, line in self._lines.items()

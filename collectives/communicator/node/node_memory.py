@@ -22,7 +22,7 @@ from collectives.communicator.kinds import (
 )
 from collectives.communicator.messages.array_steps import Copy
 from collectives.communicator.native_collective import NativeCollective
-from collectives.communicator.node.barrier import Gate
+from collectives.communicator.node.barrier import NodeBarrier
 from collectives.communicator.node.binding_record import (
     Binding,
     BoundRecord,
@@ -34,7 +34,7 @@ from collectives.communicator.node.binding_record import (
 )
 from collectives.communicator.node.node import ByteExchange, Node
 from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import StepEngine, StepProgram, has_code
+from collectives.communicator.node.shared_steps import CollectiveEngine, CollectiveProgram, has_code
 from collectives.communicator.node.shared_steps_of_kind import (
     MemberMemory,
     can_be_held_together,
@@ -70,7 +70,7 @@ class NodeMemory:
         world: WaitingWorld,
         exchange: ByteExchange,
         node: Node,
-        engine: StepEngine | None,
+        engine: CollectiveEngine | None,
         places: Sequence[Place],
         notify: Callable[[str], None] = lambda _: None,
         slot_bytes: int | None = None,
@@ -154,12 +154,12 @@ class NodeMemory:
         )
         return shared
 
-    def gate(self, window: SharedWindow, offset: int = 0) -> Gate | None:
-        """A gate for the node's ranks in GATE_BYTES of everyone's segment; None without native code."""
+    def node_barrier(self, window: SharedWindow, offset: int = 0) -> NodeBarrier | None:
+        """A barrier for the node's ranks in BARRIER_BYTES of everyone's segment; None without native code."""
         if self._engine is None:
             return None
         has_cores = not self.node.is_oversubscribed
-        return Gate(
+        return NodeBarrier(
             self._engine,
             window,
             self._rank,
@@ -216,7 +216,7 @@ class NodeMemory:
 
     def _program(
         self, binding: Binding, shared: NativeCollective, members: list[MemberMemory]
-    ) -> tuple[StepProgram, list[Array]]:
+    ) -> tuple[CollectiveProgram, list[Array]]:
         """Return the steps of this rank, and memory that it needs for them.
 
         ``members``: memory of all members of the group. Private arrays of this rank are among its own.

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from collectives.communicator.kinds import AllReduce, Collective, Group, ReduceScatter
-from collectives.communicator.node.barrier import GateEngine
+from collectives.communicator.node.barrier import BarrierEngine
 from collectives.communicator.reduction import Array
 from spmd.device import ReductionKind
 
@@ -194,7 +194,7 @@ Step: TypeAlias = (
 
 
 @dataclass(frozen=True)
-class StepProgram:
+class CollectiveProgram:
     """One rank's part in a collective. ``steps`` and ``alternate`` take turns, run by run; equally many of each.
 
     ``signals``: how many a run gives, the same for every member; at least 1 where runs are to be told apart.
@@ -205,7 +205,7 @@ class StepProgram:
     signals: int
 
 
-class Outcome(IntEnum):
+class RunStatus(IntEnum):
     """Status of a program after a call."""
 
     COMPLETE = 0
@@ -215,7 +215,7 @@ class Outcome(IntEnum):
     MESSAGES_FAILED = 4  # the library that carries messages has reported an error
 
 
-class LoadedSteps(Protocol):
+class LoadedCollective(Protocol):
     """A program ready to be run, any number of times."""
 
     @property
@@ -229,12 +229,12 @@ class LoadedSteps(Protocol):
         ...
 
     def start(self) -> int:
-        """Begin a run and go as far as possible without waiting. An Outcome."""
+        """Begin a run and go as far as possible without waiting. An RunStatus."""
         ...
 
     def advancing(self, spins: int) -> Callable[[], int]:
         """Return a function that continues a run: at a wait it polls the counters up to ``spins`` times. It returns an
-        Outcome."""
+        RunStatus."""
         ...
 
     def missing(self) -> list[int]:
@@ -246,19 +246,19 @@ class LoadedSteps(Protocol):
         ...
 
 
-class StepEngine(GateEngine, Protocol):
+class CollectiveEngine(BarrierEngine, Protocol):
     """Engine that runs steps and barriers."""
 
     def can_reduce(self, dtype: np.dtype[Any], reduction: ReductionKind) -> bool:
         """Whether ReduceRows of this type and kind can be run with the bits of ``reduce_in_order``."""
         ...
 
-    def load(self, programs: Sequence[StepProgram]) -> Sequence[LoadedSteps]:
+    def load(self, programs: Sequence[CollectiveProgram]) -> Sequence[LoadedCollective]:
         """Prepare programs; the memory they address must live as long as they are used."""
         ...
 
 
-def has_code(engine: StepEngine, collective: Collective, operands: Sequence[Array]) -> bool:
+def has_code(engine: CollectiveEngine, collective: Collective, operands: Sequence[Array]) -> bool:
     """Whether ``engine`` reduces what ``collective`` reduces, if it does; the same for every member."""
     if isinstance(collective, (AllReduce, ReduceScatter)):
         types = [operand.dtype for operand in operands]

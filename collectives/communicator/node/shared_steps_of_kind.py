@@ -41,7 +41,13 @@ from collectives.communicator.kinds import (
 )
 from collectives.communicator.messages.permute_routes import has_routes, route_through
 from collectives.communicator.node.shared_buffers import Addresses, Buffers, overlap, starts_at
-from collectives.communicator.node.shared_steps import Await, RotateBytes, Signal, Step, StepProgram
+from collectives.communicator.node.shared_steps import (
+    Await,
+    CollectiveProgram,
+    RotateBytes,
+    Signal,
+    Step,
+)
 from collectives.communicator.node.shared_transfers import Ends, copies, reduce_rows, transfer
 
 
@@ -64,24 +70,24 @@ def step_program(
     buffers: Buffers,
     members: Sequence[MemberMemory],
     staging: Addresses | None = None,
-) -> StepProgram:
+) -> CollectiveProgram:
     """Return the steps of member ``index``: through slots if members have some, otherwise in place.
 
     ``staging``: this process's own memory for each result, where ``needs_staging``.
     """
     if len(members) == 1:
         steps = tuple(_alone(collective, buffers, members[0], staging))
-        return StepProgram(steps, steps, 0)
+        return CollectiveProgram(steps, steps, 0)
     if members[0].slots:
         turns = [tuple(_through_slots(collective, index, buffers, members, t)) for t in (0, 1)]
-        return StepProgram(turns[0], turns[1], signals=1)
+        return CollectiveProgram(turns[0], turns[1], signals=1)
     if isinstance(collective, AllReduce):
         steps = tuple(_all_reduce_in_place(collective, index, buffers, members))
     elif isinstance(collective, CollectivePermute) and _rotates(collective, buffers):
         steps = tuple(_permute_over_operands(collective, index, buffers, members))
     else:
         steps = tuple(_in_place(collective, index, buffers, members, staging))
-    return StepProgram(steps, steps, signals=2)
+    return CollectiveProgram(steps, steps, signals=2)
 
 
 def needs_staging(collective: Collective, index: int, buffers: Buffers) -> bool:

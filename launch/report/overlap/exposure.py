@@ -20,7 +20,7 @@ _NANOSECOND = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class ExposureInputs:
     """Inputs of the exposure analysis of one collective in flight. In seconds.
 
     late: how much later than this device the last member issued it. alone: by itself; its own time where that is not
@@ -41,7 +41,7 @@ class Circumstances:
 
 def circumstances(
     flight: Flight, step: DeviceStep, sites: Mapping[str, Site], alone: Alone
-) -> Circumstances:
+) -> ExposureInputs:
     """``step``: of the flight's device."""
     others = _on_same_exchange(flight, step, sites)
     under_way = flight.arrived, flight.landed
@@ -53,7 +53,7 @@ def circumstances(
     longest, other = max(shared, default=(0.0, ""))
     spans = [span for _, span in others]
     rivals = [flight, *(one for one in step.flights if one.name in {name for name, _ in others})]
-    return Circumstances(
+    return ExposureInputs(
         late=max(flight.arrived - flight.issued, 0.0),
         alone=_by_itself(flight, alone),
         beside=covered(under_way, spans),
@@ -69,7 +69,7 @@ def _by_itself(flight: Flight, alone: Alone) -> float:
     return flight.seconds if known is None else known
 
 
-def parts_of(flight: Flight, site: Site, found: Circumstances) -> tuple[tuple[Reason, float], ...]:
+def parts_of(flight: Flight, site: Site, found: ExposureInputs) -> tuple[tuple[Reason, float], ...]:
     """The largest first."""
     parts: dict[Reason, float] = defaultdict(float)
     for reason, seconds in _parts(flight, site, found):
@@ -84,7 +84,7 @@ def parts_of(flight: Flight, site: Site, found: Circumstances) -> tuple[tuple[Re
     return tuple(kept)
 
 
-def _parts(flight: Flight, site: Site, found: Circumstances) -> Iterator[tuple[Reason, float]]:
+def _parts(flight: Flight, site: Site, found: ExposureInputs) -> Iterator[tuple[Reason, float]]:
     yield Reason.ISSUE, flight.issue_end - flight.issued
     rest = flight.wait_end - flight.wait_begin
     longer = max(flight.seconds - found.alone, 0.0)

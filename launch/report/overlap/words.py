@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collectives.simulate.reasons import brief
-from launch.report.overlap.exposure import Circumstances
+from launch.report.overlap.exposure import ExposureInputs
 from launch.report.overlap.lateness import lateness
 from launch.report.overlap.model import DeviceStep, Flight, Reason, Site
 
 
-def why(flight: Flight, site: Site, found: Circumstances, devices: Sequence[DeviceStep]) -> str:
+def why(flight: Flight, site: Site, found: ExposureInputs, devices: Sequence[DeviceStep]) -> str:
     """ "" where nothing is exposed or slowed. ``devices``: of the flight's step."""
     reason, seconds = flight.parts[0] if flight.parts else (Reason.ORDER, 0.0)
     if flight.slowed > seconds:
@@ -29,7 +29,7 @@ def _because(
     reason: Reason,
     flight: Flight,
     site: Site,
-    found: Circumstances,
+    found: ExposureInputs,
     devices: Sequence[DeviceStep],
 ) -> str:
     beside = _beside(site, found)
@@ -56,7 +56,7 @@ def _because(
             return "what the device does to start it"
 
 
-def _limit(flight: Flight, site: Site, found: Circumstances) -> str:
+def _limit(flight: Flight, site: Site, found: ExposureInputs) -> str:
     """The one of which most is; what none of the others explains has no work to be hidden by."""
     whole = dict(flight.parts)[Reason.RESOURCE]
     queued = min(max(flight.seconds - found.alone, 0.0), found.beside)
@@ -82,7 +82,7 @@ def _limit(flight: Flight, site: Site, found: Circumstances) -> str:
     return max(limits, key=lambda limit: limit[0])[1]
 
 
-def _beside(site: Site, found: Circumstances) -> str:
+def _beside(site: Site, found: ExposureInputs) -> str:
     if site.independent is None:
         return f"no one says how much work may run beside its {brief(found.alone)}"
     return f"{brief(site.independent)} of work may run beside its {brief(found.alone)}"

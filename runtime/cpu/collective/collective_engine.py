@@ -10,10 +10,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from collectives.communicator.node.barrier import GateWords
+from collectives.communicator.node.barrier import BarrierWords
 from collectives.communicator.node.shared_steps import (
     Await,
     AwaitMessages,
+    CollectiveProgram,
     CopyRows,
     FillZero,
     Messages,
@@ -23,7 +24,6 @@ from collectives.communicator.node.shared_steps import (
     Signal,
     StartMessages,
     Step,
-    StepProgram,
     SwapRows,
 )
 from runtime.codegen.ir.combine import can_reduce, element_of
@@ -41,8 +41,8 @@ from runtime.cpu.collective.shared_memory_ir import (
     move_rows_ir,
     shared_memory_ir,
 )
-from runtime.cpu.step.barrier_engine import NativeGate
-from runtime.cpu.step.barrier_ir import gate_library
+from runtime.cpu.step.barrier_engine import NativeBarrier
+from runtime.cpu.step.barrier_ir import barrier_library
 from spmd.device import ReductionKind
 from spmd.errors import UnsupportedError
 
@@ -52,7 +52,7 @@ _ReductionKey: TypeAlias = tuple[Dtype, ReductionKind, Streams | None, Prefixes]
 
 
 class NativeStepEngine:
-    """A StepEngine. Everything is compiled when a program first needs it, by one thread at a time."""
+    """A CollectiveEngine. Everything is compiled when a program first needs it, by one thread at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -90,16 +90,16 @@ class NativeStepEngine:
     def can_reduce(self, dtype: Dtype, reduction: ReductionKind) -> bool:
         return can_reduce(dtype, reduction)
 
-    def load(self, programs: Sequence[StepProgram]) -> list[NativeSteps]:
+    def load(self, programs: Sequence[CollectiveProgram]) -> list[NativeSteps]:
         with self._lock:
             for program in programs:
                 for step in program.steps:
                     self._code_of(step)
         return [NativeSteps(self, program) for program in programs]
 
-    def gate(self, words: GateWords) -> NativeGate:
+    def node_barrier(self, words: BarrierWords) -> NativeBarrier:
         with self._lock:
-            return NativeGate(words, gate_library())
+            return NativeBarrier(words, barrier_library())
 
     def start_of(self, header: Words) -> Callable[[], int]:
         start: Callable[[], int] = partial(self._start, ctypes.c_void_p(header.ctypes.data))
@@ -167,12 +167,12 @@ def native_step_engine() -> NativeStepEngine:
 
 
 class NativeSteps:
-    """A StepProgram as a header and two tables of records (see shared_memory_ir).
+    """A CollectiveProgram as a header and two tables of records (see shared_memory_ir).
 
     The records have no functions until somebody asks for what runs them: their code is compiled meanwhile.
     """
 
-    def __init__(self, engine: NativeStepEngine, program: StepProgram) -> None:
+    def __init__(self, engine: NativeStepEngine, program: CollectiveProgram) -> None:
         assert len(program.steps) == len(program.alternate)
         self._program = program
         self._lists: list[Words] = []

@@ -2,7 +2,7 @@
 
 A program is a table of records of RECORD_WORDS 64-bit words, of which the first is the address of a step function:
 
-    i64 step(ptr record, ptr header, i64 spins)      0: done, go on; otherwise an Outcome, and the program stops here
+    i64 step(ptr record, ptr header, i64 spins)      0: done, go on; otherwise an RunStatus, and the program stops here
 
 The header says where a run stands; all of a rank's memory that its peers read or write is reached through addresses in
 the records. A counter has one writer. It is released after what was written before, and acquired by who waits for it.

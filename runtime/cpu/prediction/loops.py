@@ -1,4 +1,5 @@
-"""Loops over elements: what their scalar programs compute at every index or once for a row, and what they walk over."""
+"""Loops over elements: what their scalar programs compute at every index or once for a row, and which arrays they
+access."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.loop.loop import Walk, crossed_walks
+from runtime.cpu.kernels.loop.loop import ArrayAccess, crossed_accesses
 from runtime.cpu.prediction.work import (
     WORK,
     Access,
@@ -25,8 +26,8 @@ from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.machine.description import MachineDescription
 
-#: How much longer it takes to walk across memory: element by element of different lines, and where blocks of lines are
-#: turned in registers.
+#: How much longer accesses across memory take: element by element of different lines, and where blocks of lines
+#: are turned in registers.
 STRIDED, TURNED = 4.0, 1.5
 
 
@@ -53,23 +54,23 @@ class Nest:
         return TURNED if self.crossed[number] else min(STRIDED, step / item)
 
 
-def track(view: StridedView, *, counts: bool = False) -> Walk:
+def track(view: StridedView, *, counts: bool = False) -> ArrayAccess:
     """Return the access of a view over all indices, independent of its address; iota numbers have no memory."""
-    return Walk(0, view.strides, 1 if counts else view.element_type.byte_size, counts)
+    return ArrayAccess(0, view.strides, 1 if counts else view.element_type.byte_size, counts)
 
 
-def track_of(leaf: LoopLeaf) -> Walk:
+def track_of(leaf: LoopLeaf) -> ArrayAccess:
     return track(leaf.view, counts=isinstance(leaf, Numbers))
 
 
-def nest_of(dims: Sequence[int], tracks: Sequence[Walk], inputs: int) -> Nest:
+def nest_of(dims: Sequence[int], tracks: Sequence[ArrayAccess], inputs: int) -> Nest:
     """Return the loop nest as ``runtime/cpu/kernels/loop/loop.py`` plans it."""
     order = in_streaming_order(dims, tracks, inputs)
     strides = [[track.strides[d] for d in order] for track in tracks]
     sizes, merged = merged_dims([dims[d] for d in order], strides)
     if not sizes:
         sizes, merged = [1], [[0]] * len(tracks)
-    return Nest(sizes, merged, crossed_walks(sizes, merged, tracks))
+    return Nest(sizes, merged, crossed_accesses(sizes, merged, tracks))
 
 
 def program_busy(
@@ -141,7 +142,7 @@ def loop_work(kernel: LoopKernel, thunk: KernelThunk, machine: MachineDescriptio
     )
 
 
-def _slowdown(nest: Nest, number: int, tracks: Sequence[Walk]) -> float:
+def _slowdown(nest: Nest, number: int, tracks: Sequence[ArrayAccess]) -> float:
     return nest.slowdown(number, tracks[number].item)
 
 

@@ -20,7 +20,7 @@ from runtime.program.records.copy import (
     DynamicSliceKernel,
     DynamicUpdateSliceKernel,
     PadKernel,
-    UnwrittenKernel,
+    UninitializedKernel,
 )
 from runtime.program.records.gather_scatter import GatherKernel, ScatterKernel
 from runtime.program.records.reduce import ProgramReduceKernel, ReduceWindowKernel
@@ -44,8 +44,8 @@ def copy_work(source: ArrayView, target: ArrayView) -> Work:
     return Work(accesses, rows=nest.rows)
 
 
-@WORK.register(UnwrittenKernel)
-def unwritten_work(_: UnwrittenKernel, __: KernelThunk, ___: MachineDescription) -> Work:
+@WORK.register(UninitializedKernel)
+def unwritten_work(_: UninitializedKernel, __: KernelThunk, ___: MachineDescription) -> Work:
     return Work((), loops=0.0)
 
 

@@ -21,7 +21,7 @@ import runtime.cpu.prediction.rows
 import runtime.cpu.prediction.sliced_products  # noqa: F401 - they fill the registry
 from runtime.cpu.prediction.exchange import exchange_among, exchange_seconds
 from runtime.cpu.prediction.moves import copy_work
-from runtime.cpu.prediction.residency import Found, Residency, Span, span_of
+from runtime.cpu.prediction.reuse_distance import Found, ReuseDistance, Span, span_of
 from runtime.cpu.prediction.shares import pieces_of
 from runtime.cpu.prediction.work import NEAR, Access, NoAllocation, Work, work_of
 from runtime.cpu.sharing.pieces import pieces_worth
@@ -105,7 +105,7 @@ class StepPredictor:
         self.devices = devices
         self.threads = max(threads, 1)
         self._trips = trips
-        self._residency = Residency(
+        self._residency = ReuseDistance(
             machine.shared_levels[-2].size if len(machine.shared_levels) > 1 else 0
         )
 

@@ -1,4 +1,4 @@
-"""Native code for gates (collectives/communicator/node/barrier.py), one record for each member."""
+"""Native code for barriers (collectives/communicator/node/barrier.py), one record for each member."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any
 
 import numpy as np
 
-from collectives.communicator.node.barrier import GateWords
+from collectives.communicator.node.barrier import BarrierWords
 from runtime.codegen.llvm.jit import NativeLibrary
-from runtime.cpu.step.barrier_ir import ENTER, RECORD_WORDS, WAIT, GateWord
+from runtime.cpu.step.barrier_ir import ENTER, RECORD_WORDS, WAIT, BarrierWord
 
 _NAP_NANOSECONDS = 100_000_000
 """A sleep ends by itself after so long: whoever waits looks whether there is still hope."""
 
 
-class NativeGate:
-    """A LoadedGate."""
+class NativeBarrier:
+    """A LoadedBarrier."""
 
-    def __init__(self, words: GateWords, code: NativeLibrary) -> None:
+    def __init__(self, words: BarrierWords, code: NativeLibrary) -> None:
         self._code = code
         self._record = np.zeros(RECORD_WORDS, np.int64)
         for word, value in {
-            GateWord.MEMBERS: words.members,
-            GateWord.OWN: words.own,
-            GateWord.COME: words.come,
-            GateWord.OPENED: words.opened,
-            GateWord.LOOKS: words.looks,
+            BarrierWord.MEMBERS: words.members,
+            BarrierWord.OWN: words.own,
+            BarrierWord.COME: words.come,
+            BarrierWord.OPENED: words.opened,
+            BarrierWord.LOOKS: words.looks,
         }.items():
             self._record[word] = value
-        self._record[GateWord.NAP + 1] = _NAP_NANOSECONDS
+        self._record[BarrierWord.NAP + 1] = _NAP_NANOSECONDS
         self._view = self._record.data
         self._argument = ctypes.c_void_p(self._record.ctypes.data)
 
-    # Compiled code is waited for when a gate is first used: many ranks never come to one.
+    # Compiled code is waited for when a barrier is first used: many ranks never come to one.
     @cached_property
     def _enter(self) -> Any:
         return self._code.function(ENTER, ctypes.c_int64, ctypes.c_void_p)
@@ -45,7 +45,7 @@ class NativeGate:
 
     @property
     def number(self) -> int:
-        return int(self._view[GateWord.NUMBER])
+        return int(self._view[BarrierWord.NUMBER])
 
     def enter(self) -> int:
         return int(self._enter(self._argument))

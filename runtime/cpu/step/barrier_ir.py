@@ -1,4 +1,5 @@
-"""LLVM IR of gates (collectives/communicator/node/barrier.py): come, sleep until a word has grown, let sleepers go on.
+"""LLVM IR of barriers (collectives/communicator/node/barrier.py): come, sleep until a word has grown, let sleepers go
+on.
 
 Who waits says so in the word behind the one that it waits for, looks once more, and sleeps in the kernel (a futex).
 Who changes the word looks at the number of sleepers afterwards: no system call where nobody sleeps. Both in one order
@@ -20,11 +21,11 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.step.spin_wait_ir import WAITS
 
-ENTER, WAIT = FUNCTIONS = ("spmd_gate_enter", "spmd_gate_wait")
+ENTER, WAIT = FUNCTIONS = ("spmd_barrier_enter", "spmd_barrier_wait")
 
 
-class GateWord(IntEnum):
-    """Words of a member's record; see GateWords."""
+class BarrierWord(IntEnum):
+    """Words of a member's record; see BarrierWords."""
 
     MEMBERS = 0
     OWN = 1
@@ -44,7 +45,7 @@ _EVERYBODY = 2**31 - 1
 
 
 @cache
-def gate_library() -> NativeLibrary:
+def barrier_library() -> NativeLibrary:
     """Return i64 enter(ptr record) and i64 wait(ptr record): 0 when the passage is over."""
     ir = "\n".join([WORDS, WAITS, _sleep_ir(), _IR])
     return host_jit().compile(ir, FUNCTIONS, passes=Passes.CALL)
@@ -101,36 +102,36 @@ end:
   ret void
 }}
 
-define i64 @{ENTER}(ptr %gate) {{
+define i64 @{ENTER}(ptr %node_barrier) {{
 entry:
-  %number_slot = getelementptr i64, ptr %gate, i64 {GateWord.NUMBER.value}
+  %number_slot = getelementptr i64, ptr %node_barrier, i64 {BarrierWord.NUMBER.value}
   %passed = load i64, ptr %number_slot
   %number = add i64 %passed, 1
   store i64 %number, ptr %number_slot
-  %own = call ptr @pointer(ptr %gate, i64 {GateWord.OWN.value})
+  %own = call ptr @pointer(ptr %node_barrier, i64 {BarrierWord.OWN.value})
   store atomic i64 %number, ptr %own release, align 8
-  %come = call ptr @pointer(ptr %gate, i64 {GateWord.COME.value})
+  %come = call ptr @pointer(ptr %node_barrier, i64 {BarrierWord.COME.value})
   %before = atomicrmw add ptr %come, i64 1 seq_cst
   %now = add i64 %before, 1
-  %members = call i64 @word(ptr %gate, i64 {GateWord.MEMBERS.value})
+  %members = call i64 @word(ptr %node_barrier, i64 {BarrierWord.MEMBERS.value})
   %all = mul i64 %members, %number
   %is_last = icmp eq i64 %now, %all
   br i1 %is_last, label %last, label %end
 last:
-  %opened = call ptr @pointer(ptr %gate, i64 {GateWord.OPENED.value})
+  %opened = call ptr @pointer(ptr %node_barrier, i64 {BarrierWord.OPENED.value})
   call void @let_go(ptr %opened, i64 %number)
   br label %end
 end:
-  %r = call i64 @{WAIT}(ptr %gate)
+  %r = call i64 @{WAIT}(ptr %node_barrier)
   ret i64 %r
 }}
 
-define i64 @{WAIT}(ptr %gate) {{
+define i64 @{WAIT}(ptr %node_barrier) {{
 entry:
-  %number = call i64 @word(ptr %gate, i64 {GateWord.NUMBER.value})
-  %word = call ptr @pointer(ptr %gate, i64 {GateWord.OPENED.value})
-  %looks = call i64 @word(ptr %gate, i64 {GateWord.LOOKS.value})
-  %nap = getelementptr i64, ptr %gate, i64 {GateWord.NAP.value}
+  %number = call i64 @word(ptr %node_barrier, i64 {BarrierWord.NUMBER.value})
+  %word = call ptr @pointer(ptr %node_barrier, i64 {BarrierWord.OPENED.value})
+  %looks = call i64 @word(ptr %node_barrier, i64 {BarrierWord.LOOKS.value})
+  %nap = getelementptr i64, ptr %node_barrier, i64 {BarrierWord.NAP.value}
   br label %look
 look:
   %left = phi i64 [ %looks, %entry ], [ %fewer, %again ]

@@ -1,8 +1,8 @@
-"""Native code by which a lane's thread moves to another core than the lanes before it are on."""
+"""Native code by which a worker's thread moves to another core than the workers before it are on."""
 
 from __future__ import annotations
 
-from runtime.cpu.step.worker_ir import LaneWord, lane_word
+from runtime.cpu.step.worker_ir import WorkerWord, worker_word
 
 KEEP_OFF = "keep_off"
 #: Of the system's set of cores: room for 8192.
@@ -14,22 +14,22 @@ declare i32 @sched_getcpu()
 declare i32 @sched_getaffinity(i32, i64, ptr)
 declare i32 @sched_setaffinity(i32, i64, ptr)
 
-define internal i64 @note_core(ptr %lane) {{
-  %slot = {lane_word(LaneWord.CORE)}
+define internal i64 @note_core(ptr %worker) {{
+  %slot = {worker_word(WorkerWord.CORE)}
   %core32 = call i32 @sched_getcpu()
   %core = sext i32 %core32 to i64
   store atomic i64 %core, ptr %slot monotonic, align 8
   ret i64 %core
 }}
 
-define internal i64 @core_of(ptr %lane) {{
-  %slot = {lane_word(LaneWord.CORE)}
+define internal i64 @core_of(ptr %worker) {{
+  %slot = {worker_word(WorkerWord.CORE)}
   %core = load atomic i64, ptr %slot monotonic, align 8
   ret i64 %core
 }}
 
-define internal void @{KEEP_OFF}(ptr %lane, ptr %lanes, i64 %earlier) {{
-entry: ; for good, until they meet again; may be any core that the process has, less those of the earlier lanes
+define internal void @{KEEP_OFF}(ptr %worker, ptr %workers, i64 %earlier) {{
+entry: ; for good, until they meet again; may be any core that the process has, less those of the earlier workers
   %set = alloca [{_SET_WORDS} x i64], align 64
   %process = call i32 @getpid()
   %unknown = call i32 @sched_getaffinity(i32 %process, i64 {8 * _SET_WORDS}, ptr %set)
@@ -40,7 +40,7 @@ each:
   %more = icmp ult i64 %i, %earlier
   br i1 %more, label %one, label %move
 one:
-  %other = call ptr @pointer(ptr %lanes, i64 %i)
+  %other = call ptr @pointer(ptr %workers, i64 %i)
   %core = call i64 @core_of(ptr %other)
   %number = lshr i64 %core, 6
   %place = getelementptr i64, ptr %set, i64 %number
@@ -57,12 +57,13 @@ move:
   %is_moved = icmp eq i32 %refused, 0
   br i1 %is_moved, label %moved, label %none
 moved:
-  %new = call i64 @note_core(ptr %lane)
+  %new = call i64 @note_core(ptr %worker)
   ret void
-none: ; there is none left, or a sandbox forbids it: lanes take turns
-  %earlier_slot = {lane_word(LaneWord.EARLIER)}
+none: ; there is none left, or a sandbox forbids it: workers take turns
+  %earlier_slot = {worker_word(WorkerWord.EARLIER)}
   store i64 0, ptr %earlier_slot
   ret void
 }}
 """
-"""``KEEP_OFF`` of a lane, its crew's list and how many are before it; and the core on which a lane was seen last."""
+"""``KEEP_OFF`` of a worker, its team's list and how many are before it; and the core on which a worker was seen
+last."""

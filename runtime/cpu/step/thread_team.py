@@ -1,4 +1,4 @@
-"""A crew: the devices of one process on as many threads as it has cores, in native code from step to step."""
+"""A team: the devices of one process on as many threads as it has cores, in native code from step to step."""
 
 from __future__ import annotations
 
@@ -12,72 +12,72 @@ import numpy as np
 
 from collectives.communicator.interface import PeerFailedError
 from runtime.cpu.step.segment_ir import SegmentRow
-from runtime.cpu.step.thread_team_ir import CrewWord, LaneStop, crew_code
-from runtime.cpu.step.worker import Lane
-from runtime.cpu.step.worker_ir import LaneWord
+from runtime.cpu.step.thread_team_ir import TeamWord, WorkerStop, team_code
+from runtime.cpu.step.worker import Worker
+from runtime.cpu.step.worker_ir import WorkerWord
 from spmd.literal import NDArray
 
 _IDLE_LOOKS = 8_000
-"""Looks for the next step, some 2 ms, before a lane's thread sleeps: to wake it takes a quarter of a millisecond."""
+"""Looks for the next step, some 2 ms, before a worker's thread sleeps: to wake it takes a quarter of a millisecond."""
 
 _JOIN_SECONDS = 50e-6
 _FAILURE_SECONDS = 60.0
-"""How long a failed step waits for the other lanes to notice; their memory is kept for ever if they do not."""
+"""How long a failed step waits for the other workers to notice; their memory is kept for ever if they do not."""
 
-_abandoned: list[tuple[Lane, ...]] = []
+_abandoned: list[tuple[Worker, ...]] = []
 
 
-class Crew:
-    """``lanes[0]`` is run by the thread that calls ``run``, each other one by a thread of its own.
+class ThreadTeam:
+    """``workers[0]`` is run by the thread that calls ``run``, each other one by a thread of its own.
 
     After a step that failed it is of no more use.
     """
 
     def __init__(
         self,
-        lanes: Sequence[Lane],
-        fail: Callable[[Lane, BaseException], None],
+        workers: Sequence[Worker],
+        fail: Callable[[Worker, BaseException], None],
         cores: int = 1,
     ) -> None:
-        """``fail``: tell the other lanes that one has failed, so that their waits end.
+        """``fail``: tell the other workers that one has failed, so that their waits end.
 
-        cores: for each lane; the ones beyond its own have helpers, threads that share in the devices' work, where there
-        is work to share.
+        cores: for each worker; the ones beyond its own have helpers, threads that share in the devices' work, where
+        there is work to share.
         """
-        self._working = len(lanes)
-        shared = any(table.has_shares for lane in lanes for table in lane.tables)
-        helpers = len(lanes) * (cores - 1) if shared else 0
+        self._working = len(workers)
+        shared = any(table.has_shares for worker in workers for table in worker.tables)
+        helpers = len(workers) * (cores - 1) if shared else 0
         self.has_helpers = helpers > 0
-        self._lanes = (*lanes, *(_helper(len(lanes)) for _ in range(helpers)))
+        self._workers = (*workers, *(_helper(len(workers)) for _ in range(helpers)))
         if self.has_helpers:
-            for lane in lanes:
-                lane.offer_shares()
+            for worker in workers:
+                worker.offer_shares()
         self._fail = fail
         self._failed = _Failures()
-        self._list = np.array([lane.address for lane in self._lanes], np.int64)
-        self._words = np.zeros(len(CrewWord), np.int64)
-        self._words[CrewWord.LANES] = len(self._lanes)
-        self._words[CrewWord.LANE_LIST] = self._list.ctypes.data
-        self._words[CrewWord.WORKING] = len(lanes)
+        self._list = np.array([worker.address for worker in self._workers], np.int64)
+        self._words = np.zeros(len(TeamWord), np.int64)
+        self._words[TeamWord.WORKERS] = len(self._workers)
+        self._words[TeamWord.LANE_LIST] = self._list.ctypes.data
+        self._words[TeamWord.WORKING] = len(workers)
         self._argument = ctypes.c_void_p(self._words.ctypes.data)
-        self._run = crew_code().crew
-        for number, lane in enumerate(self._lanes[1:], 1):
-            lane[LaneWord.PATIENCE] = _IDLE_LOOKS
-            lane[LaneWord.LANES] = self._list.ctypes.data
-            lane[LaneWord.EARLIER] = number
-            serving = (lane, fail, self._failed, (self._lanes, self._list))
+        self._run = team_code().team
+        for number, worker in enumerate(self._workers[1:], 1):
+            worker[WorkerWord.PATIENCE] = _IDLE_LOOKS
+            worker[WorkerWord.WORKERS] = self._list.ctypes.data
+            worker[WorkerWord.EARLIER] = number
+            serving = (worker, fail, self._failed, (self._workers, self._list))
             threading.Thread(
-                target=_serve, args=serving, name=f"lane {number}", daemon=True
+                target=_serve, args=serving, name=f"worker {number}", daemon=True
             ).start()
-        self._retire = weakref.finalize(self, _retire, self._lanes[1:])
+        self._retire = weakref.finalize(self, _retire, self._workers[1:])
 
     def run(self) -> None:
         """One step. Of several errors the first one that is not another's consequence is raised."""
-        own = self._lanes[0]
+        own = self._workers[0]
         try:
             stop = self._run(self._argument, 1)
             while stop:
-                if stop == LaneStop.JOINING:
+                if stop == WorkerStop.JOINING:
                     time.sleep(_JOIN_SECONDS)
                 else:
                     own.attend(stop)
@@ -91,25 +91,25 @@ class Crew:
             raise self._failed.cause()
 
     def _await_others(self) -> None:
-        """Nobody may free what the other lanes still work on. Helpers have nothing of a share that is done."""
+        """Nobody may free what the other workers still work on. Helpers have nothing of a share that is done."""
         deadline = time.monotonic() + _FAILURE_SECONDS
-        others = self._lanes[1 : self._working]
-        while any(lane[LaneWord.DONE] != lane[LaneWord.ASKED] for lane in others):
+        others = self._workers[1 : self._working]
+        while any(worker[WorkerWord.DONE] != worker[WorkerWord.ASKED] for worker in others):
             if time.monotonic() > deadline:
-                _abandoned.append(self._lanes)
+                _abandoned.append(self._workers)
                 return
             time.sleep(_JOIN_SECONDS)
 
 
-def _helper(helped: int) -> Lane:
-    """A lane without devices, for those of the first ``helped`` lanes."""
+def _helper(helped: int) -> Worker:
+    """A worker without devices, for those of the first ``helped`` workers."""
 
     def wait(_rank: int, _row: SegmentRow) -> bool:
-        raise AssertionError("a lane without devices waits for nobody")
+        raise AssertionError("a worker without devices waits for nobody")
 
-    lane = Lane((), wait)
-    lane[LaneWord.HELPED] = helped
-    return lane
+    worker = Worker((), wait)
+    worker[WorkerWord.HELPED] = helped
+    return worker
 
 
 class _Failures:
@@ -127,27 +127,27 @@ class _Failures:
 
 
 def _serve(
-    lane: Lane,
-    fail: Callable[[Lane, BaseException], None],
+    worker: Worker,
+    fail: Callable[[Worker, BaseException], None],
     failures: _Failures,
-    _alive: tuple[Sequence[Lane], NDArray],
+    _alive: tuple[Sequence[Worker], NDArray],
 ) -> None:
     """Run a worker's thread: step after step, until it is retired or an error occurs.
 
     ``_alive``: what its native code reads.
     """
-    serve, argument = crew_code().serve, ctypes.c_void_p(lane.address)
+    serve, argument = team_code().serve, ctypes.c_void_p(worker.address)
     stop = serve(argument, 0)
     try:
-        while stop != LaneStop.RETIRED:
-            lane.attend(stop)
+        while stop != WorkerStop.RETIRED:
+            worker.attend(stop)
             stop = serve(argument, 1)
     except BaseException as error:  # noqa: BLE001 - carried to the thread that runs the step
         failures.add(error)
-        fail(lane, error)
-        lane[LaneWord.DONE] = lane[LaneWord.ASKED]
+        fail(worker, error)
+        worker[WorkerWord.DONE] = worker[WorkerWord.ASKED]
 
 
-def _retire(lanes: Sequence[Lane]) -> None:
-    for lane in lanes:
-        crew_code().retire(lane.address)
+def _retire(workers: Sequence[Worker]) -> None:
+    for worker in workers:
+        team_code().retire(worker.address)

@@ -1,11 +1,11 @@
-"""Native code of a crew: the lanes (worker_ir.py) of one process.
+"""Native code of a team: the workers (worker_ir.py) of one process.
 
 The calling thread runs the first; the others are run by threads that stay in native code from step to step: they spin
 for a while for the next one, then sleep on a semaphore. The system likes to wake a thread on the core of the one that
-woke it, which is about to spin there: a lane that finds itself on an earlier one's core moves before the step.
+woke it, which is about to spin there: a worker that finds itself on an earlier one's core moves before the step.
 
-Where there are more cores than lanes, further lanes have no tables: they help the others' devices with what these share
-(work_sharing_ir.py) until the step is over.
+Where there are more cores than workers, further workers have no tables: they help the others' devices with what these
+share (work_sharing_ir.py) until the step is over.
 """
 
 from __future__ import annotations
@@ -19,57 +19,57 @@ from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.step.core_affinity_ir import CORES_IR, KEEP_OFF
 from runtime.cpu.step.segment_ir import FUNCTION, SEGMENT_IR, Stop
 from runtime.cpu.step.work_sharing_ir import HELP
-from runtime.cpu.step.worker_ir import DRIVE, LANE_IR, REWIND, LaneWord, lane_word
+from runtime.cpu.step.worker_ir import DRIVE, LANE_IR, REWIND, WorkerWord, worker_word
 
 
-class LaneStop(IntEnum):
-    """Why a call for a lane or a crew has returned, beyond a table's ``Stop``."""
+class WorkerStop(IntEnum):
+    """Why a call for a worker or a team has returned, beyond a table's ``Stop``."""
 
-    RETIRED = 5  # the lane's thread is to end
-    JOINING = 6  # the first lane has finished, others have not
+    RETIRED = 5  # the worker's thread is to end
+    JOINING = 6  # the first worker has finished, others have not
 
 
 #: Of a helper that has looked for shares for its patience, before each further look.
 NAP_MICROSECONDS = 50
 
 
-class CrewWord(IntEnum):
-    """Words of a crew."""
+class TeamWord(IntEnum):
+    """Words of a team."""
 
-    LANES = 0  # how many
+    WORKERS = 0  # how many
     LANE_LIST = 1  # address of their addresses
     STEP = 2  # its number
-    WORKING = 3  # lanes that have tables: the first ones
+    WORKING = 3  # workers that have tables: the first ones
 
 
-class CrewCode:
-    """Native functions, as ctypes calls them; all return a Stop or a LaneStop."""
+class TeamCode:
+    """Native functions, as ctypes calls them; all return a Stop or a WorkerStop."""
 
     def __init__(self) -> None:
-        self.library = crew_library()
+        self.library = team_library()
         word, pointer = ctypes.c_int64, ctypes.c_void_p
         function = self.library.function
-        #: (lane, begin): its tables, from their first row where ``begin``; otherwise on.
+        #: (worker, begin): its tables, from their first row where ``begin``; otherwise on.
         self.drive = function(DRIVE, word, pointer, word)
-        #: (lane, at_work): wait for steps and run them, until something needs Python.
+        #: (worker, at_work): wait for steps and run them, until something needs Python.
         self.serve = function("spmd_serve", word, pointer, word)
-        #: (crew, begin): a step on all lanes.
-        self.crew = function("spmd_crew", word, pointer, word)
-        #: (lane): let its thread return RETIRED.
+        #: (team, begin): a step on all workers.
+        self.team = function("spmd_team", word, pointer, word)
+        #: (worker): let its thread return RETIRED.
         self.retire = function("spmd_retire", None, pointer)
-        self.open_lane = function("spmd_open_lane", None, pointer)
+        self.open_worker = function("spmd_open_worker", None, pointer)
 
 
 @cache
-def crew_library() -> NativeLibrary:
-    names = (FUNCTION, DRIVE, "spmd_serve", "spmd_crew", "spmd_retire", "spmd_open_lane")
+def team_library() -> NativeLibrary:
+    names = (FUNCTION, DRIVE, "spmd_serve", "spmd_team", "spmd_retire", "spmd_open_worker")
     ir = "\n".join([SEGMENT_IR, LANE_IR, CORES_IR, _IR])
     return host_jit().compile(ir, names, passes=Passes.CALL)
 
 
 @cache
-def crew_code() -> CrewCode:
-    return CrewCode()
+def team_code() -> TeamCode:
+    return TeamCode()
 
 
 _IR = f"""
@@ -78,20 +78,20 @@ declare i32 @sem_init(ptr, i32, i32)
 declare i32 @sem_wait(ptr)
 declare i32 @sem_post(ptr)
 
-define void @spmd_open_lane(ptr %lane) {{
-  %semaphore = {lane_word(LaneWord.SEMAPHORE)}
+define void @spmd_open_worker(ptr %worker) {{
+  %semaphore = {worker_word(WorkerWord.SEMAPHORE)}
   %r = call i32 @sem_init(ptr %semaphore, i32 0, i32 0)
   ret void
 }}
 
-define internal i64 @assist(ptr %lane, i64 %helped) {{
-entry: ; returns the step that it has helped with: until that is over on the first lane, or another is asked for
-  %asked_slot = {lane_word(LaneWord.ASKED)}
+define internal i64 @assist(ptr %worker, i64 %helped) {{
+entry: ; returns the step that it has helped with: until that is over on the first worker, or another is asked for
+  %asked_slot = {worker_word(WorkerWord.ASKED)}
   %step = load i64, ptr %asked_slot
-  %patience = call i64 @word(ptr %lane, i64 {LaneWord.PATIENCE.value})
-  %lanes = call ptr @pointer(ptr %lane, i64 {LaneWord.LANES.value})
-  %first = call ptr @pointer(ptr %lanes, i64 0)
-  %over_slot = getelementptr i64, ptr %first, i64 {LaneWord.DONE.value}
+  %patience = call i64 @word(ptr %worker, i64 {WorkerWord.PATIENCE.value})
+  %workers = call ptr @pointer(ptr %worker, i64 {WorkerWord.WORKERS.value})
+  %first = call ptr @pointer(ptr %workers, i64 0)
+  %over_slot = getelementptr i64, ptr %first, i64 {WorkerWord.DONE.value}
   br label %round
 round:
   %vain = phi i64 [ 0, %entry ], [ %vain_next, %again ]
@@ -108,8 +108,8 @@ look:
   %more = icmp ult i64 %i, %helped
   br i1 %more, label %one, label %looked
 one:
-  %other = call ptr @pointer(ptr %lanes, i64 %i)
-  %offer = getelementptr i64, ptr %other, i64 {LaneWord.OFFER.value}
+  %other = call ptr @pointer(ptr %workers, i64 %i)
+  %offer = getelementptr i64, ptr %other, i64 {WorkerWord.OFFER.value}
   %has_helped = call i1 @{HELP}(ptr %offer)
   %done_next = or i1 %done, %has_helped
   %next = add i64 %i, 1
@@ -133,13 +133,13 @@ end:
   ret i64 %step
 }}
 
-define i64 @spmd_serve(ptr %lane, i64 %at_work) {{
+define i64 @spmd_serve(ptr %worker, i64 %at_work) {{
 entry:
-  %asked_slot = {lane_word(LaneWord.ASKED)}
-  %done_slot = {lane_word(LaneWord.DONE)}
-  %asleep = {lane_word(LaneWord.ASLEEP)}
-  %semaphore = {lane_word(LaneWord.SEMAPHORE)}
-  %patience = call i64 @word(ptr %lane, i64 {LaneWord.PATIENCE.value})
+  %asked_slot = {worker_word(WorkerWord.ASKED)}
+  %done_slot = {worker_word(WorkerWord.DONE)}
+  %asleep = {worker_word(WorkerWord.ASLEEP)}
+  %semaphore = {worker_word(WorkerWord.SEMAPHORE)}
+  %patience = call i64 @word(ptr %worker, i64 {WorkerWord.PATIENCE.value})
   %eager = lshr i64 %patience, 1
   %working = icmp ne i64 %at_work, 0
   br i1 %working, label %work, label %idle
@@ -172,33 +172,33 @@ sleep:
   br label %look
 called:
   store atomic i64 0, ptr %asleep seq_cst, align 8
-  %core = call i64 @note_core(ptr %lane)
-  %earlier = call i64 @word(ptr %lane, i64 {LaneWord.EARLIER.value})
-  %lanes = call ptr @pointer(ptr %lane, i64 {LaneWord.LANES.value})
+  %core = call i64 @note_core(ptr %worker)
+  %earlier = call i64 @word(ptr %worker, i64 {WorkerWord.EARLIER.value})
+  %workers = call ptr @pointer(ptr %worker, i64 {WorkerWord.WORKERS.value})
   br label %each
 each:
   %e = phi i64 [ 0, %called ], [ %e_next, %other ]
   %e_more = icmp ult i64 %e, %earlier
   br i1 %e_more, label %other, label %work
 other:
-  %e_lane = call ptr @pointer(ptr %lanes, i64 %e)
-  %e_core = call i64 @core_of(ptr %e_lane)
+  %e_worker = call ptr @pointer(ptr %workers, i64 %e)
+  %e_core = call i64 @core_of(ptr %e_worker)
   %e_next = add i64 %e, 1
   %same = icmp eq i64 %e_core, %core
   br i1 %same, label %crowded, label %each
 crowded:
-  call void @{KEEP_OFF}(ptr %lane, ptr %lanes, i64 %earlier)
+  call void @{KEEP_OFF}(ptr %worker, ptr %workers, i64 %earlier)
   br label %work
 work:
-  %helped = call i64 @word(ptr %lane, i64 {LaneWord.HELPED.value})
+  %helped = call i64 @word(ptr %worker, i64 {WorkerWord.HELPED.value})
   %is_helper = icmp ne i64 %helped, 0
   br i1 %is_helper, label %help, label %drive
 help:
-  %helped_with = call i64 @assist(ptr %lane, i64 %helped)
+  %helped_with = call i64 @assist(ptr %worker, i64 %helped)
   store atomic i64 %helped_with, ptr %done_slot release, align 8
   br label %idle
 drive:
-  %stop = call i64 @{DRIVE}(ptr %lane, i64 0)
+  %stop = call i64 @{DRIVE}(ptr %worker, i64 0)
   %finished = icmp eq i64 %stop, {Stop.FINISHED.value}
   br i1 %finished, label %report, label %python
 report:
@@ -208,36 +208,36 @@ report:
 python:
   ret i64 %stop
 end:
-  ret i64 {LaneStop.RETIRED.value}
+  ret i64 {WorkerStop.RETIRED.value}
 }}
 
-define internal void @ask(ptr %lane, i64 %step) {{
+define internal void @ask(ptr %worker, i64 %step) {{
 entry:
-  %asked_slot = {lane_word(LaneWord.ASKED)}
-  %asleep = {lane_word(LaneWord.ASLEEP)}
+  %asked_slot = {worker_word(WorkerWord.ASKED)}
+  %asleep = {worker_word(WorkerWord.ASLEEP)}
   store atomic i64 %step, ptr %asked_slot seq_cst, align 8
   %sleeps = load atomic i64, ptr %asleep seq_cst, align 8
   %must_wake = icmp ne i64 %sleeps, 0
   br i1 %must_wake, label %wake, label %end
 wake:
-  %semaphore = {lane_word(LaneWord.SEMAPHORE)}
+  %semaphore = {worker_word(WorkerWord.SEMAPHORE)}
   %r = call i32 @sem_post(ptr %semaphore)
   br label %end
 end:
   ret void
 }}
 
-define void @spmd_retire(ptr %lane) {{
-  call void @ask(ptr %lane, i64 -1)
+define void @spmd_retire(ptr %worker) {{
+  call void @ask(ptr %worker, i64 -1)
   ret void
 }}
 
-define i64 @spmd_crew(ptr %crew, i64 %begin) {{
+define i64 @spmd_team(ptr %team, i64 %begin) {{
 entry:
-  %count = call i64 @word(ptr %crew, i64 {CrewWord.LANES.value})
-  %lanes = call ptr @pointer(ptr %crew, i64 {CrewWord.LANE_LIST.value})
-  %step_slot = getelementptr i64, ptr %crew, i64 {CrewWord.STEP.value}
-  %own = call ptr @pointer(ptr %lanes, i64 0)
+  %count = call i64 @word(ptr %team, i64 {TeamWord.WORKERS.value})
+  %workers = call ptr @pointer(ptr %team, i64 {TeamWord.LANE_LIST.value})
+  %step_slot = getelementptr i64, ptr %team, i64 {TeamWord.STEP.value}
+  %own = call ptr @pointer(ptr %workers, i64 0)
   %new = icmp ne i64 %begin, 0
   br i1 %new, label %begins, label %drive
 begins:
@@ -246,13 +246,13 @@ begins:
   store i64 %now, ptr %step_slot
   %core = call i64 @note_core(ptr %own)
   br label %prepare
-prepare: ; all lanes before any runs: a lane looks at others' states
-  %p = phi i64 [ 0, %begins ], [ %p_next, %lane_prepared ]
+prepare: ; all workers before any runs: a worker looks at others' states
+  %p = phi i64 [ 0, %begins ], [ %p_next, %worker_prepared ]
   %p_more = icmp ult i64 %p, %count
-  br i1 %p_more, label %lane_prepared, label %ask
-lane_prepared:
-  %p_lane = call ptr @pointer(ptr %lanes, i64 %p)
-  call void @{REWIND}(ptr %p_lane)
+  br i1 %p_more, label %worker_prepared, label %ask
+worker_prepared:
+  %p_worker = call ptr @pointer(ptr %workers, i64 %p)
+  call void @{REWIND}(ptr %p_worker)
   %p_next = add i64 %p, 1
   br label %prepare
 ask:
@@ -260,8 +260,8 @@ ask:
   %more = icmp ult i64 %i, %count
   br i1 %more, label %one, label %drive
 one:
-  %lane = call ptr @pointer(ptr %lanes, i64 %i)
-  call void @ask(ptr %lane, i64 %now)
+  %worker = call ptr @pointer(ptr %workers, i64 %i)
+  call void @ask(ptr %worker, i64 %now)
   %next = add i64 %i, 1
   br label %ask
 drive:
@@ -272,9 +272,9 @@ python:
   ret i64 %stop
 join: ; helpers need not be waited for: they have nothing of a share that is not done
   %step = load i64, ptr %step_slot
-  %working = call i64 @word(ptr %crew, i64 {CrewWord.WORKING.value})
-  %rounds = call i64 @word(ptr %own, i64 {LaneWord.ROUNDS.value})
-  %yields = call i64 @word(ptr %own, i64 {LaneWord.YIELDS.value})
+  %working = call i64 @word(ptr %team, i64 {TeamWord.WORKING.value})
+  %rounds = call i64 @word(ptr %own, i64 {WorkerWord.ROUNDS.value})
+  %yields = call i64 @word(ptr %own, i64 {WorkerWord.YIELDS.value})
   %patience = add i64 %rounds, %yields
   br label %each
 each:
@@ -282,8 +282,8 @@ each:
   %e_more = icmp ult i64 %e, %working
   br i1 %e_more, label %other, label %all
 other:
-  %e_lane = call ptr @pointer(ptr %lanes, i64 %e)
-  %done_slot = getelementptr i64, ptr %e_lane, i64 {LaneWord.DONE.value}
+  %e_worker = call ptr @pointer(ptr %workers, i64 %e)
+  %done_slot = getelementptr i64, ptr %e_worker, i64 {WorkerWord.DONE.value}
   br label %look
 look:
   %looks = phi i64 [ 0, %other ], [ %looks_next, %polite ]
@@ -301,9 +301,9 @@ polite:
   call void @give_way(i64 %looks, i64 %rounds)
   br label %look
 late:
-  ret i64 {LaneStop.JOINING.value}
+  ret i64 {WorkerStop.JOINING.value}
 all:
-  %over_slot = getelementptr i64, ptr %own, i64 {LaneWord.DONE.value}
+  %over_slot = getelementptr i64, ptr %own, i64 {WorkerWord.DONE.value}
   store atomic i64 %step, ptr %over_slot release, align 8
   ret i64 {Stop.FINISHED.value}
 }}

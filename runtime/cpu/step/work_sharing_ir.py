@@ -1,7 +1,7 @@
 """Native code by which threads share one thunk: its pieces are taken one by one, by the device's thread and by helpers.
 
 A *share* is pieces that do not depend on each other, each a list of native calls. The device's thread clears it, says
-in its lane's OFFER word where it is, takes pieces from the front until none is left, and waits for those that others
+in its worker's OFFER word where it is, takes pieces from the front until none is left, and waits for those that others
 have taken. Helpers take from the back: the same piece lies with the same thread in the next thunk, and in the next
 step, as far as all are equally fast.
 

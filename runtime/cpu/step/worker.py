@@ -1,4 +1,4 @@
-"""A lane: one thread's devices, run by native code, and the Python that their rows ask for."""
+"""A worker: one thread's devices, run by native code, and the Python that their rows ask for."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from runtime.cpu.step.device_table import Table
 from runtime.cpu.step.segment import PythonWait
 from runtime.cpu.step.segment_ir import SegmentRow, Stop
 from runtime.cpu.step.table_record import State
-from runtime.cpu.step.thread_team_ir import CrewCode, crew_code
-from runtime.cpu.step.worker_ir import LANE_WORDS, LaneWord
+from runtime.cpu.step.thread_team_ir import TeamCode, team_code
+from runtime.cpu.step.worker_ir import LANE_WORDS, WorkerWord
 
 Result = TypeVar("Result")
 
@@ -29,21 +29,22 @@ It sleeps, and who sleeps comes before the busy; a core that is given up on a bu
 """
 
 Patience: TypeAlias = Callable[[int, SegmentRow], bool]
-"""What to do about a device (rank, and row at which it is) when all of its lane wait: it raises where there is no hope.
+"""What to do about a device (rank, and row at which it is) when all devices of its worker wait: it raises where there
+is no hope.
 
-True when it has waited until there is something new; otherwise the lane pauses before the next look.
+True when it has waited until there is something new; otherwise the worker pauses before the next look.
 """
 
 _PAUSE_SECONDS = 50e-6
 
 
-class Lane:
+class Worker:
     """Tables that one thread runs by turns. ``address``: of its words (worker_ir.py)."""
 
     def __init__(
         self, tables: Sequence[Table], patience: Patience, spins: int = 0, looks: int = 0
     ) -> None:
-        """``spins``: how often to look for who is late before giving up the core, where the lane has one table.
+        """``spins``: how often to look for who is late before giving up the core, where the worker has one table.
 
         looks: the same for rounds through several of them.
         """
@@ -55,25 +56,25 @@ class Lane:
         self._list = np.array([table.address for table in tables], np.int64)
         self._view = self._words.data[start:]
         self.address = int(self._words[start:].ctypes.data)
-        self._view[LaneWord.TABLES] = len(tables)
-        self._view[LaneWord.TABLE_LIST] = self._list.ctypes.data
-        self._view[LaneWord.SPINS] = spins
-        self._view[LaneWord.ROUNDS] = looks
-        self._view[LaneWord.YIELDS] = _YIELDS
-        code: CrewCode = crew_code()
-        code.open_lane(self.address)
+        self._view[WorkerWord.TABLES] = len(tables)
+        self._view[WorkerWord.TABLE_LIST] = self._list.ctypes.data
+        self._view[WorkerWord.SPINS] = spins
+        self._view[WorkerWord.ROUNDS] = looks
+        self._view[WorkerWord.YIELDS] = _YIELDS
+        code: TeamCode = team_code()
+        code.open_worker(self.address)
         self._drive = code.drive
         self._argument = ctypes.c_void_p(self.address)
 
     def offer_shares(self) -> None:
-        """Let other lanes help with what its devices share."""
+        """Let other workers help with what its devices share."""
         for table in self.tables:
-            table.offer_at(self.address + 8 * LaneWord.OFFER)
+            table.offer_at(self.address + 8 * WorkerWord.OFFER)
 
-    def __getitem__(self, word: LaneWord) -> int:
+    def __getitem__(self, word: WorkerWord) -> int:
         return self._view[word]
 
-    def __setitem__(self, word: LaneWord, value: int) -> None:
+    def __setitem__(self, word: WorkerWord, value: int) -> None:
         self._view[word] = value
 
     def run(self) -> None:
@@ -86,7 +87,7 @@ class Lane:
     @property
     def current(self) -> Table:
         """At which it stopped last."""
-        return self.tables[self._view[LaneWord.CURRENT]]
+        return self.tables[self._view[WorkerWord.CURRENT]]
 
     def attend(self, stop: int) -> None:
         """Do what native code has returned for."""

@@ -1,8 +1,8 @@
-"""Native code of a lane: the tables of one thread's devices, run by turns.
+"""Native code of a worker: the tables of one thread's devices, run by turns.
 
-It goes round them, each as far as it comes; a device whose collective waits for another one of the lane costs no more
+It goes round them, each as far as it comes; a device whose collective waits for another one of the worker costs no more
 than a look. Nobody else's progress is waited for by spinning alone: after some rounds in vain the core is given up, and
-after some more the lane returns, so that Python can watch the time.
+after some more the worker returns, so that Python can watch the time.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from enum import IntEnum
 from runtime.cpu.step.segment_ir import FUNCTION, Stop
 from runtime.cpu.step.table_record import IN_FLIGHT, ROW, STATE, State
 
-#: (lane): put its tables to their first rows. (lane, begin): run its tables, from their first row where ``begin``;
+#: (worker): put its tables to their first rows. (worker, begin): run its tables, from their first row where ``begin``;
 #: otherwise on.
 REWIND, DRIVE = "rewind", "spmd_drive"
 
 
-class LaneWord(IntEnum):
-    """Words of a lane; what different threads write lies on lines of its own."""
+class WorkerWord(IntEnum):
+    """Words of a worker; what different threads write lies on lines of its own."""
 
     TABLES = 0  # how many
     TABLE_LIST = 1  # address of their addresses
     SPINS = 2  # looks at who is late, each time that the only device is at its wait
     ROUNDS = 3  # rounds in vain before the core is given up, before each further one
-    YIELDS = 4  # rounds in vain of that kind before the lane returns
+    YIELDS = 4  # rounds in vain of that kind before the worker returns
     CURRENT = 5  # the table at which it stopped
     PATIENCE = 6  # looks for the next step before the thread sleeps; it gives up the core before the later ones
-    LANES = 7  # address of the addresses of the crew's lanes
+    WORKERS = 7  # address of the addresses of the team's workers
     ASKED = 8  # number of the step that is to be run; negative: no more
-    EARLIER = 9  # lanes before it, whose cores it keeps off
-    HELPED = 10  # lanes, the first of the crew, whose devices' shares it takes pieces of; 0: it has tables of its own
+    EARLIER = 9  # workers before it, whose cores it keeps off
+    HELPED = 10  # workers, the first of the team, whose devices' shares it takes pieces of; 0: it has tables of its own
     DONE = 16  # number of the step that has been run
     ASLEEP = 17
     CORE = 18  # on which it began the step
@@ -42,16 +42,16 @@ class LaneWord(IntEnum):
 LANE_WORDS = 32
 
 
-def lane_word(name: LaneWord) -> str:
-    return f"getelementptr i64, ptr %lane, i64 {name.value}"
+def worker_word(name: WorkerWord) -> str:
+    return f"getelementptr i64, ptr %worker, i64 {name.value}"
 
 
 LANE_IR = f"""
-define internal void @{REWIND}(ptr %lane) {{
+define internal void @{REWIND}(ptr %worker) {{
 entry:
-  %count = call i64 @word(ptr %lane, i64 {LaneWord.TABLES.value})
-  %tables = call ptr @pointer(ptr %lane, i64 {LaneWord.TABLE_LIST.value})
-  %current = {lane_word(LaneWord.CURRENT)}
+  %count = call i64 @word(ptr %worker, i64 {WorkerWord.TABLES.value})
+  %tables = call ptr @pointer(ptr %worker, i64 {WorkerWord.TABLE_LIST.value})
+  %current = {worker_word(WorkerWord.CURRENT)}
   store i64 0, ptr %current
   br label %look
 look:
@@ -72,21 +72,21 @@ end:
   ret void
 }}
 
-define i64 @{DRIVE}(ptr %lane, i64 %begin) {{
+define i64 @{DRIVE}(ptr %worker, i64 %begin) {{
 entry:
   %new = icmp ne i64 %begin, 0
   br i1 %new, label %begins, label %ready
 begins:
-  call void @{REWIND}(ptr %lane)
+  call void @{REWIND}(ptr %worker)
   br label %ready
 ready:
-  %count = call i64 @word(ptr %lane, i64 {LaneWord.TABLES.value})
-  %tables = call ptr @pointer(ptr %lane, i64 {LaneWord.TABLE_LIST.value})
-  %spins = call i64 @word(ptr %lane, i64 {LaneWord.SPINS.value})
-  %rounds = call i64 @word(ptr %lane, i64 {LaneWord.ROUNDS.value})
-  %yields = call i64 @word(ptr %lane, i64 {LaneWord.YIELDS.value})
+  %count = call i64 @word(ptr %worker, i64 {WorkerWord.TABLES.value})
+  %tables = call ptr @pointer(ptr %worker, i64 {WorkerWord.TABLE_LIST.value})
+  %spins = call i64 @word(ptr %worker, i64 {WorkerWord.SPINS.value})
+  %rounds = call i64 @word(ptr %worker, i64 {WorkerWord.ROUNDS.value})
+  %yields = call i64 @word(ptr %worker, i64 {WorkerWord.YIELDS.value})
   %patience = add i64 %rounds, %yields
-  %current = {lane_word(LaneWord.CURRENT)}
+  %current = {worker_word(WorkerWord.CURRENT)}
   %first = load i64, ptr %current
   br label %round
 round:

@@ -65,7 +65,7 @@ def seen_walk(held: Held, number: int, array: StridedView, view: StridedView) ->
     return GpuWalk(argument, view.element_type, start, view.strides)
 
 
-def leaf_walk(leaf: LoopLeaf, operands: Sequence[StridedView]) -> GpuWalk:
+def leaf_access(leaf: LoopLeaf, operands: Sequence[StridedView]) -> GpuWalk:
     if isinstance(leaf, Numbers):
         return GpuWalk(None, PrimitiveType.S64, leaf.view.offset, leaf.view.strides, leaf.shifts)
     argument, start = PtxArgument(Held.OPERAND, leaf.operand), operands[leaf.operand].offset
@@ -108,7 +108,7 @@ def computed(
     """Emit the results of the last stage; every thread computes them for itself."""
     forms = []
     for stage in stages:
-        walks = [leaf_walk(leaf, operands) for leaf in stage.leaves]
+        walks = [leaf_access(leaf, operands) for leaf in stage.leaves]
         writer.constants += [begun(writer, walk) for walk in walks]
         writer.constants += _shift_words(walks)
         counts = tuple(walk.counts for walk in walks)

@@ -25,7 +25,7 @@ from runtime.gpu.codegen.launch import Held, KernelSource, PtxTarget
 from runtime.gpu.codegen.loop_nest import Nest, Spans, body, loop_nest, nest_functions, nest_of
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.gpu.codegen.tiled_loop import tiled_source
-from runtime.program.records.copy import UnwrittenKernel
+from runtime.program.records.copy import UninitializedKernel
 from runtime.program.records.loop import LoopKernel, PiecesKernel
 from runtime.program.records.native_elementwise import NativeElementwiseKernel, one_operation
 
@@ -70,8 +70,8 @@ def elementwise_form(kernel: NativeElementwiseKernel, arrays: GpuArrays) -> Sour
     return (loop_source(nest, arrays.target),)
 
 
-@gpu_form(UnwrittenKernel)
-def unwritten_form(_: UnwrittenKernel, __: GpuArrays) -> Sources:
+@gpu_form(UninitializedKernel)
+def unwritten_form(_: UninitializedKernel, __: GpuArrays) -> Sources:
     return ()
 
 

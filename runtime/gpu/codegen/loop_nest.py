@@ -11,7 +11,7 @@ from runtime.cpu.kernels.loop.loop import LEAST_TILED
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
     GpuWalk,
-    leaf_walk,
+    leaf_access,
     seen_walk,
     starts_functions,
 )
@@ -60,7 +60,7 @@ def loop_nest(
     if 0 in kernel.dims:
         return None
     shifts = kernel.result_shifts or ((),) * len(kernel.results)
-    walks = [leaf_walk(leaf, operands) for leaf in kernel.leaves]
+    walks = [leaf_access(leaf, operands) for leaf in kernel.leaves]
     for number, (view, own) in enumerate(zip(kernel.results, shifts, strict=True)):
         walk = seen_walk(Held.RESULT, number, results[number], view)
         walks.append(GpuWalk(walk.argument, walk.kind, walk.start, walk.strides, own))

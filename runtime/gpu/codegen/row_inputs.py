@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from runtime.fusion.row_fusion import RowFusion, RowInput, Source
-from runtime.gpu.codegen.array_access import GpuWalk, leaf_walk, seen_walk
+from runtime.gpu.codegen.array_access import GpuWalk, leaf_access, seen_walk
 from runtime.gpu.codegen.emitters import GpuArrays
 from runtime.gpu.codegen.launch import Held
 from runtime.program.index_order import in_streaming_order, merged_dims
@@ -116,7 +116,7 @@ class _Walks:
 
     def input(self, leaf: RowLeaf) -> int | RowInput:
         if isinstance(leaf, Numbers | OperandElements):
-            return self.number(self.spread(leaf_walk(leaf, self.arrays.operands)))
+            return self.number(self.spread(leaf_access(leaf, self.arrays.operands)))
         assert leaf.source is not Source.OPERAND
         return leaf
 

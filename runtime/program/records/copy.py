@@ -43,5 +43,5 @@ class PadKernel(Kernel):
 
 
 @dataclass(frozen=True)
-class UnwrittenKernel(Kernel):
+class UninitializedKernel(Kernel):
     """results[0] stays as it is."""

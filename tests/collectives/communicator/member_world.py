@@ -15,7 +15,11 @@ import numpy as np
 
 from collectives.communicator.kinds import AllGather, Collective
 from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import LoadedSteps, Outcome, StepProgram
+from collectives.communicator.node.shared_steps import (
+    CollectiveProgram,
+    LoadedCollective,
+    RunStatus,
+)
 from collectives.communicator.node.shared_steps_of_kind import (
     MemberMemory,
     needs_staging,
@@ -24,7 +28,7 @@ from collectives.communicator.node.shared_steps_of_kind import (
 from runtime.cpu.collective.collective_engine import native_step_engine
 
 Arrays = list[np.ndarray]
-Mutation = Callable[[StepProgram], StepProgram]
+Mutation = Callable[[CollectiveProgram], CollectiveProgram]
 _POISON = 0xA5
 
 
@@ -47,8 +51,8 @@ class Case:
 @dataclass
 class Member:
     buffers: Buffers
-    program: StepProgram
-    steps: LoadedSteps
+    program: CollectiveProgram
+    steps: LoadedCollective
     run: int = 0
     running: bool = False
     snapshot: list[bytes] = field(default_factory=list)
@@ -90,10 +94,10 @@ class World:
                 outcome = member.steps.advancing(0)()
             else:
                 outcome = self._start(index, member)
-            if outcome == Outcome.COMPLETE:
+            if outcome == RunStatus.COMPLETE:
                 self._finish(index, member)
             else:
-                assert outcome == Outcome.BLOCKED
+                assert outcome == RunStatus.BLOCKED
                 assert member.steps.missing()
             moves += 1
             assert moves < 10_000, "the members wait for each other"

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from collectives.cost.estimator import CollectiveTime, LinkUse
+from collectives.simulate.device_classes import fold_devices
 from collectives.simulate.engine import Engine
-from collectives.simulate.fold import fold_devices
 from collectives.simulate.program import program_of
 from collectives.simulate.reasons import Cause
 from collectives.simulate.result import CollectiveResult, Simulation

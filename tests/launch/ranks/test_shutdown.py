@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collectives.communicator.liveness.status_board import Life
+from collectives.communicator.liveness.status_board import RankState
 from launch.ranks import shutdown
 from launch.ranks.agreement import AgreedError
 from spmd.errors import CollectiveTimeoutError, RunError
@@ -21,10 +21,10 @@ class World:
     rank: int
     size: int = 3
     missing: str = ""
-    life: Life = Life.RUNNING
+    life: RankState = RankState.RUNNING
     codes: list[int] = field(default_factory=list)
 
-    def set_life(self, life: Life) -> None:
+    def set_life(self, life: RankState) -> None:
         self.life = life
 
     def has_failed_peer(self) -> bool:
@@ -61,7 +61,11 @@ def test_the_first_rank_says_what_all_agreed_on(capfd: pytest.CaptureFixture[str
     assert capfd.readouterr().err == "spmd: error: for 2 devices, not for 3\n"
     assert [world.codes for world in worlds] == [[], [], []]
     # A peer that sees one of them dead does not take that for the reason.
-    assert [world.life for world in worlds] == [Life.FAILED, Life.ENDING, Life.ENDING]
+    assert [world.life for world in worlds] == [
+        RankState.FAILED,
+        RankState.ENDING,
+        RankState.ENDING,
+    ]
 
 
 @pytest.mark.usefixtures("claims")

@@ -11,7 +11,7 @@ import pytest
 
 from collectives.schedule.checker import check_schedule
 from runtime.compile import build_executable, schedule_module
-from runtime.fusion import kernel_kinds, setting
+from runtime.fusion import context, kernel_kinds
 from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
 from runtime.fusion.prices import KernelCost
 from runtime.fusion.priority_fusion import PriorityFusion
@@ -272,9 +272,9 @@ def test_a_plan_that_takes_too_much_memory_is_not_carried_out(
     schedule_module(module)
     before, after = device_bytes(module), device_bytes(fused(module))
     part = after / before - 1  # none may take more than the one that was made
-    monkeypatch.setattr(setting, "SLACK", part - 0.01)
+    monkeypatch.setattr(context, "SLACK", part - 0.01)
     assert device_bytes(fused(module)) < after or not fusions(fused(module))
-    monkeypatch.setattr(setting, "SLACK", part + 0.01)
+    monkeypatch.setattr(context, "SLACK", part + 0.01)
     assert device_bytes(fused(module)) == after
 
 

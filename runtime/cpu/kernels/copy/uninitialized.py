@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from runtime.cpu.kernels.native_call import NOTHING
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
-from runtime.program.records.copy import UnwrittenKernel
+from runtime.program.records.copy import UninitializedKernel
 
 
-@CPU_KERNELS.binds(UnwrittenKernel)
-def bind_unwritten(_: UnwrittenKernel, __: KernelArrays) -> Action:
+@CPU_KERNELS.binds(UninitializedKernel)
+def bind_unwritten(_: UninitializedKernel, __: KernelArrays) -> Action:
     return NOTHING

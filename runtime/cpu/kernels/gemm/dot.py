@@ -10,7 +10,7 @@ import numpy as np
 from runtime.cpu.kernels.convert import converting
 from runtime.cpu.kernels.gemm.integer_dot import integer_product
 from runtime.cpu.kernels.gemm.native_dot import blas_product, converted_product, over_batch
-from runtime.cpu.kernels.gemm.relocatable_calls import Movable
+from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall
 from runtime.cpu.kernels.gemm.tile_dot import suits_tiles, tile_product
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
@@ -52,7 +52,7 @@ def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
     return by_numpy(kernel, arrays) if product is None else NativeAction(product.calls)
 
 
-def native_product(kernel: DotKernel, arrays: KernelArrays) -> Movable | None:
+def native_product(kernel: DotKernel, arrays: KernelArrays) -> RelocatableCall | None:
     """Return native calls for all of the batch; neither the result nor the depth is empty. None if there is no native
     code."""
     lhs, rhs = arrays.operands

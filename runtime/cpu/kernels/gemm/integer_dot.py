@@ -10,7 +10,7 @@ from runtime.cpu.kernels.gemm.integer_dot_ir import (
     IntegerDotWords,
     integer_dot_code,
 )
-from runtime.cpu.kernels.gemm.relocatable_calls import Movable, has_runs, moving
+from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, has_runs, moving
 from runtime.cpu.kernels.native_call import native_call
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -19,7 +19,7 @@ from spmd.shape import PrimitiveType
 _FEW_COLUMNS = 16
 
 
-def integer_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable:
+def integer_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall:
     """out = lhs rhs modulo the range of out's type, matrices of whole-byte integers in any strides."""
     along_depth = has_runs(lhs) and has_runs(rhs.T)
     by_rows = has_runs(rhs) and has_runs(out)
@@ -31,7 +31,7 @@ def integer_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable:
     return _product(Form.DEPTH if along_depth else Form.ANY, lhs, rhs, out)
 
 
-def _product(form: Form, lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable:
+def _product(form: Form, lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall:
     matrices = (lhs, rhs, out)
     words = IntegerDotWords(
         lhs.ctypes.data,

@@ -26,7 +26,7 @@ from runtime.cpu.kernels.gemm.blas_call_ir import (
     gemv_code,
     turning_gemm_code,
 )
-from runtime.cpu.kernels.gemm.relocatable_calls import Movable, moving
+from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, moving
 from runtime.cpu.kernels.gemm.small_dot_ir import TYPES, register_block, small_gemm_ir
 from runtime.cpu.kernels.gemm.thin_dot import MOST_SUMMED, thin_product
 from runtime.cpu.kernels.gemm.tile_sgemm_ir import GAINS
@@ -58,8 +58,8 @@ def is_small(m: int, n: int, k: int) -> bool:
 
 
 def over_batch(
-    product: Movable, batch: Sequence[int], lhs: NDArray, rhs: NDArray, out: NDArray
-) -> Movable:
+    product: RelocatableCall, batch: Sequence[int], lhs: NDArray, rhs: NDArray, out: NDArray
+) -> RelocatableCall:
     """``product``, of the first matrices of three arrays [batch.., rows, columns], of all of them."""
     strides = [array.strides[: len(batch)] for array in (lhs, rhs, out)]
     sizes, strides_by_array = merged_dims(batch, strides)
@@ -68,7 +68,9 @@ def over_batch(
     return product
 
 
-def blas_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:
+def blas_product(
+    kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
+) -> RelocatableCall | None:
     """out = lhs rhs, all of them matrices of ``kind``. None where BLAS cannot be found, or read or write them."""
     if not _lies_by_row(out):
         if not _lies_by_row(out.T):
@@ -123,7 +125,7 @@ def _gemm_words(lhs: NDArray, rhs: NDArray, out: NDArray) -> GemmWords:
 
 def _turning_product(
     kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
-) -> Movable | None:
+) -> RelocatableCall | None:
     """A product that lays a small right matrix out by row before; None where that does not pay."""
     if _lies_by_row(rhs) or rhs.size > MOST_TURNED or len(lhs) < _LEAST_ROWS_FOR_TURNING:
         return None
@@ -139,12 +141,12 @@ def _turning_product(
     code = turning_gemm_code(kind, gemm)
     call = moving(native_call(code, TURNING_GEMM, record, (lhs, rhs, out)))
     source = record.ctypes.data + 8 * (GEMM_WORDS + COPY_SOURCE_WORD)
-    return Movable(call.calls, call.lhs, (source,), call.result)
+    return RelocatableCall(call.calls, call.lhs, (source,), call.result)
 
 
 def _vector_product(
     kind: PrimitiveType, matrix: NDArray, vector: NDArray, out: NDArray
-) -> Movable | None:
+) -> RelocatableCall | None:
     """out = matrix vector."""
     gemv = gemv_function(kind)
     steps = [1 if x.size == 1 else x.strides[0] // x.itemsize for x in (vector, out)]
@@ -205,7 +207,7 @@ def converted_product(
     matrices: tuple[NDArray, NDArray, NDArray],
     scratch: Sequence[NDArray],
     block_rows: int,
-) -> Movable | None:
+) -> RelocatableCall | None:
     """The product of two matrices into the third, in ``kind``; what is of another type goes through scratch.
 
     scratch: for a block of rows of the left matrix, for the right matrix, for a block of the result, as needed.
@@ -215,7 +217,7 @@ def converted_product(
     left, right, total = (spare.pop(0) if x.dtype != kind.numpy else None for x in matrices)
     whole = _Conversion() if right is None else _Conversion.between(rhs, right)
 
-    def block(first: int, count: int) -> Movable | None:
+    def block(first: int, count: int) -> RelocatableCall | None:
         rows, to = lhs[first : first + count], out[first : first + count]
         here = rows if left is None else left[:count]
         there = to if total is None else total[:count]
@@ -224,7 +226,7 @@ def converted_product(
         after = _Conversion() if total is None else _Conversion.between(there, to)
         if product is None or before is None or after is None:
             return None
-        return Movable(
+        return RelocatableCall(
             before.calls + product.calls + after.calls,
             product.lhs if left is None else before.source,
             product.rhs if right is None else (),
@@ -232,12 +234,15 @@ def converted_product(
         )
 
     full, rest = divmod(len(lhs), block_rows)
-    blocks, tail = block(0, block_rows), block(full * block_rows, rest) if rest else Movable(())
+    blocks, tail = (
+        block(0, block_rows),
+        block(full * block_rows, rest) if rest else RelocatableCall(()),
+    )
     if whole is None or blocks is None or tail is None:
         return None
     steps = [block_rows * x.strides[0] for x in (lhs, out)]
     return (
-        Movable(whole.calls, rhs=whole.source)
+        RelocatableCall(whole.calls, rhs=whole.source)
         .then(blocks.repeated(full, (steps[0], 0, steps[1])))
         .then(tail)
     )

@@ -11,7 +11,7 @@ from spmd.literal import NDArray
 
 
 @dataclass(frozen=True, slots=True)
-class Movable:
+class RelocatableCall:
     """Calls, and the addresses of the words of their records that say where lhs, rhs and result begin."""
 
     calls: tuple[NativeCall, ...]
@@ -19,32 +19,32 @@ class Movable:
     rhs: tuple[int, ...] = ()
     result: tuple[int, ...] = ()
 
-    def then(self, other: Movable) -> Movable:
-        return Movable(
+    def then(self, other: RelocatableCall) -> RelocatableCall:
+        return RelocatableCall(
             self.calls + other.calls,
             self.lhs + other.lhs,
             self.rhs + other.rhs,
             self.result + other.result,
         )
 
-    def exchanged(self) -> Movable:
+    def exchanged(self) -> RelocatableCall:
         """lhs for rhs: the same calls, seen as the product of the transposed matrices."""
-        return Movable(self.calls, self.rhs, self.lhs, self.result)
+        return RelocatableCall(self.calls, self.rhs, self.lhs, self.result)
 
-    def repeated(self, count: int, steps: Sequence[int]) -> Movable:
+    def repeated(self, count: int, steps: Sequence[int]) -> RelocatableCall:
         """``count`` times, lhs, rhs and result going on by ``steps`` bytes; words keep their places."""
         moves = [
             (word, step)
             for words, step in zip((self.lhs, self.rhs, self.result), steps, strict=True)
             for word in words
         ]
-        return Movable(repeated(count, self.calls, moves), self.lhs, self.rhs, self.result)
+        return RelocatableCall(repeated(count, self.calls, moves), self.lhs, self.rhs, self.result)
 
 
-def moving(action: NativeAction) -> Movable:
+def moving(action: NativeAction) -> RelocatableCall:
     """One call, whose record begins with the three addresses."""
     lhs, rhs, result = ((action.calls[0].record + 8 * word,) for word in range(3))
-    return Movable(action.calls, lhs, rhs, result)
+    return RelocatableCall(action.calls, lhs, rhs, result)
 
 
 def has_runs(matrix: NDArray) -> bool:

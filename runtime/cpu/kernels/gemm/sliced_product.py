@@ -12,7 +12,7 @@ from runtime.cpu.kernels.copy.copy import native_copy
 from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD
 from runtime.cpu.kernels.copy.slice_offset_ir import FUNCTION, places_code
 from runtime.cpu.kernels.gemm.dot import bind_dot, native_product
-from runtime.cpu.kernels.loop.loop import Walk, starting_walks, starts_form, starts_words
+from runtime.cpu.kernels.loop.loop import ArrayAccess, starting_accesses, starts_form, starts_words
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.program.index_maps import Shift
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
@@ -74,12 +74,12 @@ def _placing(
     operands: Sequence[NDArray],
 ) -> NativeAction:
     """A call that sets the words to where they point now, moved."""
-    walks = [
-        Walk(ctypes.c_int64.from_address(word).value, (), 1, shifts=shifts)
+    accesses = [
+        ArrayAccess(ctypes.c_int64.from_address(word).value, (), 1, shifts=shifts)
         for word, shifts in words
     ]
-    starting = starting_walks(factors.starts, operands)
-    code = places_code(starts_form(starting, walks))
-    record = [walk.start for walk in walks]
-    record += [*starts_words(starting, walks).packed(), *(word for word, _ in words)]
+    starting = starting_accesses(factors.starts, operands)
+    code = places_code(starts_form(starting, accesses))
+    record = [access.start for access in accesses]
+    record += [*starts_words(starting, accesses).packed(), *(word for word, _ in words)]
     return native_call(code, FUNCTION, np.array(record, np.int64), tuple(operands))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from runtime.cpu.kernels.gemm.relocatable_calls import Movable, has_runs, moving
+from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, has_runs, moving
 from runtime.cpu.kernels.gemm.thin_dot_ir import FUNCTION, ThinWords, thin_dot_code
 from runtime.cpu.kernels.native_call import native_call
 from spmd.literal import NDArray
@@ -21,7 +21,9 @@ MOST_ROWS = 16
 LEAST_BYTES = 1 << 19
 
 
-def thin_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:
+def thin_product(
+    kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
+) -> RelocatableCall | None:
     """out = lhs rhs of f32 or f64 where lhs has few rows, or rhs few columns; None where BLAS is to be asked."""
     product = _few_rows(kind, lhs, rhs, out)
     if product is None:
@@ -30,13 +32,15 @@ def thin_product(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) 
     return product
 
 
-def _few_rows(kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:
+def _few_rows(
+    kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
+) -> RelocatableCall | None:
     if len(lhs) > MOST_ROWS or rhs.nbytes < LEAST_BYTES or not has_runs(lhs):
         return None
     by_row = has_runs(rhs) and has_runs(out) and len(lhs) <= _ROWS
     if not by_row and not has_runs(rhs.T):
         return None
-    product = Movable(())
+    product = RelocatableCall(())
     for first in range(0, len(lhs), _ROWS):
         rows, to = lhs[first : first + _ROWS], out[first : first + _ROWS]
         words = ThinWords(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from runtime.cpu.kernels.gemm.relocatable_calls import Movable, has_runs, moving
+from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, has_runs, moving
 from runtime.cpu.kernels.gemm.tile_block_ir import most_depth
 from runtime.cpu.kernels.gemm.tile_dot_ir import FUNCTION, tile_dot_code
 from runtime.cpu.kernels.gemm.tile_record import TileWords
@@ -55,7 +55,7 @@ def unit_of(form: TileForm) -> Unit | None:
     return unit if unit is Unit.TILES or form.parts == form.rhs_parts == 1 else None
 
 
-def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> Movable | None:
+def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall | None:
     """out = lhs rhs, of types that suit. None where a matrix has gaps both ways, or nothing multiplies such types."""
     form = TileForm(*(PrimitiveType.from_numpy(x.dtype) for x in (lhs, rhs, out)))
     unit = unit_of(form)

@@ -34,15 +34,15 @@ from spmd.literal import NDArray
 
 @CPU_KERNELS.binds(LoopKernel)
 def bind_loop_kernel(kernel: LoopKernel, arrays: KernelArrays) -> Action:
-    walks = [leaf_walk(leaf, arrays.operands) for leaf in kernel.leaves]
+    accesses = [leaf_access(leaf, arrays.operands) for leaf in kernel.leaves]
     shifts = kernel.result_shifts or ((),) * len(kernel.results)
-    walks += [
-        replace(walk_of(view, array), shifts=moved)
+    accesses += [
+        replace(access_of(view, array), shifts=moved)
         for view, array, moved in zip(kernel.results, arrays.results, shifts, strict=True)
     ]
-    starts = starting_walks(kernel.starts, arrays.operands)
+    starts = starting_accesses(kernel.starts, arrays.operands)
     every = (*arrays.operands, *arrays.results)
-    return bind_loop(kernel.program, kernel.dims, walks, every, starts, kernel.ranges)
+    return bind_loop(kernel.program, kernel.dims, accesses, every, starts, kernel.ranges)
 
 
 @CPU_KERNELS.binds(PiecesKernel)
@@ -61,7 +61,7 @@ def bind_update(kernel: UpdateKernel, arrays: KernelArrays) -> Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class ArrayAccess:
     """Access to an array: the address of the first element, strides and element size in bytes.
 
     counts: no array but numbers, the first of which is ``start``; the size of an element is then 1.
@@ -74,74 +74,74 @@ class Walk:
     shifts: tuple[Shift, ...] = ()
 
 
-def walk_of(view: StridedView, array: NDArray) -> Walk:
-    return Walk(array.ctypes.data + view.offset, view.strides, view.element_type.byte_size)
+def access_of(view: StridedView, array: NDArray) -> ArrayAccess:
+    return ArrayAccess(array.ctypes.data + view.offset, view.strides, view.element_type.byte_size)
 
 
-def leaf_walk(leaf: LoopLeaf, operands: Sequence[NDArray]) -> Walk:
+def leaf_access(leaf: LoopLeaf, operands: Sequence[NDArray]) -> ArrayAccess:
     if isinstance(leaf, Numbers):
-        return Walk(leaf.view.offset, leaf.view.strides, 1, True, leaf.shifts)
-    walk = walk_of(leaf.view, operands[leaf.operand])
-    return replace(walk, shifts=leaf.shifts)
+        return ArrayAccess(leaf.view.offset, leaf.view.strides, 1, True, leaf.shifts)
+    access = access_of(leaf.view, operands[leaf.operand])
+    return replace(access, shifts=leaf.shifts)
 
 
-#: Programs that give starts, with the walks of their parameters.
-Starting: TypeAlias = Sequence[tuple[ScalarProgram, Sequence[Walk]]]
+#: Programs that give starts, with the accesses of their parameters.
+Starting: TypeAlias = Sequence[tuple[ScalarProgram, Sequence[ArrayAccess]]]
 
 
-def starting_walks(stages: Sequence[StartsStage], operands: Sequence[NDArray]) -> Starting:
+def starting_accesses(stages: Sequence[StartsStage], operands: Sequence[NDArray]) -> Starting:
     return [
-        (stage.program, [leaf_walk(leaf, operands) for leaf in stage.leaves]) for stage in stages
+        (stage.program, [leaf_access(leaf, operands) for leaf in stage.leaves]) for stage in stages
     ]
 
 
-def starts_form(starts: Starting, walks: Sequence[Walk]) -> StartsForm:
+def starts_form(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsForm:
     if not starts:
-        return StartsForm((), ((),) * len(walks))
+        return StartsForm((), ((),) * len(accesses))
     stages = []
     for program, own in starts:
         general, constants = without_constants(program)
         counted = (*(w.counts for w in own), *(True for _ in constants))
         shifts = (*_numbers(own), *(() for _ in constants))
         stages.append(dynamic_starts.StartsStage(general, counted, shifts))
-    return StartsForm(tuple(stages), _numbers(walks))
+    return StartsForm(tuple(stages), _numbers(accesses))
 
 
-def _numbers(walks: Sequence[Walk]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(shift.start for shift in walk.shifts) for walk in walks)
+def _numbers(accesses: Sequence[ArrayAccess]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(shift.start for shift in access.shifts) for access in accesses)
 
 
-def starts_words(starts: Starting, walks: Sequence[Walk]) -> StartsWords:
+def starts_words(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsWords:
     stages = []
     for program, own in starts:
         _, constants = without_constants(program)
-        stages.append(([*(walk.start for walk in own), *constants], _ways(own)))
-    return StartsWords(stages, _ways(walks))
+        stages.append(([*(access.start for access in own), *constants], _ways(own)))
+    return StartsWords(stages, _ways(accesses))
 
 
-def _ways(walks: Sequence[Walk]) -> list[tuple[int, int]]:
-    return [(shift.limit, shift.stride) for walk in walks for shift in walk.shifts]
+def _ways(accesses: Sequence[ArrayAccess]) -> list[tuple[int, int]]:
+    return [(shift.limit, shift.stride) for access in accesses for shift in access.shifts]
 
 
 def bind_loop(
     program: ScalarProgram,
     dims: Sequence[int],
-    walks: Sequence[Walk],
+    accesses: Sequence[ArrayAccess],
     arrays: tuple[NDArray, ...],
     starts: Starting = (),
     ranges: Sequence[Range] = (),
 ) -> Action:
-    """``program`` over ``dims``; walks of its parameters, then of its results. ``arrays``: what they walk over.
+    """``program`` over ``dims``; accesses of its parameters, then of its results. ``arrays``: which arrays they access.
 
-    ``starts``: what gives the numbers by which walks are shifted. ``ranges``: of indices, the only ones.
+    ``starts``: what gives the numbers by which accesses are shifted. ``ranges``: of indices, the only ones.
     """
     if 0 in dims:
         return NOTHING
     ranged = tuple((each.dimension, each.start) for each in ranges)
-    tracks = tuple(map(_track, walks))
-    plan = _plan(program, tuple(dims), tracks, starts_form(starts, walks), ranged)
-    firsts = [walk.start for walk in walks]
-    words = NestWords(firsts, plan.sizes, plan.strides, starts_words(starts, walks)).packed()
+    tracks = tuple(map(_track, accesses))
+    plan = _plan(program, tuple(dims), tracks, starts_form(starts, accesses), ranged)
+    firsts = [access.start for access in accesses]
+    words = NestWords(firsts, plan.sizes, plan.strides, starts_words(starts, accesses)).packed()
     words += [word for each in ranges for word in (each.limit, each.first, each.end)]
     record = np.array(words, np.int64)
     return native_call(plan.code, FUNCTION, record, arrays)
@@ -149,7 +149,7 @@ def bind_loop(
 
 @dataclass(frozen=True, slots=True)
 class _Track:
-    """A walk wherever it starts."""
+    """An access wherever it starts."""
 
     strides: tuple[int, ...]
     item: int
@@ -165,8 +165,8 @@ class _Plan:
     strides: Sequence[Sequence[int]]
 
 
-def _track(walk: Walk) -> _Track:
-    return _Track(walk.strides, walk.item, walk.counts)
+def _track(access: ArrayAccess) -> _Track:
+    return _Track(access.strides, access.item, access.counts)
 
 
 #: Plans that are remembered; a program has some hundred.
@@ -189,7 +189,7 @@ def _plan(
     sizes, strides, places = merged_apart([dims[d] for d in order], strides, alone)
     if not sizes:
         sizes, strides = [1], [[0]] * len(tracks)
-    crossed = crossed_walks(sizes, strides, tracks)
+    crossed = crossed_accesses(sizes, strides, tracks)
     steps = [
         Step.PACKED if across else _step(own[-1], track, sizes)
         for own, track, across in zip(strides, tracks, crossed, strict=True)
@@ -212,21 +212,21 @@ def _plan(
 LEAST_TILED = 8
 
 
-def crossed_walks(
-    sizes: Sequence[int], strides: Sequence[Sequence[int]], walks: Sequence[Walk | _Track]
+def crossed_accesses(
+    sizes: Sequence[int], strides: Sequence[Sequence[int]], accesses: Sequence[ArrayAccess | _Track]
 ) -> list[bool]:
     """Return for each array whether its neighbours lie along the dimension before the innermost one."""
     if len(sizes) < 2 or min(sizes[-2:]) < LEAST_TILED:
-        return [False] * len(walks)
+        return [False] * len(accesses)
     return [
-        not walk.counts and own[-2] == walk.item and own[-1] not in (0, walk.item)
-        for own, walk in zip(strides, walks, strict=True)
+        not access.counts and own[-2] == access.item and own[-1] not in (0, access.item)
+        for own, access in zip(strides, accesses, strict=True)
     ]
 
 
-def _step(stride: int, walk: _Track, sizes: Sequence[int]) -> Step:
+def _step(stride: int, access: _Track, sizes: Sequence[int]) -> Step:
     if sizes == [1]:
         return Step.PACKED
-    if stride == 2 * walk.item and not walk.counts:
+    if stride == 2 * access.item and not access.counts:
         return Step.PAIRED
-    return Step.of(stride, walk.item)
+    return Step.of(stride, access.item)

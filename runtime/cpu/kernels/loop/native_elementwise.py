@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.cpu.kernels.loop.loop import Walk, bind_loop
+from runtime.cpu.kernels.loop.loop import ArrayAccess, bind_loop
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.native_elementwise import NativeElementwiseKernel, one_operation
 from spmd.literal import NDArray
@@ -12,8 +12,8 @@ from spmd.literal import NDArray
 def bind_native_elementwise(kernel: NativeElementwiseKernel, arrays: KernelArrays) -> Action:
     (result,) = arrays.results
     every = (*arrays.operands, result)
-    return bind_loop(one_operation(kernel.signature), result.shape, [*map(_walk, every)], every)
+    return bind_loop(one_operation(kernel.signature), result.shape, [*map(_access, every)], every)
 
 
-def _walk(array: NDArray) -> Walk:
-    return Walk(array.ctypes.data, array.strides, array.itemsize)
+def _access(array: NDArray) -> ArrayAccess:
+    return ArrayAccess(array.ctypes.data, array.strides, array.itemsize)

@@ -10,12 +10,12 @@ import numpy as np
 from runtime.codegen.ir.dynamic_starts import NestWords
 from runtime.codegen.ir.scalar_program_ir import vectors_together
 from runtime.cpu.kernels.loop.loop import (
-    Walk,
-    leaf_walk,
-    starting_walks,
+    ArrayAccess,
+    access_of,
+    leaf_access,
+    starting_accesses,
     starts_form,
     starts_words,
-    walk_of,
 )
 from runtime.cpu.kernels.loop.loop_ir import Step
 from runtime.cpu.kernels.native_call import NOTHING, native_call
@@ -44,22 +44,25 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
     fusion = kernel.fusion
     if any(fusion.dims[d] == 0 for d in fusion.counted):
         return NOTHING
-    walks = _Walks(fusion, arrays)
-    starts = starting_walks(kernel.starts, arrays.operands)
+    accesses = _Walks(fusion, arrays)
+    starts = starting_accesses(kernel.starts, arrays.operands)
     passes = tuple(
-        walks.pass_form(each, leaves)
+        accesses.pass_form(each, leaves)
         for each, leaves in zip(fusion.passes, kernel.leaves, strict=True)
     )
     counted, reduced = list(fusion.counted), list(fusion.axes)
     if fusion.along_rows:
         order = in_streaming_order(
             [fusion.dims[d] for d in reduced],
-            [Walk(w.start, tuple(w.strides[d] for d in reduced), w.item) for w in walks.found],
-            len(walks.found),
+            [
+                ArrayAccess(w.start, tuple(w.strides[d] for d in reduced), w.item)
+                for w in accesses.found
+            ],
+            len(accesses.found),
         )
         reduced = [reduced[n] for n in order]
-    counted_sizes, counted_strides = _merged(fusion, walks.found, counted)
-    reduced_sizes, reduced_strides = _merged(fusion, walks.found, reduced)
+    counted_sizes, counted_strides = _merged(fusion, accesses.found, counted)
+    reduced_sizes, reduced_strides = _merged(fusion, accesses.found, reduced)
     inner = reduced_strides if fusion.along_rows else counted_strides
     innermost = (reduced_sizes if fusion.along_rows else counted_sizes)[-1]
     form = RowForm(
@@ -67,37 +70,37 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
         len(counted_sizes),
         len(reduced_sizes),
         tuple(
-            ArrayForm(kind, Step.of(strides[-1], walk.item), walk.counts)
-            for kind, strides, walk in zip(walks.kinds, inner, walks.found, strict=True)
+            ArrayForm(kind, Step.of(strides[-1], access.item), access.counts)
+            for kind, strides, access in zip(accesses.kinds, inner, accesses.found, strict=True)
         ),
         passes,
         tuple((reduction.kind, reduction.element_type) for reduction in fusion.reductions),
         fusion.row_values,
-        starts_form(starts, walks.found),
+        starts_form(starts, accesses.found),
         max(vectors_together(each.elements.program, innermost) for each in passes),
     )
     strides = [[*a, *b] for a, b in zip(counted_strides, reduced_strides, strict=True)]
-    firsts, sizes = [w.start for w in walks.found], [*counted_sizes, *reduced_sizes]
-    words = NestWords(firsts, sizes, strides, starts_words(starts, walks.found))
+    firsts, sizes = [w.start for w in accesses.found], [*counted_sizes, *reduced_sizes]
+    words = NestWords(firsts, sizes, strides, starts_words(starts, accesses.found))
     record = np.array(words.packed(), np.int64)
     every = (*arrays.operands, *arrays.results, *arrays.scratch)
     return native_call(row_code(form), FUNCTION, record, every)
 
 
 def _merged(
-    fusion: RowFusion, walks: Sequence[Walk], chosen: Sequence[int]
+    fusion: RowFusion, accesses: Sequence[ArrayAccess], chosen: Sequence[int]
 ) -> tuple[list[int], list[list[int]]]:
     sizes = [fusion.dims[d] for d in chosen]
-    return merged_dims(sizes, [[walk.strides[d] for d in chosen] for walk in walks])
+    return merged_dims(sizes, [[access.strides[d] for d in chosen] for access in accesses])
 
 
 @dataclass
 class _Walks:
-    """The arrays that the passes read and write, each as a walk over all indices."""
+    """The arrays that the passes read and write, each as an access over all indices."""
 
     fusion: RowFusion
     arrays: KernelArrays
-    found: list[Walk] = field(default_factory=list)
+    found: list[ArrayAccess] = field(default_factory=list)
     kinds: list[PrimitiveType] = field(default_factory=list)
 
     def pass_form(self, each: RowPass, leaves: PassLeaves) -> PassForm:
@@ -126,16 +129,16 @@ class _Walks:
     def input(self, leaf: RowLeaf) -> Ref:
         if isinstance(leaf, Numbers | OperandElements):
             kind = PrimitiveType.S64 if isinstance(leaf, Numbers) else leaf.view.element_type
-            walk = leaf_walk(leaf, self.arrays.operands)
-            return self.array(replace(walk, strides=self.spread(leaf.view)), kind)
+            access = leaf_access(leaf, self.arrays.operands)
+            return self.array(replace(access, strides=self.spread(leaf.view)), kind)
         if leaf.source is Source.KEPT:
             return self.kept(leaf.number)
         return Ref(Held.REDUCTION if leaf.source is Source.REDUCTION else Held.ROW, leaf.number)
 
     def result(self, number: int) -> Ref:
         view = self.fusion.results[number]
-        walk = walk_of(view, self.arrays.results[number])
-        return self.array(replace(walk, strides=self.spread(view)), view.element_type)
+        access = access_of(view, self.arrays.results[number])
+        return self.array(replace(access, strides=self.spread(view)), view.element_type)
 
     def kept(self, number: int) -> Ref:
         """A row in scratch, which the next row takes over."""
@@ -144,7 +147,7 @@ class _Walks:
         steps = dict(zip(fusion.axes, along, strict=True))
         strides = tuple(steps.get(d, 0) for d in range(len(fusion.dims)))
         return self.array(
-            Walk(self.arrays.scratch[number].ctypes.data, strides, kind.byte_size), kind
+            ArrayAccess(self.arrays.scratch[number].ctypes.data, strides, kind.byte_size), kind
         )
 
     def spread(self, view: StridedView) -> tuple[int, ...]:
@@ -154,10 +157,10 @@ class _Walks:
         steps = dict(zip(self.fusion.counted, view.strides, strict=True))
         return tuple(steps.get(d, 0) for d in range(len(self.fusion.dims)))
 
-    def array(self, walk: Walk, kind: PrimitiveType) -> Ref:
+    def array(self, access: ArrayAccess, kind: PrimitiveType) -> Ref:
         for number, (other, other_kind) in enumerate(zip(self.found, self.kinds, strict=True)):
-            if (walk, kind) == (other, other_kind):
+            if (access, kind) == (other, other_kind):
                 return Ref(Held.ARRAY, number)
-        self.found.append(walk)
+        self.found.append(access)
         self.kinds.append(kind)
         return Ref(Held.ARRAY, len(self.found) - 1)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from collectives.communicator.liveness.process_state import ProcessId, children_of
-from collectives.communicator.liveness.stall_detector import Vigil
+from collectives.communicator.liveness.stall_detector import StallDetector
 from collectives.communicator.liveness.status_board import (
     _PROCESS,
     EVERYBODY,
@@ -23,7 +23,7 @@ from collectives.communicator.liveness.status_board import (
     ROW_BYTES,
     STEP,
     THUNK,
-    Life,
+    RankState,
     StatusBoard,
 )
 
@@ -36,7 +36,7 @@ def boards(size: int) -> list[StatusBoard]:
     return [StatusBoard(rank, rows) for rank in range(size)]
 
 
-def seconds_of(vigil: Vigil, limit: float = 3.0) -> float:
+def seconds_of(vigil: StallDetector, limit: float = 3.0) -> float:
     """How long it has hope; ``limit`` where it does not lose it."""
     begin = time.monotonic()
     while time.monotonic() - begin < limit:
@@ -72,7 +72,7 @@ def test_a_rank_without_signs_of_life_is_lost_after_the_timeout(
     me, other = boards(2)
     set_process(other, sleeper.pid)
     time.sleep(0.2)
-    vigil = Vigil(me, lambda: [1], TIMEOUT, [1])
+    vigil = StallDetector(me, lambda: [1], TIMEOUT, [1])
     assert TIMEOUT <= seconds_of(vigil) < TIMEOUT + 1.0
     assert vigil.culprits == (1,)
     assert vigil.gone == ()
@@ -81,7 +81,7 @@ def test_a_rank_without_signs_of_life_is_lost_after_the_timeout(
 def test_a_rank_that_computes_is_not_lost() -> None:
     """It is this process that computes, as rank 1."""
     me, _ = boards(2)
-    vigil = Vigil(me, lambda: [1], TIMEOUT, [1])
+    vigil = StallDetector(me, lambda: [1], TIMEOUT, [1])
     begin = time.monotonic()
     while time.monotonic() - begin < 4 * TIMEOUT:
         assert vigil.glance()
@@ -103,7 +103,9 @@ def test_a_rank_that_lacks_a_core_is_not_lost() -> None:
                 line.readline()
         me, other = boards(2)
         set_process(other, started.pid)
-        assert seconds_of(Vigil(me, lambda: [1], TIMEOUT / 4, [1]), 4 * TIMEOUT) == 4 * TIMEOUT
+        assert (
+            seconds_of(StallDetector(me, lambda: [1], TIMEOUT / 4, [1]), 4 * TIMEOUT) == 4 * TIMEOUT
+        )
 
 
 def test_a_rank_without_a_board_waits_for_nobody() -> None:
@@ -117,7 +119,7 @@ def test_a_rank_that_gets_on_is_not_lost(sleeper: subprocess.Popen[bytes]) -> No
     """It waits for its disk, say: no time on the processor, but thunk after thunk."""
     me, other = boards(2)
     set_process(other, sleeper.pid)
-    vigil = Vigil(me, lambda: [1], TIMEOUT, [1])
+    vigil = StallDetector(me, lambda: [1], TIMEOUT, [1])
     begin = time.monotonic()
     while time.monotonic() - begin < 4 * TIMEOUT:
         other.position[THUNK] += 1
@@ -134,7 +136,7 @@ def test_the_stopped_rank_at_the_end_of_the_chain_is_the_culprit(
     board[2].waits_for(3)
     set_process(board[3], sleeper.pid)
     sleeper.send_signal(signal.SIGSTOP)
-    vigil = Vigil(board[0], lambda: [1], TIMEOUT, [1, 2, 3])
+    vigil = StallDetector(board[0], lambda: [1], TIMEOUT, [1, 2, 3])
     assert seconds_of(vigil) < TIMEOUT + 1.0
     assert vigil.late == (1,)
     assert vigil.culprits == (3,)
@@ -145,15 +147,15 @@ def test_ranks_that_wait_for_each_other_are_lost_together() -> None:
     board = boards(3)
     board[1].waits_for(2)
     board[2].waits_for(1)
-    vigil = Vigil(board[0], lambda: [1], TIMEOUT, [1, 2])
+    vigil = StallDetector(board[0], lambda: [1], TIMEOUT, [1, 2])
     assert seconds_of(vigil) < TIMEOUT + 1.0
     assert vigil.culprits == (1, 2)
 
 
 def test_a_rank_that_ended_its_program_never_comes() -> None:
     me, other = boards(2)
-    other.set_life(Life.LEFT)
-    vigil = Vigil(me, lambda: [1], 60.0, [1])
+    other.set_life(RankState.LEFT)
+    vigil = StallDetector(me, lambda: [1], 60.0, [1])
     assert seconds_of(vigil) < 3.0
     assert vigil.gone == (1,)
     assert me.whereabouts(1).startswith("has ended its program")
@@ -162,8 +164,8 @@ def test_a_rank_that_ended_its_program_never_comes() -> None:
 def test_a_rank_that_came_and_then_left_is_not_gone() -> None:
     """Its message is under way."""
     me, other = boards(2)
-    other.set_life(Life.LEFT)
-    assert seconds_of(Vigil(me, list, 60.0, [1]), 2.0) == 2.0
+    other.set_life(RankState.LEFT)
+    assert seconds_of(StallDetector(me, list, 60.0, [1]), 2.0) == 2.0
 
 
 def test_a_dead_rank_is_found(sleeper: subprocess.Popen[bytes]) -> None:
@@ -171,7 +173,7 @@ def test_a_dead_rank_is_found(sleeper: subprocess.Popen[bytes]) -> None:
     set_process(other, sleeper.pid)
     sleeper.kill()
     sleeper.wait()
-    vigil = Vigil(me, lambda: [1], 60.0, [1])
+    vigil = StallDetector(me, lambda: [1], 60.0, [1])
     assert seconds_of(vigil, 8.0) < 6.0
     assert vigil.gone == (1,)
     assert "is dead" in me.whereabouts(1)
@@ -216,7 +218,7 @@ def test_a_short_wait_asks_for_nobody() -> None:
     """Who is late by some milliseconds is mostly just off the core."""
     me, _ = boards(2)
     asked = []
-    vigil = Vigil(me, lambda: asked.append(0) or [1], 10 * TIMEOUT, [1])
+    vigil = StallDetector(me, lambda: asked.append(0) or [1], 10 * TIMEOUT, [1])
     assert vigil.glance()
     assert not asked
     time.sleep(0.05)

@@ -13,7 +13,7 @@ from loopback_ranks import run_ranks
 
 from collectives.communicator.kinds import AllReduce
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
-from collectives.communicator.node.shared_steps import StepEngine
+from collectives.communicator.node.shared_steps import CollectiveEngine
 from runtime.cpu.collective.collective_engine import native_step_engine
 from spmd.device import ReductionKind
 from spmd.errors import CollectiveTimeoutError, RunError
@@ -25,7 +25,7 @@ ENGINES = pytest.mark.parametrize("engine", [None, native_step_engine()], ids=["
 @ENGINES
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_scenario(name: str, size: int, engine: StepEngine | None) -> None:
+def test_scenario(name: str, size: int, engine: CollectiveEngine | None) -> None:
     run_ranks(size, SCENARIOS[name], 60, engine)
 
 
@@ -59,7 +59,7 @@ def test_results_come_in_rank_order() -> None:
 
 @ENGINES
 def test_timeout_names_operation_group_and_missing_rank_with_its_whereabouts(
-    engine: StepEngine | None,
+    engine: CollectiveEngine | None,
 ) -> None:
     def program(comm: LoopbackCommunicator) -> None:
         if comm.rank == 2:
@@ -76,7 +76,7 @@ def test_timeout_names_operation_group_and_missing_rank_with_its_whereabouts(
 
 
 @ENGINES
-def test_a_rank_that_ended_is_reported_at_once(engine: StepEngine | None) -> None:
+def test_a_rank_that_ended_is_reported_at_once(engine: CollectiveEngine | None) -> None:
     def program(comm: LoopbackCommunicator) -> None:
         if comm.rank != 1:
             all_reduce(comm, "all-reduce.3", (0, 1))
@@ -88,7 +88,9 @@ def test_a_rank_that_ended_is_reported_at_once(engine: StepEngine | None) -> Non
 
 
 @ENGINES
-def test_a_rank_that_raises_ends_the_others_with_its_own_error(engine: StepEngine | None) -> None:
+def test_a_rank_that_raises_ends_the_others_with_its_own_error(
+    engine: CollectiveEngine | None,
+) -> None:
     def program(comm: LoopbackCommunicator) -> None:
         if comm.rank == 3:
             raise RunError("out of memory in fusion.9")
@@ -102,7 +104,7 @@ def test_a_rank_that_raises_ends_the_others_with_its_own_error(engine: StepEngin
 
 @ENGINES
 def test_groups_that_wait_for_each_other_time_out_instead_of_hanging(
-    engine: StepEngine | None,
+    engine: CollectiveEngine | None,
 ) -> None:
     """Rank 0 waits in a, rank 1 in b: neither can meet."""
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from collectives.communicator.messages.array_steps import Exchange, Message
-from collectives.communicator.node.shared_steps import Outcome, StepProgram
+from collectives.communicator.node.shared_steps import CollectiveProgram, RunStatus
 from runtime.cpu.collective.collective_engine import native_step_engine
 
 REFUSED = 17
@@ -108,7 +108,7 @@ class PostedMessages:
 
 
 def play(
-    programs: Sequence[StepProgram],
+    programs: Sequence[CollectiveProgram],
     runs: int,
     begin: Callable[[int, int], None],
     finish: Callable[[int, int], None],
@@ -131,10 +131,10 @@ def play(
         else:
             begin(member, done[member])
             outcome = members[member].start()
-        running[member] = outcome == Outcome.BLOCKED
+        running[member] = outcome == RunStatus.BLOCKED
         if running[member]:
             assert members[member].missing()
         else:
-            assert outcome == Outcome.COMPLETE
+            assert outcome == RunStatus.COMPLETE
             finish(member, done[member])
             done[member] += 1

@@ -15,7 +15,7 @@ from collectives.communicator.messages.array_steps import Copy, Exchange
 from collectives.communicator.messages.native_message_steps import native_program
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import CopyRows, LoadedSteps, Outcome
+from collectives.communicator.node.shared_steps import CopyRows, LoadedCollective, RunStatus
 from runtime.cpu.collective.collective_engine import native_step_engine
 from spmd.errors import RunError
 from tests.collectives.communicator.messages.message_world import Post, PostedMessages
@@ -59,11 +59,11 @@ def test_copies(data: st.DataObject) -> None:
     got_memory[...] = want_memory
     program = native_program([Copy(source, target)], no_messages)
     (steps,) = native_step_engine().load([program])
-    assert steps.start() == Outcome.COMPLETE
+    assert steps.start() == RunStatus.COMPLETE
     assert np.array_equal(got_memory, want)
 
 
-def exchanging(post: Post) -> tuple[LoadedSteps, PostedMessages, np.ndarray]:
+def exchanging(post: Post) -> tuple[LoadedCollective, PostedMessages, np.ndarray]:
     """Member 0 sends 3 to member 1 and waits for its answer."""
     value, answer = np.full(1, 3.0), np.zeros(1)
     made = []
@@ -82,14 +82,14 @@ def test_an_exchange_counts_what_it_sends_and_knows_who_is_late() -> None:
     steps, messages, answer = exchanging(post)
     runs = []
     for run in (1, 2):
-        assert steps.start() == Outcome.BLOCKED
+        assert steps.start() == RunStatus.BLOCKED
         assert messages.crossed == (run * messages.crossing[0], run * messages.crossing[1])
         assert steps.missing() == [1, 1]
         assert post.mail[0, 1].pop().view(np.float64)[0] == 3.0
         post.mail.setdefault((1, 0), deque()).append(np.full(1, float(run)).view(np.uint8))
-        assert steps.advancing(100)() == Outcome.BLOCKED  # the second is still missing
+        assert steps.advancing(100)() == RunStatus.BLOCKED  # the second is still missing
         post.mail[1, 0].append(np.zeros(0, np.uint8))
-        assert steps.advancing(100)() == Outcome.COMPLETE
+        assert steps.advancing(100)() == RunStatus.COMPLETE
         assert answer[0] == run
         runs.append(steps.run)
     assert runs[0] != runs[1]
@@ -102,10 +102,10 @@ def test_an_error_of_the_library_is_one_of_the_collective(when: str) -> None:
     post.refuses = when == "starts"
     outcome = steps.start()
     if when == "waits":
-        assert outcome == Outcome.BLOCKED
+        assert outcome == RunStatus.BLOCKED
         post.refuses = True
         outcome = steps.advancing(0)()
-    assert outcome == Outcome.MESSAGES_FAILED
+    assert outcome == RunStatus.MESSAGES_FAILED
     world = LoopbackWorld(1, 1.0).communicator(0)
     collective = CollectiveBroadcast((0,))
     bound = NativeCollective(world, collective, "all-reduce.3", Buffers((), ()), 0)

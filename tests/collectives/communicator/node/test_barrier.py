@@ -1,4 +1,4 @@
-"""Gates: nobody goes on before all have come, who sleeps is woken, and who is late is known."""
+"""Barriers: nobody goes on before all have come, who sleeps is woken, and who is late is known."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import random
 import time
 
 import pytest
-from shared_memory_ranks import SharedMemoryRank, pass_gate, run_shared_memory_ranks
+from shared_memory_ranks import SharedMemoryRank, pass_barrier, run_shared_memory_ranks
 
-from collectives.communicator.node.barrier import GATE_BYTES, Gate
+from collectives.communicator.node.barrier import BARRIER_BYTES, NodeBarrier
 from spmd.errors import CollectiveTimeoutError
 
 PASSAGES = 60
 
 
-def gate_of(comm: SharedMemoryRank) -> Gate:
-    window, _own = comm.memory.open(GATE_BYTES)
-    gate = comm.memory.gate(window)
-    assert gate is not None
-    return gate
+def barrier_of(comm: SharedMemoryRank) -> NodeBarrier:
+    window, _own = comm.memory.open(BARRIER_BYTES)
+    node_barrier = comm.memory.node_barrier(window)
+    assert node_barrier is not None
+    return node_barrier
 
 
 def dawdle(chance: random.Random) -> None:
@@ -32,12 +32,12 @@ def test_nobody_passes_before_all_have_come(size: int) -> None:
     come = [0] * size
 
     def program(comm: SharedMemoryRank) -> float:
-        gate, chance = gate_of(comm), random.Random(comm.rank)
+        node_barrier, chance = barrier_of(comm), random.Random(comm.rank)
         begin = time.monotonic()
         for passage in range(1, PASSAGES):
             dawdle(chance)
             come[comm.rank] = passage
-            pass_gate(gate)
+            pass_barrier(node_barrier)
             assert min(come) >= passage
         return time.monotonic() - begin
 
@@ -47,14 +47,14 @@ def test_nobody_passes_before_all_have_come(size: int) -> None:
 
 def test_who_is_late_is_known() -> None:
     def program(comm: SharedMemoryRank) -> list[int]:
-        gate = gate_of(comm)
-        pass_gate(gate)
+        node_barrier = barrier_of(comm)
+        pass_barrier(node_barrier)
         if comm.rank == 1:
             comm.barrier()
             return []
         with pytest.raises(CollectiveTimeoutError, match=r"from \[1\]"):
-            pass_gate(gate, 0.3)
-        late = gate.late()
+            pass_barrier(node_barrier, 0.3)
+        late = node_barrier.late()
         comm.barrier()
         return late
 

@@ -25,10 +25,10 @@ from collectives.communicator.node import shared_steps_of_kind
 from collectives.communicator.node.shared_buffers import Buffers
 from collectives.communicator.node.shared_steps import (
     Await,
+    CollectiveProgram,
     CopyRows,
-    Outcome,
     RotateBytes,
-    StepProgram,
+    RunStatus,
     SwapRows,
 )
 from collectives.communicator.node.shared_steps_of_kind import can_run_in_place
@@ -63,7 +63,7 @@ def test_every_kind_has_a_transfer() -> None:
 def without(drop: Callable[[list[object], int], bool]) -> Mutation:
     """Leave out the steps for which ``drop(steps, position)`` is true; in both turns."""
 
-    def mutate(program: StepProgram) -> StepProgram:
+    def mutate(program: CollectiveProgram) -> CollectiveProgram:
         turns = [
             tuple(step for i, step in enumerate(turn) if not drop(list(turn), i))
             for turn in (program.steps, program.alternate)
@@ -81,7 +81,7 @@ def is_await(number: int) -> Callable[[list[object], int], bool]:
     return drop
 
 
-def await_one(program: StepProgram) -> StepProgram:
+def await_one(program: CollectiveProgram) -> CollectiveProgram:
     """Only the first of the others is waited for."""
 
     def shorten(step: object) -> object:
@@ -202,4 +202,4 @@ def test_tables_that_point_outside_are_refused() -> None:
     world.members[0].buffers.operands[2][:] = 1_000_000
     world.members[0].buffers.operands[3][:] = 1
     world.members[1].steps.start()
-    assert world.members[0].steps.start() == Outcome.OUT_OF_BOUNDS
+    assert world.members[0].steps.start() == RunStatus.OUT_OF_BOUNDS

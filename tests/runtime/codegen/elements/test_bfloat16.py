@@ -14,7 +14,7 @@ from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from runtime.codegen.ir import element_operations
 from runtime.codegen.ir.element_operations import has_operation, host_instructions, operation_ir
 from runtime.cpu.kernels.loop import loop_ir
-from runtime.cpu.kernels.loop.loop import Walk, bind_loop
+from runtime.cpu.kernels.loop.loop import ArrayAccess, bind_loop
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.native_elementwise import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
@@ -123,8 +123,8 @@ def test_programs_round_after_each_operation() -> None:
     values = pairs()
     out = np.empty_like(values[0])
     every = (*values, out)
-    walks = [Walk(x.ctypes.data, x.strides, x.itemsize) for x in every]
-    bind_loop(program, out.shape, walks, every)()
+    accesses = [ArrayAccess(x.ctypes.data, x.strides, x.itemsize) for x in every]
+    bind_loop(program, out.shape, accesses, every)()
     with np.errstate(all="ignore"):
         for op, *at in steps:
             values.append(reference(ElementSignature(op, two, P.BF16), [values[i] for i in at]))

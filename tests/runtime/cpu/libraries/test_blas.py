@@ -11,7 +11,7 @@ from runtime.cpu.libraries.blas import (
     reserve_work_buffers,
     set_blas_threads,
 )
-from runtime.cpu.step.thread_team import Crew
+from runtime.cpu.step.thread_team import ThreadTeam
 from tests.runtime.programs import COLLECTIVES, compiled, random_inputs
 
 
@@ -33,13 +33,13 @@ def test_loopback_devices_run_with_one_thread_each(monkeypatch: pytest.MonkeyPat
     if before is None:
         pytest.skip("NumPy's BLAS does not tell its number of threads")
     seen = []
-    original = Crew.run
+    original = ThreadTeam.run
 
-    def run(self: Crew) -> None:
+    def run(self: ThreadTeam) -> None:
         seen.append(blas_threads())
         original(self)
 
-    monkeypatch.setattr(Crew, "run", run)
+    monkeypatch.setattr(ThreadTeam, "run", run)
     executable = compiled(COLLECTIVES)
     try:
         set_blas_threads(2)

@@ -13,8 +13,8 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.native_call import NativeAction, SharedAction, native_call
 from runtime.cpu.step.device_table import Table
 from runtime.cpu.step.segment import Action, joined, segment_of
-from runtime.cpu.step.thread_team import Crew
-from runtime.cpu.step.worker import Lane
+from runtime.cpu.step.thread_team import ThreadTeam
+from runtime.cpu.step.worker import Worker
 from spmd.literal import NDArray
 
 #: Records: counter, own number. count: one more run of it. await: look for the other's first run, a while.
@@ -63,12 +63,12 @@ def counts(counters: NDArray, number: int) -> NativeAction:
     return native_call(code(), "count", record, (counters,))
 
 
-def crew_of(actions: list[Action], helpers: int) -> Crew:
+def team_of(actions: list[Action], helpers: int) -> ThreadTeam:
     segments = [segment_of(number, action) for number, action in enumerate(actions)]
     table = Table(joined(segments), private_position())
-    crew = Crew([Lane([table], lambda *_: True)], lambda *_: None, 1 + helpers)
-    crew.table = table  # type: ignore[attr-defined] # kept as long
-    return crew
+    team = ThreadTeam([Worker([table], lambda *_: True)], lambda *_: None, 1 + helpers)
+    team.table = table  # type: ignore[attr-defined] # kept as long
+    return team
 
 
 @pytest.mark.parametrize("helpers", [0, 1, 3])
@@ -78,9 +78,9 @@ def test_every_piece_is_done_once_in_each_run(helpers: int, pieces: int) -> None
     shares: list[Action] = [
         SharedAction([counts(counters, first + n) for n in range(pieces)]) for first in (0, pieces)
     ]
-    crew = crew_of(shares, helpers)
+    team = team_of(shares, helpers)
     for step in range(1, 301):
-        crew.run()
+        team.run()
         np.testing.assert_array_equal(counters, step)
 
 
@@ -89,8 +89,8 @@ def test_helpers_take_pieces() -> None:
     counters = np.zeros(1, np.int64)
     record = np.array([counters.ctypes.data, 0], np.int64)
     waits = native_call(code(), "await", record, (counters,))
-    crew = crew_of([SharedAction([waits, counts(counters, 0)])], helpers=1)
-    crew.run()
+    team = team_of([SharedAction([waits, counts(counters, 0)])], helpers=1)
+    team.run()
     assert record[1] == 1
 
 
@@ -99,7 +99,7 @@ def test_pieces_of_several_calls_are_done_in_order() -> None:
     record = np.array([counters.ctypes.data, 0], np.int64)
     waits = native_call(code(), "await", record, (counters,))
     piece = NativeAction([*counts(counters, 0).calls, *waits.calls])
-    crew_of([SharedAction([piece])], helpers=0).run()
+    team_of([SharedAction([piece])], helpers=0).run()
     assert record[1] == 1
 
 
@@ -110,9 +110,9 @@ def test_a_step_that_fails_leaves_no_helper_at_work() -> None:
         raise ValueError("planted")
 
     others = set(threading.enumerate())
-    crew = crew_of([SharedAction([counts(counters, 0), counts(counters, 1)]), fails], helpers=1)
+    team = team_of([SharedAction([counts(counters, 0), counts(counters, 1)]), fails], helpers=1)
     (helper,) = set(threading.enumerate()) - others
     with pytest.raises(ValueError, match="planted"):
-        crew.run()
+        team.run()
     helper.join(10)
     assert not helper.is_alive()

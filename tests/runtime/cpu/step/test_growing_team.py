@@ -7,7 +7,7 @@ import pytest
 
 import runtime.cpu.step.growing_team
 from runtime.cpu.loopback import LoopbackDevices
-from runtime.cpu.step.growing_team import GrowingCrew
+from runtime.cpu.step.growing_team import GrowingTeam
 from runtime.executable import Executable
 from tests.runtime.cpu.step.test_thread_team import PROGRAM as WITH_PYTHON
 from tests.runtime.cpu.step.test_thread_team import on_cores, tiles
@@ -16,10 +16,10 @@ from tests.runtime.programs import compiled, exchange_loop
 PROGRAM = exchange_loop(40, entry="ROOT y = f32[40] get-tuple-element(end), index=1")
 
 
-def crew_of(executable: Executable) -> GrowingCrew:
+def team_of(executable: Executable) -> GrowingTeam:
     devices = executable._local
     assert isinstance(devices, LoopbackDevices)
-    return devices._crew
+    return devices._team
 
 
 def outputs(executable: Executable, given: list[list[np.ndarray]]) -> list[bytes]:
@@ -32,7 +32,7 @@ def test_short_steps_keep_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None
     executable = compiled(PROGRAM)
     for _ in range(3):
         executable.run_devices(tiles(executable))
-    assert crew_of(executable).threads == 1
+    assert team_of(executable).threads == 1
 
 
 def test_longer_steps_get_threads_and_keep_their_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ def test_longer_steps_get_threads_and_keep_their_bits(monkeypatch: pytest.Monkey
     threads = []
     for _ in range(6):
         assert outputs(executable, given) == first
-        threads.append(crew_of(executable).threads)
+        threads.append(team_of(executable).threads)
     assert threads == [1, 1, 1, 4, 4, 4]
 
 
@@ -55,20 +55,20 @@ def test_one_very_long_step_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     executable = compiled(PROGRAM)
     monkeypatch.setattr(runtime.cpu.step.growing_team, "LEAST_SAVED", 1e-12)
     executable.run_devices(tiles(executable))
-    assert crew_of(executable).threads == 4
+    assert team_of(executable).threads == 4
 
 
 def test_a_step_that_calls_python_has_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cores(2, monkeypatch)
-    assert crew_of(compiled(WITH_PYTHON)).threads == 2
+    assert team_of(compiled(WITH_PYTHON)).threads == 2
 
 
 def test_devices_with_much_memory_have_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cores(2, monkeypatch)
     large = exchange_loop(100_000, entry="ROOT y = f32[100000] get-tuple-element(end), index=1")
-    assert crew_of(compiled(large)).threads == 2
+    assert team_of(compiled(large)).threads == 2
 
 
 def test_one_core_has_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     on_cores(1, monkeypatch)
-    assert crew_of(compiled(PROGRAM)).most == 1
+    assert team_of(compiled(PROGRAM)).most == 1

@@ -16,9 +16,9 @@ import pytest
 
 from runtime.cpu.loopback import LoopbackDevices
 from runtime.cpu.step.segment_ir import SegmentRow
-from runtime.cpu.step.thread_team_ir import LaneStop, crew_code
-from runtime.cpu.step.worker import Lane
-from runtime.cpu.step.worker_ir import LaneWord
+from runtime.cpu.step.thread_team_ir import WorkerStop, team_code
+from runtime.cpu.step.worker import Worker
+from runtime.cpu.step.worker_ir import WorkerWord
 from runtime.executable import Executable
 from spmd.errors import CollectiveTimeoutError
 from tests.runtime.programs import CARRIED_BY_PYTHON, compiled, exchange_loop, module_of
@@ -168,31 +168,31 @@ def test_threads_end_with_their_devices(monkeypatch: pytest.MonkeyPatch) -> None
     assert not any(thread.is_alive() for thread in started)
 
 
-def test_a_lane_on_an_earlier_ones_core_moves() -> None:
+def test_a_worker_on_an_earlier_ones_core_moves() -> None:
     """Where there is another core; else they take turns from then on."""
     cores = os.sched_getaffinity(os.getpid())
     taken = min(cores)
-    earlier, lane = (Lane((), lambda *_: True) for _ in range(2))
-    addresses = np.array([earlier.address, lane.address], np.int64)
-    earlier[LaneWord.CORE] = taken
-    lane[LaneWord.LANES], lane[LaneWord.EARLIER] = addresses.ctypes.data, 1
-    lane[LaneWord.ASKED] = 1
+    earlier, worker = (Worker((), lambda *_: True) for _ in range(2))
+    addresses = np.array([earlier.address, worker.address], np.int64)
+    earlier[WorkerWord.CORE] = taken
+    worker[WorkerWord.WORKERS], worker[WorkerWord.EARLIER] = addresses.ctypes.data, 1
+    worker[WorkerWord.ASKED] = 1
     found = set[int]()
 
     def serve() -> None:
         os.sched_setaffinity(0, {taken})
-        assert crew_code().serve(lane.address, 0) == LaneStop.RETIRED
+        assert team_code().serve(worker.address, 0) == WorkerStop.RETIRED
         found.update(os.sched_getaffinity(0))
 
     thread = threading.Thread(target=serve)
     thread.start()
-    while lane[LaneWord.DONE] != 1:
+    while worker[WorkerWord.DONE] != 1:
         time.sleep(1e-3)
-    crew_code().retire(lane.address)
+    team_code().retire(worker.address)
     thread.join()
     assert found == ((cores - {taken}) or cores)
-    assert lane[LaneWord.EARLIER] == (len(cores) > 1)
-    assert len(cores) == 1 or lane[LaneWord.CORE] in found
+    assert worker[WorkerWord.EARLIER] == (len(cores) > 1)
+    assert len(cores) == 1 or worker[WorkerWord.CORE] in found
 
 
 def test_the_program_is_what_it_says() -> None:

@@ -8,7 +8,7 @@ import pytest
 from collectives.communicator.liveness.status_board import private_position
 from collectives.communicator.loopback.process_memory import ProcessMemory
 from collectives.communicator.native_collective import NativeCollective
-from collectives.communicator.node.shared_steps import Await, StepProgram
+from collectives.communicator.node.shared_steps import Await, CollectiveProgram
 from runtime.cpu.collective.collective_engine import native_step_engine
 from runtime.cpu.collective.shared_memory_ir import LANDED
 from runtime.cpu.executor import LoadedDevice
@@ -18,7 +18,7 @@ from runtime.cpu.step.polling_points import INTERVAL_SECONDS, ProgressPoints
 from runtime.cpu.step.segment import Segment
 from runtime.cpu.step.segment_ir import SegmentRow
 from runtime.cpu.step.table_record import LOG_WORDS, STAMP_WORDS
-from runtime.cpu.step.worker import Lane
+from runtime.cpu.step.worker import Worker
 from runtime.executable import Executable
 from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
 from runtime.program.thunks.thunk import walk
@@ -232,7 +232,7 @@ class Alone:
     def __init__(self) -> None:
         self.counters = np.zeros(1, np.int64)
         steps = (Await((1,), (self.counters.ctypes.data,), 1),)
-        (self.steps,) = native_step_engine().load([StepProgram(steps, steps, 1)])
+        (self.steps,) = native_step_engine().load([CollectiveProgram(steps, steps, 1)])
 
     @property
     def address(self) -> int:
@@ -273,7 +273,7 @@ def landed_after(between: str) -> int:
     log = np.zeros(LOG_WORDS + 2 * STAMP_WORDS, np.int64)
     log[1] = 2
     table = Table(Segment(rows, (collective,)), private_position(), log=log.ctypes.data)
-    Lane([table], lambda *_: True).run()
+    Worker([table], lambda *_: True).run()
     assert log[0] == 2
     stamps = log[LOG_WORDS:].reshape(2, STAMP_WORDS)
     waited, landed = (int(at) for _, at in stamps)

@@ -21,7 +21,7 @@ from runtime.cpu.step.polling_points import ProgressPoints
 from runtime.cpu.step.prepare import prepare
 from runtime.cpu.step.segment import Action, segment_of
 from runtime.cpu.step.segment_ir import JUMPS
-from runtime.cpu.step.worker import Lane
+from runtime.cpu.step.worker import Worker
 from runtime.program.strides import StridedView
 from runtime.program.thunks.conditional import ConditionalThunk
 from runtime.program.thunks.sequence import ThunkSequence
@@ -86,9 +86,9 @@ class Device:
 
     def run(self, times: int = 1) -> None:
         segment = segment_of(0, prepare(self.root, self))  # type: ignore[arg-type]
-        lane = Lane([Table(segment, self.position)], lambda *_: True)
+        worker = Worker([Table(segment, self.position)], lambda *_: True)
         for _ in range(times):
-            lane.run()
+            worker.run()
 
 
 @dataclass(frozen=True)

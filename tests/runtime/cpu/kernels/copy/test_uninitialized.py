@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from launch.pipeline import compile_module
-from runtime.program.records.copy import UnwrittenKernel
+from runtime.program.records.copy import UninitializedKernel
 from runtime.program.thunks.copy import CopyThunk
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import walk
@@ -58,7 +58,7 @@ def test_what_a_loop_writes_all_over_is_not_filled_before() -> None:
     executable = compile_module(module_of(STACKED))
     thunks = list(walk(executable.program.thunks))
     kernels = [t.kernel for t in thunks if isinstance(t, KernelThunk)]
-    assert sum(isinstance(kernel, UnwrittenKernel) for kernel in kernels) == 2
+    assert sum(isinstance(kernel, UninitializedKernel) for kernel in kernels) == 2
     filled = [t for t in thunks if isinstance(t, CopyThunk) and t.target.view.num_elements > 64]
     assert not filled
     (x,) = random_inputs(executable.module, 0)

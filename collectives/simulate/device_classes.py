@@ -39,7 +39,7 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class DeviceClasses:
     """representatives: the lowest device of each class, ascending. sizes: devices of each class. paces: of each class.
 
     meetings[site][c]: those of a collective that class c is a member of, none where it takes no part. exact: whether
@@ -55,7 +55,7 @@ class Fold:
 
 def fold_devices(
     sites: Sequence[Site], partitions: int, replicas: int, paces: Sequence[int] | None = None
-) -> Fold:
+) -> DeviceClasses:
     """Classes of ``partitions * replicas`` devices. paces: of each device; all alike where none are given.
 
     ShapeError for groups or pairs that name devices which are not there.
@@ -75,7 +75,7 @@ def fold_devices(
         return _coarse(first, of_sites)
     representatives = _first_of_each(colors, classes)
     table = {id(p): _meetings(p, colors, representatives) for p in patterns.values()}
-    return Fold(
+    return DeviceClasses(
         tuple(representatives),
         tuple(np.bincount(colors, minlength=classes).tolist()),
         tuple(int(first[device]) for device in representatives),
@@ -83,13 +83,13 @@ def fold_devices(
     )
 
 
-def _coarse(first: Colors, of_sites: Sequence[_Pattern]) -> Fold:
+def _coarse(first: Colors, of_sites: Sequence[_Pattern]) -> DeviceClasses:
     """By pace alone, all of them in all collectives."""
     colors = _numbered(first[:, None])
     classes = int(colors.max()) + 1
     representatives = _first_of_each(colors, classes)
     everyone = Meeting(tuple(range(classes)), tuple(range(classes)))
-    return Fold(
+    return DeviceClasses(
         tuple(representatives),
         tuple(np.bincount(colors, minlength=classes).tolist()),
         tuple(int(first[device]) for device in representatives),

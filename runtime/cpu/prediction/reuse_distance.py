@@ -57,7 +57,7 @@ class _Touched:
     time: int
 
 
-class Residency:
+class ReuseDistance:
     """``reach``: bytes that are remembered; beyond it all is equally far."""
 
     def __init__(self, reach: float) -> None:

@@ -26,7 +26,7 @@ _SOURCES = frozenset({Opcode.PARAMETER, Opcode.CONSTANT, Opcode.IOTA})
 
 
 @dataclass(frozen=True)
-class Setting:
+class FusionContext:
     """Module to plan for. order_of: the schedule if there is one, else the stored order made topological.
 
     program: its linearized steps. needs_of: live bytes at each position of the order, by the memory models.
@@ -39,8 +39,8 @@ class Setting:
     program: Program
 
     @staticmethod
-    def of(module: HloModule) -> Setting | None:
-        """Return the setting of a module; None if the runtime does not run it."""
+    def of(module: HloModule) -> FusionContext | None:
+        """Return the context of a module; None if the runtime does not run it."""
         ordered = _in_order(module)
         try:
             program = linearize(ordered)
@@ -55,7 +55,7 @@ class Setting:
         for ours in models.computations:
             needs_of[ours] = models.of(ours).needs(order_of[ours])
             models.peaks[ours] = max(needs_of[ours], default=0)
-        return Setting(module, models, order_of, needs_of, program)
+        return FusionContext(module, models, order_of, needs_of, program)
 
     def carried_out(self, plans: Iterable[FusionPlan], granted: int) -> HloModule | None:
         """Return a copy of the module with the planned kernels.

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.cpu.prediction.residency import Found, Residency, Span, span_of
+from runtime.cpu.prediction.reuse_distance import Found, ReuseDistance, Span, span_of
 from runtime.program.strides import StridedView
 from spmd.shape import PrimitiveType
 
@@ -16,16 +16,16 @@ def whole(size: int, allocation: int = 0) -> Span:
     return Span(allocation, 0, size)
 
 
-def touch(residency: Residency, *spans: Span) -> list[list[Found]]:
+def touch(residency: ReuseDistance, *spans: Span) -> list[list[Found]]:
     return residency.touch(spans, [True] * len(spans))
 
 
 def test_what_was_never_touched_is_infinitely_far() -> None:
-    assert touch(Residency(1000), whole(10)) == [[Found(10, math.inf)]]
+    assert touch(ReuseDistance(1000), whole(10)) == [[Found(10, math.inf)]]
 
 
 def test_the_distance_is_all_that_was_touched_since_and_the_array_itself() -> None:
-    near = Residency(1000)
+    near = ReuseDistance(1000)
     touch(near, whole(10))
     assert touch(near, whole(10)) == [[Found(10, 10.0)]]
     touch(near, whole(30, 1))
@@ -34,7 +34,7 @@ def test_the_distance_is_all_that_was_touched_since_and_the_array_itself() -> No
 
 
 def test_parts_of_an_array_lie_at_distances_of_their_own() -> None:
-    near = Residency(1000)
+    near = ReuseDistance(1000)
     touch(near, whole(10))
     touch(near, Span(0, 6, 10))
     touch(near, Span(1, 0, 100))
@@ -42,17 +42,17 @@ def test_parts_of_an_array_lie_at_distances_of_their_own() -> None:
 
 
 def test_arrays_of_one_kernel_do_not_stand_between_each_other() -> None:
-    near = Residency(1000)
+    near = ReuseDistance(1000)
     touch(near, whole(10), whole(10, 1))
     assert touch(near, whole(10), whole(10, 1)) == [[Found(10, 20.0)], [Found(10, 10.0)]]
 
 
 def test_a_result_in_the_place_of_an_operand_is_next_to_it() -> None:
-    assert touch(Residency(1000), whole(10), whole(10))[1] == [Found(10, 0.0)]
+    assert touch(ReuseDistance(1000), whole(10), whole(10))[1] == [Found(10, 0.0)]
 
 
 def test_a_part_leaves_the_rest_as_far_as_it_was() -> None:
-    near = Residency(1000)
+    near = ReuseDistance(1000)
     touch(near, whole(100))
     touch(near, whole(50, 1))
     near.touch([whole(100)], [False])
@@ -60,7 +60,7 @@ def test_a_part_leaves_the_rest_as_far_as_it_was() -> None:
 
 
 def test_what_lies_beyond_its_reach_is_forgotten() -> None:
-    near = Residency(50)
+    near = ReuseDistance(50)
     touch(near, whole(40))
     touch(near, whole(40, 1))
     touch(near, whole(40, 2))

@@ -1,4 +1,4 @@
-"""Ties: which things are equal, as equalities come in (a union-find)."""
+"""EquivalenceClasses: which things are equal, as equalities come in (a union-find)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item", bound=Hashable)
 
 
-class Ties(Generic[Item]):
+class EquivalenceClasses(Generic[Item]):
     """Classes of equal items; an item that was never tied is a class of its own."""
 
     def __init__(self) -> None:

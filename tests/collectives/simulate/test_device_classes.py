@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from collectives.simulate.fold import MAX_CLASSES, Fold, Meeting, fold_devices
+from collectives.simulate.device_classes import MAX_CLASSES, DeviceClasses, Meeting, fold_devices
 from collectives.simulate.program import program_of
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
@@ -19,7 +19,7 @@ from tests.collectives.simulate.scheduled import (
 )
 
 
-def folded(lines: list[Line], devices: int = DEVICES) -> Fold:
+def folded(lines: list[Line], devices: int = DEVICES) -> DeviceClasses:
     made = scheduled(lines, devices)
     return fold_devices(program_of(made.module, [made.estimator]).sites, devices, 1)
 
