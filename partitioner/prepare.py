@@ -1,4 +1,4 @@
-"""Brings a module into the form the partitioner reads: no calls, every control-flow computation with one caller."""
+"""Preparation of a module for the partitioner: no calls, and one caller for every control-flow computation."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from spmd.passes.reducer_simplifier import ReducerSimplifier
 from spmd.passes.tuple_simplifier import TupleSimplifier
 from spmd.shape import ArrayShape
 
-#: Targets that stand for their operand once a reducer is looked at element by element.
+#: Custom calls that equal their operand when a reducer is read element by element.
 _ELEMENT_IDENTITIES = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 
 
 def prepare(module: HloModule) -> None:
-    """Say what bitcasts and library calls mean, inline, simplify reducers, take run-time sizes out, give each loop and
+    """Expand bitcasts and library calls, inline, simplify reducers, make run-time sizes explicit, give each loop and
     branch its own computations, and clean up, so that fewer ops need a sharding.
     """
     list_other_orders(module)
@@ -54,7 +54,7 @@ def prepare(module: HloModule) -> None:
 
 
 def _open_fusions(module: HloModule) -> None:
-    """A fusion becomes a call: its computation is partitioned like any other code, and fused again afterwards."""
+    """Turn fusions into calls: their computations are partitioned like other code, and fused again afterwards."""
     for computation in module.computations:
         for fusion in computation.with_opcode(Opcode.FUSION):
             call = computation.create(
@@ -71,8 +71,8 @@ def _open_fusions(module: HloModule) -> None:
 
 
 def _pin_shardings(module: HloModule) -> None:
-    """A sharding on a call, or on the entry's only output, becomes a ``Sharding`` call: inlining and simplifying
-    replace the instruction that it stands on.
+    """Turn a sharding on a call, or on the entry's only output, into a ``Sharding`` call: inlining and simplifying
+    replace the instruction that carries it.
     """
     root = module.entry.root
     for computation in module.computations:
@@ -98,7 +98,7 @@ def _pin_sharding(computation: HloComputation, value: HloInstruction) -> None:
 
 
 def _drop_annotations_in_reducers(module: HloModule) -> None:
-    """JAX writes ``Sharding`` calls even inside reducers, where a value is one element."""
+    """Remove ``Sharding`` calls in reducers, where a value is one element. JAX writes such calls."""
     for computation in module.computations_post_order():
         for instruction in computation.instructions:
             if instruction.opcode in CALLERS:

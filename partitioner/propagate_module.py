@@ -1,4 +1,4 @@
-"""A module with the sharding that propagation finds written on every instruction: for tools that show it."""
+"""Module with the sharding that propagation finds written on every instruction, for tools that show it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spmd.sharding import HloSharding
 
 
 def propagate_module(module: HloModule, num_devices: int) -> HloModule:
-    """A prepared copy of ``module`` (stage PROPAGATED) whose instructions carry their shardings.
+    """Return a prepared copy of ``module`` (stage PROPAGATED) whose instructions carry their shardings.
 
     Reducers, comparators and the like work on elements and carry none.
     """
@@ -38,13 +38,13 @@ def propagate_module(module: HloModule, num_devices: int) -> HloModule:
 
 
 def instruction_sharding(axes: DeviceAxes, slots: Slots, shape: Shape) -> HloSharding:
-    """The sharding that an instruction of ``shape`` has by its slots; a tuple's is a tuple."""
+    """Return the sharding of an instruction of ``shape`` from its slots; a tuple sharding for a tuple."""
     parts = tuple(_of_slot(axes, slot) for slot in slots)
     return parts[0] if isinstance(shape, ArrayShape) else HloSharding.tuple_of(parts)
 
 
 def _of_slot(axes: DeviceAxes, slot: Slot | None) -> HloSharding:
-    """A slot's sharding; tokens are replicated."""
+    """Return the sharding of a slot; tokens are replicated."""
     if slot is None:
         return HloSharding.replicated()
     return axes.sharding(slot.state_dims, manual=slot.forbidden)

@@ -1,6 +1,6 @@
-"""The tables of the partitioner: what an op means for propagation and for partitioning.
+"""Registries of the partitioner: propagation and partitioning functions of each op.
 
-Keys are opcodes, or targets for custom calls that carry sharding meaning.
+Keys are opcodes, or targets for custom calls with a sharding meaning.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
     from spmd.hlo.instruction import Attrs
     from spmd.shape import ArrayShape
 
-#: instruction (global shapes) -> its rule; None when the op has no useful factors (it is then replicated).
+#: Takes an instruction (global shapes), returns its rule; None if the op has no useful factors (it is then replicated).
 SHARDING_RULES: Registry[Opcode, Callable[[HloInstruction], OpShardingRule | None]] = Registry(
     "sharding rule"
 )
 
-#: An op's own partitioning: emits local instructions, returns the value of each result leaf; None declines, and the
-#: generic partitioner takes over.
+#: Partitioning of an op: emits local instructions, returns the value of each result leaf. None declines, and the
+#: generic partitioner is used.
 PartitionFn: TypeAlias = (
     "Callable[[PartitionContext, HloInstruction], tuple[ShardedValue, ...] | None]"
 )
 PARTITIONERS: Registry[Opcode, PartitionFn] = Registry("partitioner")
 TARGET_PARTITIONERS: Registry[str, PartitionFn] = Registry("custom-call partitioner")
 
-#: An op's own way into the slot graph (control flow, tuples, annotations): returns the slot of each result leaf.
+#: Insertion of an op into the slot graph (control flow, tuples, annotations): returns the slot of each result leaf.
 PropagateFn: TypeAlias = "Callable[[SlotGraph, HloInstruction], tuple[Slot | None, ...]]"
 PROPAGATORS: Registry[Opcode, PropagateFn] = Registry("propagator")
 TARGET_PROPAGATORS: Registry[str, PropagateFn] = Registry("custom-call propagator")
 
-#: Attributes of the per-device clone where they depend on sizes.
+#: Attributes of the per-device clone if they depend on sizes.
 LocalizeFn: TypeAlias = (
     "Callable[[PartitionContext, HloInstruction, list[HloInstruction], list[ArrayShape]], Attrs]"
 )
 LOCALIZERS: Registry[Opcode, LocalizeFn] = Registry("localizer")
 
-#: Ops whose result is cheaper made again than moved: the price in bytes on the wire, and the making.
+#: Ops whose result may be cheaper to recompute than to move: the cost in bytes on the wire, and the recomputation.
 RemakeCostFn: TypeAlias = "Callable[[PartitionContext, HloInstruction, ShardState], float]"
 RemakeFn: TypeAlias = "Callable[[PartitionContext, HloInstruction, ShardState], ShardedValue]"
 REMAKERS: Registry[Opcode, tuple[RemakeCostFn, RemakeFn]] = Registry("remaker")
@@ -64,7 +64,7 @@ def _target(instruction: HloInstruction) -> str:
 
 
 def partitioner_of(instruction: HloInstruction) -> PartitionFn | None:
-    """The special partitioning of an instruction: its custom-call target's, else its opcode's."""
+    """Return the special partitioning of an instruction: its custom-call target's, else its opcode's."""
     target = _target(instruction)
     registered = custom_call(target).partition
     if registered is not None:

@@ -1,4 +1,4 @@
-"""PartitionReport: what partitioning moved between devices, for whom, and how far from the least possible."""
+"""PartitionReport: the values that partitioning moved, the ops served, and the bytes against the least possible."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from spmd.shape import ArrayShape
 class Purpose(Enum):
     """Purpose of a reshard; ``serving`` of its record names the instruction that it serves."""
 
-    OPERAND = "operand"  # the op computes on another state than the value has
-    RESULT = "result"  # the op's result is wanted in another state than it computes
-    CARRIED = "carried"  # a loop's or branch's value must leave as its neighbours expect it
-    OUTPUT = "output"  # the module's result is bound by an annotation
+    OPERAND = "operand"  # the op computes on a state other than the value's
+    RESULT = "result"  # the result is wanted in a state other than the computed one
+    CARRIED = "carried"  # a loop's or branch's value must leave in the state its neighbours expect
+    OUTPUT = "output"  # an annotation binds the module's result
 
 
 @dataclass(frozen=True, slots=True)
 class ReshardRecord:
-    """One value brought from one state to another, with the collectives that do it (instructions of the result).
+    """One value brought from one state to another, with the collectives that do so (instructions of the result).
 
     ``value`` and ``serving`` are instructions of the prepared source. Bytes are those a device receives in one
-    execution, averaged over devices; ``bound`` is the least any program must receive (reshard/bound.py).
+    execution, averaged over devices; ``bound`` is the least that any program must receive (reshard/bound.py).
     """
 
     value: HloInstruction
@@ -38,16 +38,16 @@ class ReshardRecord:
     collectives: tuple[HloInstruction, ...]
 
     def is_costly(self, least_bytes: float, ratio: float) -> bool:
-        """Receives more than ``least_bytes``, and more than ``ratio`` times its bound."""
+        """Return whether it receives more than ``least_bytes``, and more than ``ratio`` times its bound."""
         return self.received > least_bytes and self.received > ratio * self.bound
 
 
 @dataclass(slots=True)
 class PartitionReport:
-    """Filled while a module is partitioned, in the order of the program.
+    """Reshards and collectives of a partitioning, recorded in program order.
 
-    ``op_collectives``: collectives written while an op's partitioner ran, with that op: those of its operands'
-    reshards, and its own (halos, merges).
+    ``op_collectives``: collectives written while an op's partitioner ran, with that op. They include those of its
+    operands' reshards and its own (halos, merges).
     """
 
     reshards: list[ReshardRecord] = field(default_factory=list)

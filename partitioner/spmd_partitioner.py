@@ -1,4 +1,4 @@
-"""The partitioner's driver: a logical module with annotations becomes the program of one device.
+"""Driver of the partitioner: it turns a logical module with annotations into the program of one device.
 
 prepare -> read annotations -> slots and edges -> propagate -> partition each computation -> clean up
 """
@@ -59,19 +59,20 @@ from spmd.text.stage import device_count
 
 
 def partition_module(module: HloModule, num_devices: int) -> HloModule:
-    """The per-device program (stage PARTITIONED) of a logical module on ``num_devices`` devices, those of all
-    replicas; ``module`` stays as it is.
+    """Return the per-device program (stage PARTITIONED) of a logical module; ``module`` stays as it is.
+    ``num_devices``: the devices of all replicas.
 
-    Entry parameters and the root keep the sharding of the global value they are a tile of.
-    Raises ShardingError for annotations that do not fit, UnsupportedError for ops refused by name.
+    Entry parameters and the root keep the sharding of the global value of which they are a tile. Raises ShardingError
+    for annotations that do not fit, and UnsupportedError for ops that it refuses by name.
     """
     return partitioned(module, num_devices).result
 
 
 def partitioned(module: HloModule, num_devices: int) -> SpmdPartitioner:
-    """``partition_module``'s driver after its run: ``result``, and what explains it (``graph``, ``report``).
+    """Run the driver of ``partition_module`` and return it: ``result``, and the data that explain it (``graph``,
+    ``report``).
 
-    What explains it knows devices by position (device_order.py).
+    The explaining data number devices by position (device_order.py).
     """
     partitions = partitions_of_replica(module, num_devices)
     logical = clone_module(module)
@@ -93,7 +94,7 @@ class SpmdPartitioner:
     def __init__(self, module: HloModule, num_partitions: int) -> None:
         self.module = module
         self.num_partitions = num_partitions
-        #: Device at each position, where that is not its number (device_order.py).
+        #: Device at each position; None if position i is device i (device_order.py).
         self.order: Order | None = None
         self.reader = AnnotationReader.for_module(module, num_partitions)
         self.axes = self.reader.axes
@@ -119,7 +120,7 @@ class SpmdPartitioner:
 
     # ---- propagation
     def propagate(self) -> None:
-        """Find every value's sharding; ``graph`` holds them."""
+        """Find the sharding of every value; ``graph`` holds them."""
         roots = self.graph.add_computation(self.module.entry, self.entry.parameters())
         self.entry.bind_outputs(roots)
         spread_manual(self.graph)
@@ -129,7 +130,9 @@ class SpmdPartitioner:
         self.entry.settle()
 
     def _region_axes(self) -> Axes:
-        """Axes that some manual region works on; without one, partition-id may differ along all."""
+        """Return the axes that some manual region works on; all axes without one, since partition-id may differ along
+        all.
+        """
         found: set[int] = set()
         any_region = False
         for instruction in self.module.all_instructions():
@@ -269,7 +272,9 @@ class SpmdPartitioner:
         instruction: HloInstruction,
         values: tuple[ShardedValue, ...],
     ) -> tuple[ShardedValue, ...]:
-        """Return the values of ``instruction`` without partial ones, but for those that leave the program so."""
+        """Return the values of ``instruction`` with partial values reduced, except those that leave the program
+        partial.
+        """
         return tuple(
             value
             if self._leaves_unreduced(context, instruction, i, value)
@@ -304,7 +309,7 @@ class SpmdPartitioner:
     def _compute(
         self, context: PartitionContext, instruction: HloInstruction
     ) -> tuple[ShardedValue, ...]:
-        """By what the op's family knows, else by its rule."""
+        """Partition by the special function of the op or target, else by the op's rule."""
         device = effect_device(self.reader, instruction)
         if device is not None:
             return partition_on_device(context, instruction, device)
@@ -342,7 +347,7 @@ class SpmdPartitioner:
     def _same_size(
         self, parameter: Shape, parameter_index: tuple[int, ...], output_index: tuple[int, ...]
     ) -> bool:
-        """An alias holds only where both tiles have one size."""
+        """Return whether both tiles have one size; an alias holds only then."""
         output = subshape(self.result.entry.root.shape, output_index)
         return subshape(parameter, parameter_index) == output
 
@@ -357,7 +362,7 @@ def partitions_of_replica(module: HloModule, num_devices: int) -> int:
 
 
 def require_devices(module: HloModule, num_devices: int) -> None:
-    """ShardingError when the module says it is for another number of devices."""
+    """Raise ShardingError if the module says it is for another number of devices."""
     named = device_count(module)
     if named not in (1, num_devices):
         raise ShardingError(f"the module is for {named} devices, asked for {num_devices}")

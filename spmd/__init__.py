@@ -5,15 +5,15 @@
     executable = spmd.compile(module, devices=4)
     outputs = executable.run(*arrays)
 
-Public names are loaded when first used (SPEC 1), so importing this package imports no compiler; ``__init__.pyi`` holds
-their types.
+Public names are loaded at their first use (SPEC 1), so importing this package imports no compiler; ``__init__.pyi``
+holds their types.
 """
 
 from __future__ import annotations
 
 import importlib
 
-#: Public name -> (module, name there).
+#: Public name -> (module, name in that module).
 _PUBLIC = {
     "CompileOptions": ("launch.options", "CompileOptions"),
     "Executable": ("runtime.executable", "Executable"),
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> object:
 
 
 def _version() -> str:
-    """Return the installed version, or "unknown" for a checkout that is only on the path."""
+    """Return the installed version, or "unknown" for a checkout that is not installed."""
     metadata = importlib.import_module("importlib.metadata")
     try:
         return str(metadata.version("spmd-executor"))

@@ -1,10 +1,10 @@
-"""Builder: write instructions into a computation, shapes inferred.
+"""Builder: writes instructions into a computation and infers their shapes.
 
     b = Builder(computation)
     rows = b.dynamic_slice(x, [b.multiply(b.partition_id(), b.scalar(U32, 4)), b.scalar(U32, 0)], (4, 16))
     total = b.all_reduce(b.reduce(rows, (0, 1), ReductionKind.SUM), groups, ReductionKind.SUM)
 
-Shapes come without layout. Nothing is simplified here: that is what passes are for.
+Shapes have no layout. The builder simplifies nothing; passes do.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ModuleScope:
         return self._reducers[key]
 
     def _find(self, kind: ReductionKind, element_type: PrimitiveType) -> HloComputation | None:
-        """One that an earlier builder of this module made."""
+        """Return the reducer that an earlier builder of this module made, if any."""
         for computation in self.module.computations:
             if (
                 computation.name == f"{kind.value}_{element_type}"
@@ -55,7 +55,7 @@ class ModuleScope:
         return None
 
     def channel_id(self) -> int:
-        """A channel that no instruction of the module uses."""
+        """Return a channel that no instruction of the module uses."""
         if self._next_channel is None:
             used = [
                 getattr(i.attrs, "channel_id", None) or 0 for i in self.module.all_instructions()
@@ -67,9 +67,9 @@ class ModuleScope:
 
 
 class Builder:
-    """Appends instructions to ``computation``.
+    """Appender of instructions to ``computation``.
 
-    ``annotations`` (metadata) go onto every instruction made; set them while lowering one instruction into several.
+    ``annotations`` (metadata) are put on every instruction made; set them while lowering one instruction into several.
     """
 
     def __init__(self, computation: HloComputation, scope: ModuleScope | None = None) -> None:
@@ -80,7 +80,7 @@ class Builder:
         self.annotations: Annotations = NO_ANNOTATIONS
 
     def within(self, computation: HloComputation) -> Builder:
-        """A builder for another computation of the same module, sharing reducers and channels."""
+        """Return a builder for another computation of the same module, sharing reducers and channels."""
         return Builder(computation, self.scope)
 
     # ---- the general forms
@@ -94,7 +94,9 @@ class Builder:
         calls: Iterable[HloComputation] = (),
         name: str = "",
     ) -> HloInstruction:
-        """Any instruction. ``shape`` where inference leaves it open; ShapeError where operands do not fit."""
+        """Add any instruction. ``shape`` is needed if inference leaves it open. Raises ShapeError if operands do not
+        fit.
+        """
         instruction = HloInstruction(
             opcode,
             shape if shape is not None else _UNKNOWN,
@@ -104,7 +106,8 @@ class Builder:
             called_computations=calls,
             annotations=self.annotations,
         )
-        # Collectives ask the module for their groups' sizes, so the instruction must know where it stands.
+        # The groups' sizes of collectives come from the module, so the instruction needs its
+        # computation.
         instruction.parent = self.computation
         try:
             inferred = infer_shape(instruction) or shape
@@ -117,7 +120,7 @@ class Builder:
         return self.computation.add(instruction)
 
     def clone(self, x: HloInstruction, operands: Iterable[HloInstruction]) -> HloInstruction:
-        """``x`` once more, of other operands of the same shapes; on a channel of its own where ``x`` has one."""
+        """Add a copy of ``x`` with other operands of the same shapes, on a channel of its own if ``x`` has one."""
         attrs = x.attrs
         if isinstance(attrs, _CHANNELED) and attrs.channel_id is not None:
             attrs = replace(attrs, channel_id=self.scope.channel_id())
@@ -143,15 +146,15 @@ class Builder:
         return self.scalar(x.array_shape.element_type, value)
 
     def full(self, shape: ArrayShape, value: object) -> HloInstruction:
-        """A broadcast scalar."""
+        """Return a broadcast scalar."""
         return self.broadcast_scalar(self.scalar(shape.element_type, value), shape.dims)
 
     def identity(self, kind: ReductionKind, element_type: PrimitiveType) -> HloInstruction:
-        """The reduction's neutral scalar."""
+        """Return the reduction's neutral scalar."""
         return self.scalar(element_type, identity_value(kind, element_type))
 
     def unwritten(self, shape: ArrayShape) -> HloInstruction:
-        """Memory: every element is to be written before it is read."""
+        """Return uninitialized memory: every element must be written before it is read."""
         return self.create(Opcode.CUSTOM_CALL, (), A.CustomCallAttrs(ALLOCATE_BUFFER), shape=shape)
 
     def iota(
@@ -202,7 +205,7 @@ class Builder:
         return self.unary(Opcode.NEGATE, x)
 
     def compare(self, x: HloInstruction, y: HloInstruction, direction: str) -> HloInstruction:
-        """``direction``: EQ NE GE GT LE LT."""
+        """Compare elementwise. ``direction``: EQ NE GE GT LE LT."""
         return self.create(Opcode.COMPARE, (x, y), A.CompareAttrs(direction))
 
     def select(
@@ -223,12 +226,12 @@ class Builder:
     def broadcast(
         self, x: HloInstruction, dims: Sequence[int], result_dims: Sequence[int]
     ) -> HloInstruction:
-        """Operand dimension i becomes result dimension ``dims[i]``."""
+        """Broadcast: operand dimension i becomes result dimension ``dims[i]``."""
         shape = ArrayShape(x.array_shape.element_type, tuple(result_dims))
         return self.create(Opcode.BROADCAST, (x,), A.DimensionsAttrs(tuple(dims)), shape=shape)
 
     def broadcast_scalar(self, x: HloInstruction, result_dims: Sequence[int]) -> HloInstruction:
-        """A scalar at every element; the scalar itself for rank 0."""
+        """Broadcast a scalar to every element; return the scalar itself for rank 0."""
         return self.broadcast(x, (), result_dims) if result_dims else x
 
     def reshape(self, x: HloInstruction, dims: Sequence[int]) -> HloInstruction:
@@ -238,7 +241,7 @@ class Builder:
         return self.create(Opcode.RESHAPE, (x,), A.ReshapeAttrs(), shape=shape)
 
     def transpose(self, x: HloInstruction, order: Sequence[int]) -> HloInstruction:
-        """Result dimension i is operand dimension ``order[i]``."""
+        """Transpose: result dimension i is operand dimension ``order[i]``."""
         return self.create(Opcode.TRANSPOSE, (x,), A.DimensionsAttrs(tuple(order)))
 
     def reverse(self, x: HloInstruction, dims: Sequence[int]) -> HloInstruction:
@@ -257,7 +260,9 @@ class Builder:
     def dynamic_slice(
         self, x: HloInstruction, starts: Sequence[HloInstruction], sizes: Sequence[int]
     ) -> HloInstruction:
-        """``starts``: one integer scalar per dimension; out-of-range starts are clamped when run."""
+        """Slice at run-time ``starts``: one integer scalar per dimension; out-of-range starts are clamped at
+        run time.
+        """
         return self.create(Opcode.DYNAMIC_SLICE, (x, *starts), A.DynamicSliceAttrs(tuple(sizes)))
 
     def dynamic_update_slice(
@@ -302,7 +307,7 @@ class Builder:
         attrs: A.DotAttrs,
         element_type: PrimitiveType | None = None,
     ) -> HloInstruction:
-        """Result in the operands' wider type, or in ``element_type``."""
+        """Multiply; the result has the operands' wider type, or ``element_type``."""
         stated = ArrayShape(element_type, ()) if element_type is not None else None
         return self.create(Opcode.DOT, (lhs, rhs), attrs, shape=stated)
 
@@ -330,7 +335,7 @@ class Builder:
         branches: Sequence[HloComputation],
         operands: Sequence[HloInstruction],
     ) -> HloInstruction:
-        """A pred selects between two branches (the first where true), an s32 among any number."""
+        """Select a branch: a pred selects between two branches (the first if true), an s32 among any number."""
         predicated = selector.array_shape.element_type is PrimitiveType.PRED
         return self.create(
             Opcode.CONDITIONAL,
@@ -367,11 +372,11 @@ class Builder:
     def all_to_all(
         self, x: HloInstruction, groups: ReplicaGroups, dimension: int
     ) -> HloInstruction:
-        """Part i of ``dimension`` goes to member i; what comes stands in member order (ids: partitions)."""
+        """Exchange: part i of ``dimension`` goes to member i; received parts are in member order (ids: partitions)."""
         attrs = A.CollectiveAttrs(groups, self.scope.channel_id(), dimension=dimension)
         return self.create(Opcode.ALL_TO_ALL, (x,), attrs)
 
     def collective_permute(self, x: HloInstruction, pairs: SourceTargetPairs) -> HloInstruction:
-        """Pairs of partitions (source, target); a target of no pair receives zeros."""
+        """Send along pairs of partitions (source, target); a device that is no target receives zeros."""
         attrs = A.CollectivePermuteAttrs(pairs, self.scope.channel_id())
         return self.create(Opcode.COLLECTIVE_PERMUTE, (x,), attrs)

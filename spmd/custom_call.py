@@ -1,4 +1,4 @@
-"""Custom calls the compiler knows by name: one public record per target, filled in by whoever knows a part.
+"""Custom calls that the compiler knows by name: one public record per target, to which any package adds parts.
 
 register_custom_call("my_op", evaluate=lambda instruction, operands: ..., cost=...)
 """
@@ -16,9 +16,9 @@ from spmd.ops.opdef import OpCost
 EvaluateCustomCall: TypeAlias = Callable[[HloInstruction, tuple[Any, ...]], Any]
 #: (instruction) -> a sharding rule of the partitioner, or its text in Shardy's notation.
 CustomCallRule: TypeAlias = Callable[[HloInstruction], Any]
-#: (instruction, partitioner context) -> the sharded value of each result leaf; None leaves it to the sharding rule.
+#: (instruction, partitioner context) -> the sharded value of each result leaf; None defers to the sharding rule.
 PartitionCustomCall: TypeAlias = Callable[[HloInstruction, Any], Any]
-#: (instruction, emission context) -> what the back end runs.
+#: (instruction, emission context) -> the code that the back end runs.
 EmitCustomCall: TypeAlias = Callable[[HloInstruction, Any], Any]
 
 
@@ -38,7 +38,7 @@ _UNKNOWN = CustomCall()
 
 
 def custom_call(target: str) -> CustomCall:
-    """The record of ``target``; all parts None for a target nobody registered."""
+    """Return the record of ``target``; all parts are None for an unregistered target."""
     return _CUSTOM_CALLS.get(target, _UNKNOWN)
 
 
@@ -51,7 +51,7 @@ def register_custom_call(
     cost: Callable[[HloInstruction], OpCost] | None = None,
     emit: EmitCustomCall | None = None,
 ) -> None:
-    """Add what is given to the record of ``target``. ValueError when a part is already there."""
+    """Add the given parts to the record of ``target``. Raises ValueError if a part is already registered."""
     known = custom_call(target)
     given = CustomCall(evaluate, sharding_rule, partition, cost, emit)
     both = {

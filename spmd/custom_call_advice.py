@@ -1,4 +1,4 @@
-"""Advice for a custom call whose target is not known: where the function is that it calls, and what can be done."""
+"""Advice for a custom call of an unknown target: the location of the called function, and possible remedies."""
 
 from __future__ import annotations
 

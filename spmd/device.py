@@ -1,4 +1,4 @@
-"""Groups of devices in collectives, and what is reduced.
+"""Groups of devices in collectives, and kinds of reductions.
 
 A device is an integer; with replicas, device = replica * num_partitions + partition.
 """
@@ -37,7 +37,7 @@ class CollectiveGroupMode(Enum):
 
 
 def check_device_count(count: int) -> None:
-    """UnsupportedError where writing out so many ids would take all memory."""
+    """Raise UnsupportedError if a list of so many ids would exhaust memory."""
     if count > MAX_DEVICES:
         raise UnsupportedError(
             f"{count} device ids are too many to list, the limit is {MAX_DEVICES}"
@@ -46,7 +46,7 @@ def check_device_count(count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class IotaTile:
-    """The compact form ``[dims]<=[reshape_dims]T(perm)`` of an array of ids 0..n-1.
+    """Compact form ``[dims]<=[reshape_dims]T(perm)`` of an array of ids 0..n-1.
 
     ``ids = arange(n).reshape(reshape_dims).transpose(transpose_perm).reshape(dims)``
     """
@@ -60,7 +60,7 @@ class IotaTile:
         return IotaTile(dims, (math.prod(dims),), (0,))
 
     def ids(self) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        """All ids as an array of shape ``dims``; UnsupportedError for more than ``MAX_DEVICES``."""
+        """Return all ids as an array of shape ``dims``. Raises UnsupportedError for more than ``MAX_DEVICES``."""
         check_device_count(math.prod(self.reshape_dims))
         flat = np.arange(math.prod(self.reshape_dims), dtype=np.int64).reshape(self.reshape_dims)
         return flat.transpose(self.transpose_perm).reshape(self.dims)
@@ -68,7 +68,7 @@ class IotaTile:
     def at(
         self, places: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
     ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        """The ids at ``places`` of the flattened array, and no others."""
+        """Return only the ids at ``places`` of the flattened array."""
         ids, left = np.zeros_like(places), places
         for d in reversed(self.transpose_perm):
             size = self.reshape_dims[d]
@@ -78,15 +78,15 @@ class IotaTile:
 
     def __str__(self) -> str:
         text = f"[{','.join(map(str, self.dims))}]<=[{','.join(map(str, self.reshape_dims))}]"
-        if len(self.reshape_dims) > 1:  # XLA demands T(..) here, even for the identity
+        if len(self.reshape_dims) > 1:  # XLA requires T(..) here, even for the identity
             text += f"T({','.join(map(str, self.transpose_perm))})"
         return text
 
 
 @dataclass(frozen=True, slots=True)
 class MeshGroups:
-    """The form ``mesh['x'=2,'y'=4] {'y'}``: groups run along ``axes`` (names, with an optional
-    (pre-size, size) sub-axis).
+    """The form ``mesh['x'=2,'y'=4] {'y'}``: groups run along ``axes`` (names, with an optional (pre-size, size)
+    sub-axis).
     """
 
     mesh_axes: tuple[tuple[str, int], ...]
@@ -106,7 +106,7 @@ class MeshGroups:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGroups:
-    """Replica groups of a collective in the form they were written.
+    """Replica groups of a collective in their written form.
 
     Exactly one of ``groups``, ``iota``, ``mesh`` is set; ``groups == ()`` (and nothing else) means one group of all.
     """
@@ -131,7 +131,7 @@ class ReplicaGroups:
         return not self.groups and self.iota is None and self.mesh is None
 
     def spanned(self) -> int | None:
-        """n where the form alone says that the members are 0..n-1, each once, in groups of one size; else None."""
+        """Return n if the form alone says that the members are 0..n-1, each once, in groups of one size; else None."""
         if self.iota is not None:
             return math.prod(self.iota.dims)
         if self.mesh is not None and self.mesh.device_ids is None:
@@ -139,7 +139,9 @@ class ReplicaGroups:
         return None
 
     def expand(self, count: int) -> tuple[tuple[int, ...], ...]:
-        """All groups as explicit lists; ``count`` ids exist (used for the empty form); padding ids (-1) are dropped."""
+        """Return all groups as explicit lists. ``count`` ids exist (for the empty form); padding ids (-1) are
+        dropped.
+        """
         if self.iota is not None:
             ids = self.iota.ids().reshape(self.iota.dims[0], -1)
             return tuple(tuple(int(i) for i in row) for row in ids)
@@ -151,7 +153,7 @@ class ReplicaGroups:
         return tuple(tuple(i for i in group if i >= 0) for group in self.groups)
 
     def group_size(self, count: int) -> int:
-        """Size of the first group."""
+        """Return the size of the first group."""
         if self.iota is not None:
             return math.prod(self.iota.dims[1:])
         if self.mesh is not None:
@@ -162,7 +164,7 @@ class ReplicaGroups:
 
 
 def _expand_mesh(mesh: MeshGroups) -> tuple[tuple[int, ...], ...]:
-    """Groups along (sub-)axes: every mesh axis is split so that each chosen part is an axis of its own."""
+    """Return the groups along (sub-)axes: every mesh axis is split so that each chosen part is an axis of its own."""
     sizes: list[int] = []
     where: dict[tuple[str, tuple[int, int] | None], int] = {}
     for name, size in mesh.mesh_axes:

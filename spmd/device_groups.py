@@ -1,4 +1,4 @@
-"""Groups of devices as a value: who meets whom, in a few numbers where that follows a pattern.
+"""Groups of devices as a value: a few numbers if the groups follow a pattern, else lists.
 
 [4,2]<=[8]            {0,1} {2,3} {4,5} {6,7}
 [4,2]<=[2,4]T(1,0)    {0,4} {1,5} {2,6} {3,7}
@@ -26,13 +26,13 @@ Digit: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class DeviceGroups(Sequence[Group]):
-    """The groups that have members, by their first member; members in the order in which they stand.
+    """Non-empty groups, sorted by their first member; members keep their order.
 
-    ``lines``: of devices 0..n-1, each in one group of ``size``, where the numbers of a line's members differ in the
-    same digits; all ways to write such groups become the same. Any other groups are ``listed``. ``DeviceGroups.of``
-    and ``DeviceGroups.of_lines`` tell which they are.
+    ``lines``: each of devices 0..n-1 is in one group of ``size``, and the numbers of the members of any group differ in
+    the same digits; all notations of such groups have one form. Any other groups are ``listed``. ``DeviceGroups.of``
+    and ``DeviceGroups.of_lines`` choose the form.
 
-    Arrays (``members``, ``place``, ``number``) and iteration write the groups out, once.
+    Arrays (``members``, ``place``, ``number``) and iteration expand the groups, once.
     """
 
     lines: IotaTile | None
@@ -56,14 +56,14 @@ class DeviceGroups(Sequence[Group]):
     # ---- told by the form
     @property
     def size(self) -> int | None:
-        """Members of every group; None where groups differ."""
+        """The number of members of every group; None if groups differ."""
         if self.lines is not None:
             return self.lines.dims[1]
         sizes = set(map(len, self.listed))
         return sizes.pop() if len(sizes) == 1 else None
 
     def covers(self, devices: int) -> bool:
-        """Every one of ``devices`` devices stands in exactly one group."""
+        """Return whether every one of ``devices`` devices is in exactly one group."""
         if self.lines is not None:
             return math.prod(self.lines.dims) == devices
         return sorted(chain.from_iterable(self.listed)) == list(range(devices))
@@ -76,7 +76,7 @@ class DeviceGroups(Sequence[Group]):
         return split[1] if split is not None else None
 
     def cut(self, size: int) -> DeviceGroups:
-        """Each group as groups of ``size`` members that stand side by side in it; all sizes are multiples of it."""
+        """Cut each group into groups of ``size`` adjacent members; all sizes are multiples of it."""
         if self.lines is not None:
             count = math.prod(self.lines.dims) // size
             tile = IotaTile((count, size), self.lines.reshape_dims, self.lines.transpose_perm)
@@ -91,7 +91,7 @@ class DeviceGroups(Sequence[Group]):
     # ---- written out
     @cached_property
     def members(self) -> Ids:
-        """[groups, size]; for groups of one size."""
+        """The members, [groups, size]; only for groups of one size."""
         if self.lines is not None:
             return self.lines.ids()
         assert self.size is not None
@@ -121,11 +121,11 @@ class DeviceGroups(Sequence[Group]):
         return self._flat[1]
 
     def number(self, devices: int) -> Ids:
-        """[devices]: which group each device is in; -1 for one in none."""
+        """Return the group of each device, [devices]; -1 for a device in no group."""
         return self._by_device(1, devices)
 
     def place(self, devices: int) -> Ids:
-        """[devices]: of each device, its position among the members of its group; -1 for one in none."""
+        """Return the position of each device in its group, [devices]; -1 for a device in no group."""
         return self._by_device(2, devices)
 
     def _by_device(self, what: int, devices: int) -> Ids:
@@ -153,7 +153,7 @@ class DeviceGroups(Sequence[Group]):
 
 
 def _split(lines: IotaTile) -> tuple[tuple[Digit, ...], tuple[Digit, ...]] | None:
-    """Digits that tell the line and digits that tell the place in it, major first; None where one tells of both."""
+    """Return the digits of the line and the digits of the position in it, major first; None if one digit spans both."""
     strides = strides_of(lines.reshape_dims)
     lines_by = [(strides[d], lines.reshape_dims[d]) for d in lines.transpose_perm]
     place_by: list[Digit] = []
@@ -171,7 +171,9 @@ def _split(lines: IotaTile) -> tuple[tuple[Digit, ...], tuple[Digit, ...]] | Non
 
 
 def _canonical(lines: IotaTile) -> IotaTile | None:
-    """The one form of the same groups, by their first member; None where digits do not tell line and place apart."""
+    """Return the canonical form of the groups, sorted by first member; None if digits do not separate line and
+    position.
+    """
     split = _split(lines)
     if split is None:
         return None
@@ -186,7 +188,7 @@ def _canonical(lines: IotaTile) -> IotaTile | None:
 
 
 def _merged(digits: Iterable[Digit]) -> list[Digit]:
-    """Neighbours that are one digit of the number are one."""
+    """Merge neighbours that are one digit of the number."""
     merged: list[Digit] = []
     for stride, size in digits:
         if size == 1:

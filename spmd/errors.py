@@ -1,4 +1,4 @@
-"""Every error this project raises on purpose, under one base class.
+"""Errors that this project raises on purpose, under one base class.
 
 A message says what was expected, what was found and where. The command line prints it as one line and exits with
 ``exit_code`` (docs: interface of the ``spmd`` command), so a user never meets a traceback for bad input.
@@ -13,7 +13,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """A place in a text: 1-based line and column."""
+    """A position in a text: 1-based line and column."""
 
     file: str
     line: int
@@ -30,10 +30,10 @@ class SpmdError(Exception):
 
 
 class HloParseError(SpmdError):
-    """Text that is not HLO; carries the place and the offending line.
+    """Text that is not HLO; holds the position and the offending line.
 
-    ``caret``: columns of ``line`` before the caret, where ``line`` is an excerpt of a longer one. ``errors``: every
-    error that was found in the text, in its order; the place and the message are those of the first.
+    ``caret``: columns of ``line`` before the caret, if ``line`` is an excerpt of a longer one. ``errors``: every error
+    found in the text, in text order; the position and the message are those of the first.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class HloParseError(SpmdError):
 
     @staticmethod
     def all_of(errors: Sequence[HloParseError]) -> HloParseError:
-        """One error that reports all of ``errors`` (at least one)."""
+        """Return one error that reports all of ``errors`` (at least one)."""
         first = errors[0]
         if len(errors) == 1:
             return first
@@ -104,4 +104,4 @@ class RunError(SpmdError):
 
 
 class CollectiveTimeoutError(RunError):
-    """A collective whose group never met; names the members that did not come."""
+    """A collective whose group never met; names the missing members."""

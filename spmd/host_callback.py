@@ -1,4 +1,4 @@
-"""Custom calls of Python functions, as JAX writes them: ``backend_config={index = 0 : ui64}`` names the function."""
+"""Custom calls of Python functions in JAX's form: ``backend_config={index = 0 : ui64}`` names the function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TARGET = re.compile(r"xla_ffi_(partitioned_)?python_(cpu|gpu)_callback")
 _INDEX = re.compile(r"\bindex = ([0-9]{1,9}) : ui64")
 
 
-#: Of calls whose function each device calls with its own tiles, whatever device an annotation names.
+#: Targets whose function each device calls with its own tiles, whatever device an annotation names.
 PARTITIONED_TARGETS = (
     "xla_ffi_partitioned_python_cpu_callback",
     "xla_ffi_partitioned_python_gpu_callback",
@@ -43,9 +43,9 @@ def callback_index(instruction: HloInstruction) -> int | None:
 
 @dataclass(frozen=True)
 class CallbackForm:
-    """Arguments that a call gives to its Python function, and results that it expects.
+    """Arguments of a call to its Python function, and the results that it expects.
 
-    Ordered calls take a token before the arrays, and give one before the results. ``results``: the shapes of arrays.
+    Ordered calls take a token before the arrays, and return one before the results. ``results``: the shapes of arrays.
     """
 
     name: str
@@ -66,9 +66,9 @@ def callback_form(call: HloInstruction) -> CallbackForm:
 
 
 def call_back(form: CallbackForm, function: Callback, operands: Sequence[NDArray]) -> list[NDArray]:
-    """Return what ``function`` computes. RunError where that is not of the form's shapes.
+    """Call ``function`` and return its results. Raises RunError if they do not have the form's shapes.
 
-    The function gets copies, which it may keep. What it raises is raised as it is.
+    The function gets copies, which it may keep. Its exceptions pass through unchanged.
     """
     name, results = form.name, form.results
     tokens = (None,) * form.operand_tokens

@@ -20,19 +20,21 @@ Item: TypeAlias = Any
 
 @runtime_checkable
 class HostFeed(Protocol):
-    """The host's side of infeeds and outfeeds, as an evaluator sees it."""
+    """Host side of infeeds and outfeeds, as an evaluator uses it."""
 
     def take(self, infeed: HloInstruction, device: int) -> list[NDArray]:
-        """Return the array leaves of the next value for ``device``. RunError if there is none, or it does not fit."""
+        """Return the array leaves of the next value for ``device``. Raises RunError if there is none, or it does not
+        fit.
+        """
         ...
 
     def put(self, outfeed: HloInstruction, device: int, arrays: Sequence[NDArray]) -> None:
-        """Take the array leaves of what ``device`` gives."""
+        """Take the array leaves of a value that ``device`` outputs."""
         ...
 
 
 class WholeFeed:
-    """The host's side of a program that is evaluated whole: items in the order of its infeeds and outfeeds."""
+    """Host side of a program that is evaluated unpartitioned: items in the order of its infeeds and outfeeds."""
 
     def __init__(self, infeed: Iterable[Item] | None, outfeed: list[Item] | None) -> None:
         self._items = None if infeed is None else iter(infeed)
@@ -51,30 +53,30 @@ class WholeFeed:
 
 
 def fed_shape(instruction: HloInstruction) -> Shape:
-    """Return the shape of what an infeed takes, or an outfeed gives."""
+    """Return the shape of the data of an infeed or outfeed."""
     if instruction.opcode is Opcode.INFEED:
         return as_tuple(instruction.shape).elements[0]
     return instruction.operand(0).shape
 
 
-#: Frontend attribute of one device's outfeed: the shape of the value of which it gives tiles.
+#: Frontend attribute of a per-device outfeed: the shape of the global value whose tiles it outputs.
 _GLOBAL_SHAPE = "outfeed_global_shape"
 
 
 def with_global_shape(annotations: Annotations, shape: Shape) -> Annotations:
-    """Return the annotations of an outfeed that gives tiles of a value of ``shape``."""
+    """Return the annotations of an outfeed that outputs tiles of a value of ``shape``."""
     said = (_GLOBAL_SHAPE, str(without_layout(shape)))
     attributes = (*annotations.frontend_attributes, said)
     return replace(annotations, frontend_attributes=attributes)
 
 
 def global_shape_text(outfeed: HloInstruction) -> str | None:
-    """Return what ``with_global_shape`` has said of an outfeed; None where it is not one of tiles."""
+    """Return the shape text that ``with_global_shape`` stored on an outfeed; None if there is none."""
     return outfeed.annotations.frontend(_GLOBAL_SHAPE)
 
 
 def next_item(items: Iterator[Item] | None, name: str) -> list[NDArray]:
-    """Return the array leaves of the next item. RunError where infeed ``name`` finds none."""
+    """Return the array leaves of the next item. Raises RunError if there is none for infeed ``name``."""
     if items is None:
         raise RunError(
             f"{name}: the program takes values from the host (infeed), and is given none"
@@ -96,7 +98,7 @@ def array_leaves(shape: Shape) -> tuple[ArrayShape, ...]:
 
 
 def require_fit(arrays: Sequence[NDArray], shape: Shape, name: str) -> None:
-    """RunError unless ``arrays`` are the leaves of a value of ``shape``."""
+    """Raise RunError unless ``arrays`` are the leaves of a value of ``shape``."""
     wanted = array_leaves(shape)
     if len(arrays) != len(wanted):
         raise RunError(f"{name} takes {len(wanted)} arrays at a time, is fed {len(arrays)}")

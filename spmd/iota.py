@@ -1,4 +1,4 @@
-"""Lists of device ids that are a transposed count from zero, and the sizes and order that say so."""
+"""Recognition of lists of device ids that are a transposed count from zero."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 
 def recognise_iota(ids: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """(reshape_dims, transpose_perm) whose ids are ``ids``, or None. Linear in the list's length.
+    """Return (reshape_dims, transpose_perm) whose ids are ``ids``, or None, in time linear in the list's length.
 
-    Reads the list as nested runs of constant step, minor first; the steps are the strides of the digits.
+    The list is read as nested runs of constant stride, minor first; the strides are those of the digits.
     """
     n = len(ids)
     if n == 0 or ids[0] != 0:

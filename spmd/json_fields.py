@@ -1,4 +1,4 @@
-"""JSON that may come from anyone, read field by field, so that every value is checked and no field goes unread."""
+"""Reader of untrusted JSON, field by field: every value is checked and no field is ignored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spmd.errors import SpmdError
 MAX_ENTRIES = 32
 MAX_TEXT = 2_000
 
-#: May be half of a character, which cannot be written again.
+#: May be half of a surrogate pair, which cannot be written again.
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 Item = TypeVar("Item")
@@ -22,9 +22,10 @@ Item = TypeVar("Item")
 def read_fields(
     data: bytes, where: str, what: str, most: int, error: type[SpmdError]
 ) -> JsonFields:
-    """The object in ``data``. ``error``, naming ``where``, for what is none, or is longer than ``most`` bytes.
+    """Return the object in ``data``. Raises ``error``, naming ``where``, if it is no object or longer than ``most``
+    bytes.
 
-    where: the file; what: it is to be, in a few words.
+    where: the file. what: the kind of content, in a few words.
     """
     return JsonFields(read_json(data, where, what, most, error), where, error)
 
@@ -55,7 +56,7 @@ def _refuse(constant: str) -> float:
 
 
 class JsonFields:
-    """A JSON object whose fields are taken out one by one; what is left at the end is unknown."""
+    """JSON object whose fields are taken out one by one; the fields left at the end are unknown."""
 
     def __init__(self, found: object, where: str, error: type[SpmdError]) -> None:
         if not isinstance(found, dict):
@@ -65,7 +66,7 @@ class JsonFields:
         self._left = dict(found)
 
     def inside(self, found: object, place: str) -> JsonFields:
-        """``found``, which stands at ``place`` of this object."""
+        """Return ``found``, which is at ``place`` of this object, as an object."""
         return JsonFields(found, f"{self.where}: {place}", self.error)
 
     def take(self, name: str) -> Any:
@@ -94,14 +95,14 @@ class JsonFields:
         return found
 
     def number(self, name: str, bounds: tuple[float, float], default: float | None = None) -> float:
-        """Within ``bounds``; ``default``, where there is one, for a field that is left out."""
+        """Return a number within ``bounds``; ``default``, if given, for a missing field."""
         if default is not None and not self.has(name):
             return default
         found = self.take(name)
         if isinstance(found, bool) or not isinstance(found, (int, float)):
             raise self.error(f"{self.where}: {name} must be a number, found {shown(found)}")
         low, high = bounds
-        # Compared before it is made a float: an integer may be too long for one.
+        # Compare before the conversion to float: an integer may be too large for one.
         if not low <= found <= high or not math.isfinite(found):
             raise self.error(
                 f"{self.where}: {name} must be from {low:g} to {high:g}, found {shown(found)}"

@@ -15,9 +15,9 @@ NDArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """``array`` for an array literal (read-only, dtype of the element type), else ``elements`` of a tuple.
+    """A literal: ``array`` for an array (read-only, dtype of the element type), else ``elements`` of a tuple.
 
-    Equal when shapes and bits are equal (so nan equals the same nan, and 0.0 differs from -0.0).
+    Two literals are equal if shapes and bits are equal (so nan equals the same nan, and 0.0 differs from -0.0).
     """
 
     shape: Shape
@@ -26,7 +26,9 @@ class Literal:
 
     @staticmethod
     def of(shape: Shape, value: object) -> Literal:
-        """An array literal of ``shape`` (static sizes) from anything NumPy converts; ShapeError if sizes differ."""
+        """Return an array literal of ``shape`` (static sizes) from a value that NumPy converts. Raises ShapeError if
+        sizes differ.
+        """
         if not isinstance(shape, ArrayShape):
             raise ShapeError(f"expected an array shape for a literal, found {shape}")
         array = np.array(value, dtype=shape.element_type.numpy)

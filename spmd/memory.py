@@ -1,4 +1,4 @@
-"""Memory of this machine: how much a process may have, and the error of what does not fit."""
+"""Memory of this machine: the bytes available to a process, and the error if they do not suffice."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class OutOfMemoryError(RunError):
 
 
 def most_bytes() -> int:
-    """Return how many bytes the process may have at all: the machine's memory, or its own limit (`ulimit -v`)."""
+    """Return the most bytes that the process may have: the machine's memory, or its own limit (`ulimit -v`)."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return physical if limit == resource.RLIM_INFINITY else min(physical, limit)
 
 
 def available_bytes() -> int:
-    """Return an estimate of the bytes that the process can still take: `most_bytes` less what it holds."""
+    """Return an estimate of the bytes that the process can still allocate: `most_bytes` less its current use."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     except OSError:
@@ -33,7 +33,7 @@ def available_bytes() -> int:
 
 
 def out_of_memory(what: str, needed: int) -> OutOfMemoryError:
-    """Return the error that says how many bytes `what` needs and how many there are."""
+    """Return the error that states the bytes `what` needs and the bytes available."""
     return OutOfMemoryError(f"{what} needs {needed:,} bytes, {available_bytes():,} are available")
 
 

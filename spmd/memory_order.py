@@ -1,4 +1,4 @@
-"""Order of an array's elements in memory, from its layout: which parts of which dimensions vary slowest.
+"""Order of an array's elements in memory, from its layout: the parts of dimensions, slowest varying first.
 
     f32[20,30]{0,1}             30 of dimension 1, 20 of dimension 0
     f32[16,256]{1,0:T(8,128)}   2 of dimension 0, 2 of dimension 1, 8 of dimension 0, 128 of dimension 1
@@ -43,8 +43,8 @@ def memory_orders(
 ) -> tuple[tuple[DimensionPart, ...], tuple[DimensionPart, ...]]:
     """Return the orders of two shapes of one memory.
 
-    Tiles that are not filled are left out of account if both shapes have tiles, and sizes and order are otherwise equal
-    but for sizes of 1. Raises UnsupportedError for other shapes with such tiles.
+    Padded tiles are ignored if both shapes have tiles, and sizes and order are otherwise equal except for sizes of 1.
+    Raises UnsupportedError for other shapes with padded tiles.
     """
     try:
         return memory_order(source), memory_order(target)
@@ -67,7 +67,7 @@ def _sizes_above_one(parts: Sequence[DimensionPart]) -> list[int]:
 
 
 def common_sizes(one: Sequence[int], other: Sequence[int]) -> list[int] | None:
-    """Return the sizes, major to minor, of which those of both are products; None if their borders do not nest.
+    """Return the sizes, major to minor, of which those of both are products; None if their boundaries do not nest.
 
     [6,4] and [3,8] => [3,2,4];  [4,6] and [6,4] => None
     """
@@ -96,7 +96,7 @@ def _without_tiles(shape: ArrayShape) -> ArrayShape:
 def _tiled(
     parts: list[DimensionPart], tile: tuple[int | None, ...], shape: ArrayShape
 ) -> list[DimensionPart]:
-    """Cut the minor dimensions into tiles: first how many there are, then the positions within one."""
+    """Cut the minor dimensions into tiles: first the number of tiles, then the positions within one."""
     added = [DimensionPart(shape.rank, (i,), 1) for i in range(len(tile) - len(parts))]
     parts = [*added, *parts]
     kept = len(parts) - len(tile)

@@ -1,4 +1,4 @@
-"""Named meshes and the shardings written over them: Shardy's view of how a value lies on devices."""
+"""Named meshes and the shardings over them: Shardy's view of the distribution of a value."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Devices as a grid of named axes, major to minor.
+    """Grid of devices with named axes, major to minor.
 
     ``device_ids``: device at each position in row-major order, None for 0..n-1. A maximal mesh has no axes and one
-    device id: everything lies on that device.
+    device id: that device holds everything.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Mesh:
         return not self.axes and self.device_ids is not None and len(self.device_ids) == 1
 
     def axis_size(self, name: str) -> int | None:
-        """Size of an axis, None when there is none of that name."""
+        """Return the size of an axis, None if there is no such axis."""
         for axis, size in self.axes:
             if axis == name:
                 return size
@@ -62,7 +62,7 @@ class AxisRef:
 class DimensionSharding:
     """Axes that divide one dimension, major to minor; an open dimension may be divided further.
 
-    ``priority``: smaller goes first in propagation; None counts as 0 where the axes are not empty.
+    ``priority``: smaller values propagate first; None counts as 0 if the axes are not empty.
     """
 
     axes: tuple[AxisRef, ...] = ()

@@ -7,6 +7,6 @@ from collections.abc import Iterable
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The nearest of ``known`` as "; did you mean ...?"; "" where none is near."""
+    """Return the nearest of ``known`` as "; did you mean ...?"; "" if none is near."""
     nearest = difflib.get_close_matches(name, sorted(set(known)), 1)
     return f"; did you mean {nearest[0]}?" if nearest else ""

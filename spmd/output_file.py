@@ -1,4 +1,4 @@
-"""Files written whole or not at all: beside their places first, then moved there."""
+"""Atomic writes of files: data is written to a file in the same folder, which then replaces the target."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 class OutputFileError(RunError):
-    """A file that cannot be written, for want of room for example. What was in its place before is still there."""
+    """A file that cannot be written, for example for lack of space. The previous file is unchanged."""
 
 
 def write_file(path: Path, data: bytes | str) -> None:
-    """Write bytes, or text as UTF-8, to ``path``; OutputFileError where that fails."""
+    """Write bytes, or text as UTF-8, to ``path``. Raises OutputFileError on failure."""
     with replaced_file(path) as file:
         file.write(data.encode() if isinstance(data, str) else data)
 
 
 @contextlib.contextmanager
 def replaced_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing which takes ``path``'s place, with its mode, at the end of a body that raises nothing.
+    """Open a file for writing that replaces ``path``, with its mode, at the end of a body that raises nothing.
 
-    Symbolic links stay: the file that they name is replaced. What is no regular file (a pipe, /dev/null) is written to
-    directly, and so is a file in a folder that this user may not write to. Raises OutputFileError for any OSError.
+    Symbolic links stay: the file that they name is replaced. A target that is no regular file (a pipe, /dev/null) is
+    written directly, and so is a file in a folder that this user may not write to. Raises OutputFileError for any
+    OSError.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -51,7 +52,9 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _beside(target: Path) -> Path | None:
-    """Make an empty file in ``target``'s folder with ``target``'s mode; None where it is to be written to directly."""
+    """Make an empty file in ``target``'s folder with ``target``'s mode; None if the target is to be written
+    directly.
+    """
     try:
         found = target.stat()
     except FileNotFoundError:

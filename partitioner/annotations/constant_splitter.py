@@ -1,13 +1,12 @@
-"""Gives every user of a constant expression a copy of its own, so that no sharding passes between unrelated users.
+"""Copies of constant expressions: every user gets its own, so that no sharding passes between unrelated users.
 
     i = s32[16] iota()              i  = s32[16] iota()     i' = s32[16] iota()
     a = f(i, x)             =>      a  = f(i, x)
     b = g(i, y)                     b  = g(i', y)
 
-Two users of one counter, mask or splat often have nothing in common but that CSE merged it: the sharding of x would
-reach y through i. Copies that were wanted in one sharding after all are merged again when the program of one device is
-written, and none costs communication. Scalars carry no sharding and stay shared, so a broadcast of any scalar counts
-as constant.
+Two users of one counter, mask or splat often have nothing in common except that CSE merged it. Without the copy, the
+sharding of x would reach y through i. The partitioned program merges copies that end in one sharding, and no copy costs
+communication. Scalars carry no sharding and stay shared, so a broadcast of any scalar counts as constant.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def split_constants(module: HloModule) -> None:
 
 
 def _split_in(computation: HloComputation) -> None:
-    """Users before operands, so that a copy's operands are split in turn; until the computation has doubled."""
+    """Give each use its own copy, users before operands. Stop when the computation has doubled in size."""
     order = computation.post_order()
     free: dict[HloInstruction, None] = {}
     for instruction in order:
@@ -40,7 +39,7 @@ def _split_in(computation: HloComputation) -> None:
         if instruction not in free or instruction.dims == ():
             continue
         uses = _uses(instruction)
-        # Where it is the root, that use keeps the original.
+        # If it is the root, the root use keeps the original.
         for user, positions in uses if instruction.is_root else uses[1:]:
             if not left:
                 return
@@ -51,7 +50,7 @@ def _split_in(computation: HloComputation) -> None:
 
 
 def merge_constants(module: HloModule) -> None:
-    """Equal constant expressions become one."""
+    """Merge equal constant expressions."""
     for computation in module.computations_post_order():
         free: dict[HloInstruction, None] = {}
         first: dict[Hashable, HloInstruction] = {}
@@ -88,7 +87,7 @@ def _is_annotated(instruction: HloInstruction) -> bool:
 
 
 def _uses(instruction: HloInstruction) -> list[tuple[HloInstruction, tuple[int, ...]]]:
-    """(user, operand positions) of each use; an op reads its operands in one sharding, a tuple's elements are apart."""
+    """Return (user, operand positions) of each use. An op is one use; each element of a tuple is a use of its own."""
     uses: list[tuple[HloInstruction, tuple[int, ...]]] = []
     for user in instruction.users:
         positions = tuple(i for i, operand in enumerate(user.operands) if operand is instruction)

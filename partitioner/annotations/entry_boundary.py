@@ -1,7 +1,8 @@
-"""The module's edge: what parameters and outputs are bound to, by annotations and by the header's flags.
+"""Bindings of the module's parameters and outputs, by annotations and by the header's flags.
 
-A parameter or output whose sharding propagation may not choose is bound by its annotation, or whole without one; any
-other takes what propagation finds, where that divides it evenly (see propagation_flags.py).
+If propagation may not choose the sharding of a parameter or output, its annotation binds it; without an annotation it
+is replicated. Otherwise it takes the sharding that propagation finds, if that divides it evenly (see
+propagation_flags.py).
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from spmd.sharding import HloSharding, SubgroupType
 
 
 class EntryBinding:
-    """Binds the slots at the edge of one module.
+    """Binding of the slots of one module's parameters and outputs.
 
-    ``outputs``: the slot that each leaf of the root must leave in. ``foreign_*``: shardings that the module's axes
-    cannot express (foreign.py). ``partial_*``: axes over which a parameter's slot, or the output of that number, is
-    partial sums at the edge (partial_sums.py).
+    ``outputs``: the slot that each leaf of the root leaves in. ``foreign_*``: shardings that the module's axes cannot
+    express (inexpressible_shardings.py). ``partial_*``: axes over which a parameter's slot, or the output with that
+    index, is a partial sum at the entry boundary (partial_sums.py).
     """
 
     def __init__(self, module: HloModule, graph: SlotGraph) -> None:
@@ -40,7 +41,7 @@ class EntryBinding:
 
     # ---- parameters
     def parameters(self) -> list[Slots]:
-        """Slots of the entry's parameters, bound."""
+        """Return the slots of the entry's parameters, bound."""
         flags = parameter_flags(self.module)
         return [
             self._parameter(parameter, allowed)
@@ -77,7 +78,7 @@ class EntryBinding:
 
     # ---- outputs
     def bind_outputs(self, roots: Slots) -> None:
-        """The root's sharding binds each output, unless a Shardy result sharding already does."""
+        """Bind each output to the root's sharding, unless a Shardy result sharding already binds it."""
         root = self.module.entry.root
         constraints = self.graph.reader.of_instruction(root)
         values = root.operands if root.opcode is Opcode.TUPLE else (root,)
@@ -120,7 +121,7 @@ class EntryBinding:
 
     # ---- after propagation
     def settle(self) -> None:
-        """Whole again what propagation split unevenly: hosts hold tiles of one size."""
+        """Replicate the slots that propagation split unevenly: the host holds tiles of equal size."""
         for slot in self._even:
             shards = [self.graph.axes.count(held) for held in slot.dims]
             if any(size % n for size, n in zip(slot.shape.dims, shards, strict=True)):
@@ -134,7 +135,8 @@ def _foreign_of(constraint: Constraint | None) -> HloSharding | None:
 def _checked(constraint: Constraint | None, what: str) -> Constraint | None:
     """Return the constraint with its dimensions kept off the axes of its partial sums.
 
-    Raises ShardingError where one axis does both, UnsupportedError for partial sums along axes of their own.
+    Raises ShardingError if one axis does both, and UnsupportedError for partial sums along axes that do not fit the
+    device axes.
     """
     if constraint is None:
         return None

@@ -1,11 +1,11 @@
 """Shardings that the module's axes cannot express: 6 devices as [2,3] in one place and as [3,2] in another.
 
-Their strides do not nest, so there is no common list of axes. The first sharding met (leading.py) gives the module its
-axes; a parameter or an output that is bound to another one crosses over through the whole value: gathered along axes
-of its own on the way in, cut along them on the way out. Inside the program such an annotation is a wish that is not
-fulfilled.
+Their strides do not nest, so no common list of axes exists. The first sharding in the module's order of precedence
+(axis_precedence.py) gives the module its axes. A parameter or output that is bound to another sharding passes through
+the replicated value: it is gathered along its own axes on entry and cut along them on exit. Inside the program such an
+annotation has no effect.
 
-So it is with devices in an order that no axes describe. The tiles are put in order first:
+The same holds for devices in an order that no axes describe. The tiles are put in order first:
 
     {devices=[4]0,3,1,2}    a permute brings tile i from device list[i] to device i, where {devices=[4]<=[4]} has it
 """
@@ -31,7 +31,7 @@ from spmd.source_target_pairs import ListedPairs
 
 
 class View:
-    """A place to write resharding steps along other axes than the module's, over devices in an order of their own."""
+    """Context for resharding steps on axes other than the module's, and optionally on devices in another order."""
 
     def __init__(self, axes: DeviceAxes, builder: Builder, order: Order | None = None) -> None:
         self.axes = axes
@@ -49,7 +49,9 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class OwnAxes:
-    """Axes made for one sharding alone, its state along them, and the device at each position, if not its number."""
+    """Axes made for one sharding, its state along them, and the device at each position (None: position i is
+    device i).
+    """
 
     axes: DeviceAxes
     state: ShardState
@@ -57,7 +59,7 @@ class OwnAxes:
 
 
 def own_axes(sharding: HloSharding, rank: int, devices: DeviceAxes) -> OwnAxes:
-    """Return axes of the sharding's own. If no axes make up its tiles, they number its devices in the order listed."""
+    """Return axes of the sharding's own. If no axes describe its tiles, number its devices in the listed order."""
     axes = replace(common_axes(devices.num_devices, [sharding]), replicas=devices.replicas)
     try:
         dims, _ = axes.axes_of_sharding(sharding, rank)
@@ -73,7 +75,7 @@ def own_axes(sharding: HloSharding, rank: int, devices: DeviceAxes) -> OwnAxes:
 def gather_foreign(
     context: PartitionContext, hlo: HloInstruction, sharding: HloSharding, shape: ArrayShape
 ) -> ShardedValue:
-    """The whole value from a tile of it."""
+    """Return the replicated value, gathered from the tiles ``hlo`` under ``sharding``."""
     own = own_axes(sharding, shape.rank, context.axes)
     whole = ShardState.replicated(shape.rank)
     steps = plan_reshard(own.axes, shape, own.state, whole)
@@ -87,7 +89,7 @@ def gather_foreign(
 def cut_foreign(
     context: PartitionContext, value: ShardedValue, sharding: HloSharding
 ) -> HloInstruction:
-    """The tile of a value under ``sharding``."""
+    """Return this device's tile of ``value`` under ``sharding``."""
     shape = value.shape
     own = own_axes(sharding, shape.rank, context.axes)
     whole = context.replicate(value)

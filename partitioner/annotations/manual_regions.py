@@ -1,4 +1,4 @@
-"""The edges of manual regions (shard_map): values pass from global to per-device shapes and back.
+"""Boundaries of manual regions (shard_map): values pass from global to per-device shapes and back.
 
 Inside a region the program is written per device for the manual axes; the other (free) axes may still shard its values.
 At the edge a global dimension of size n split over manual axes is (manual part k) x (local size n/k): two factors, the
@@ -6,8 +6,8 @@ first pinned to its axes. So an edge is a sharding rule like any other, and cost
 once the operand has the
 right state.
 
-Two spellings: ``xla.sdy.GlobalToLocalShape`` / ``LocalToGlobalShape`` over all values of the region, and GSPMD's
-``SPMDFullToShardShape`` / ``SPMDShardToFullShape`` per value beside a ``Sharding`` call on the global side.
+Two notations exist: ``xla.sdy.GlobalToLocalShape`` / ``LocalToGlobalShape`` over all values of the region, and GSPMD's
+``SPMDFullToShardShape`` / ``SPMDShardToFullShape`` per value, next to a ``Sharding`` call on the global side.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ GSPMD_EXIT = "SPMDShardToFullShape"
 
 @dataclass(frozen=True, slots=True)
 class BoundaryValue:
-    """One value crossing an edge: shapes on both sides, the manual axes of each dimension, what
-    is asked of the rest.
+    """One value that crosses a boundary: its shapes on both sides, the manual axes of each dimension, and the
+    constraint on the free axes.
     """
 
     global_shape: ArrayShape
@@ -54,7 +54,7 @@ class ManualBoundary:
     values: tuple[BoundaryValue, ...]
 
     def rule(self, position: int, axis_count: dict[Axes, int]) -> OpShardingRule:
-        """Rule of one value: operand and result are the two sides, in the direction of the crossing."""
+        """Return the rule of one value. Operand and result are the two sides, in the direction of the crossing."""
         value = self.values[position]
         sides = (value.global_shape.dims, value.local_shape.dims)
         before, after = sides if self.is_entry else sides[::-1]
@@ -71,7 +71,9 @@ class ManualBoundary:
 
 
 def manual_boundary(instruction: HloInstruction, reader: AnnotationReader) -> ManualBoundary | None:
-    """The boundary that a custom call is, or None. Raises ShardingError for shapes that its shardings do not give."""
+    """Return the boundary that a custom call is, or None. Raises ShardingError if the shapes do not follow from the
+    shardings.
+    """
     target = custom_call_target(instruction)
     if target in (SDY_ENTRY, SDY_EXIT):
         return _shardy_boundary(instruction, reader, is_entry=target == SDY_ENTRY)
@@ -119,7 +121,7 @@ def _gspmd_boundary(
     inner, outer = instruction.array_shape, operand.array_shape
     if not is_entry:
         inner, outer = outer, inner
-    # A value whose annotation is missing is manual along all axes inside, and whole outside.
+    # A value without an annotation is manual along all axes inside, and replicated outside.
     inside = inside or replace(Constraint.replicated(inner.rank), manual=reader.axes.all)
     outside = outside or Constraint.replicated(outer.rank)
     manual = tuple(sorted(inside.manual))

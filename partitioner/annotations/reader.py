@@ -1,7 +1,7 @@
-"""Reads sharding annotations, GSPMD's and Shardy's, as constraints over the module's device axes.
+"""Reader of sharding annotations, GSPMD's and Shardy's, as constraints over the module's device axes.
 
-Where both stand, Shardy's wins: an open Shardy constraint is written as ``sharding={replicated}``
-beside ``[{?}, {?}]``.
+If an instruction has both, Shardy's wins: an open Shardy constraint is written as ``sharding={replicated}`` next to
+``[{?}, {?}]``.
 """
 
 from __future__ import annotations
@@ -35,21 +35,22 @@ _UNSPECIFIED_DIMS = re.compile(r"unspecified_dims=\[([\d,\s]*)\]")
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """Demand of an annotation on one value: axes per dimension; an open dimension may take more.
+    """Constraint of an annotation on one value: the axes of each dimension. An open dimension may take more axes.
 
-    ``manual``: axes that are manual where the value lives (GSPMD subgroup form).
+    ``manual``: axes that are manual at the value (GSPMD subgroup form).
     """
 
     dims: DimAxes
     open: tuple[bool, ...]
     manual: Axes = ()
-    #: The sharding itself where the module's axes cannot express it; the rest then says nothing (see foreign.py).
+    #: The sharding itself if the module's axes cannot express it; the other fields then have no meaning
+    #: (inexpressible_shardings.py).
     foreign: HloSharding | None = None
-    #: User priority of each dimension (smaller goes first); none where all are 0.
+    #: User priority of each dimension (smaller first); empty if all are 0.
     priorities: tuple[int, ...] = ()
-    #: Axes over which copies are demanded, so that no open dimension takes them.
+    #: Axes that must stay replicated; no open dimension takes them.
     excluded: Axes = ()
-    #: Axes over which the value is written as partial sums. It binds parameters and outputs of the program alone.
+    #: Axes over which the value is written as partial sums. They bind only parameters and outputs of the program.
     partial: Axes = ()
 
     @staticmethod
@@ -58,7 +59,9 @@ class Constraint:
 
 
 class AnnotationReader:
-    """Annotations of one module. Build with ``AnnotationReader.for_module``, for the devices of one replica."""
+    """Reader of one module's annotations, for the devices of one replica. Build with
+    ``AnnotationReader.for_module``.
+    """
 
     def __init__(self, axes: DeviceAxes, meshes: dict[str, Mesh]) -> None:
         self.axes = axes
@@ -74,7 +77,7 @@ class AnnotationReader:
 
     # ---- values
     def of_instruction(self, instruction: HloInstruction) -> tuple[Constraint | None, ...]:
-        """One entry per result leaf: what stands on the instruction itself, None where nothing does."""
+        """Return the constraint of each result leaf from the annotation on the instruction itself; None without one."""
         shapes = [shape for _, shape in leaves(instruction.shape)]
         if instruction.opcode is Opcode.OUTFEED:  # it speaks of the operand (ops/feed.py)
             return (None,) * len(shapes)
@@ -99,7 +102,7 @@ class AnnotationReader:
         )
 
     def groups_of(self, instruction: HloInstruction) -> tuple[str, ...]:
-        """GSPMD's sharding group of each result leaf, ``shard_as 1``; empty where there is none."""
+        """Return the GSPMD sharding group of each result leaf (``shard_as 1``); empty if it has none."""
         count = sum(1 for _ in leaves(instruction.shape))
         is_shardy = instruction.annotations.frontend(SDY_SHARDING) is not None
         if instruction.sharding is None or is_shardy or instruction.opcode is Opcode.OUTFEED:
@@ -107,7 +110,7 @@ class AnnotationReader:
         return tuple(s.group for s in instruction.sharding.leaf_shardings(instruction.shape))
 
     def shardy_shardings(self, instruction: HloInstruction) -> tuple[TensorSharding, ...]:
-        """Return the shardings of Shardy's attribute on an instruction, one per value; none without the attribute."""
+        """Return the shardings of Shardy's attribute on an instruction, one per value; empty without the attribute."""
         text = instruction.annotations.frontend(SDY_SHARDING)
         if text is None:
             return ()
@@ -116,10 +119,10 @@ class AnnotationReader:
         return (parse_tensor_sharding(text),)
 
     def of_shardy(self, sharding: TensorSharding, shape: Shape) -> Constraint | None:
-        """A Shardy sharding of a value; None for one that is no array.
+        """Return the constraint of a Shardy sharding, or None if the value is no array.
 
-        Unreduced axes leave the global value what it is, so that they demand nothing of one inside the program. On one
-        device the mesh means nothing, and the module need not have it.
+        Unreduced axes do not change the global value, so they constrain no value inside the program. On one device the
+        mesh has no meaning, and the module need not define it.
         """
         if not isinstance(shape, ArrayShape):
             return None
@@ -150,7 +153,9 @@ class AnnotationReader:
     def of_gspmd(
         self, sharding: HloSharding, shape: Shape, unspecified: Axes = ()
     ) -> Constraint | None:
-        """A GSPMD sharding of a value; None where it says nothing (unknown, or no array)."""
+        """Return the constraint of a GSPMD sharding, or None if it constrains nothing (unknown, or the value is no
+        array).
+        """
         if not isinstance(shape, ArrayShape) or sharding.kind is ShardingKind.UNKNOWN:
             return None
         is_open = tuple(d in unspecified for d in range(shape.rank))
@@ -188,7 +193,9 @@ class AnnotationReader:
         return mesh
 
     def on_one_device(self, sharding: TensorSharding) -> int | None:
-        """The device of a sharding over a mesh that is a single device (``maximal_mesh_0``); None for any other."""
+        """Return the device of a sharding over a single-device mesh (``maximal_mesh_0``); None for any other
+        sharding.
+        """
         mesh = sharding.mesh if isinstance(sharding.mesh, Mesh) else self.meshes.get(sharding.mesh)
         if mesh is None or not mesh.is_maximal or mesh.device_ids is None:
             return None
@@ -214,13 +221,13 @@ def _foreign(sharding: HloSharding, rank: int) -> Constraint:
 
 
 def unspecified_dims(instruction: HloInstruction) -> Axes:
-    """Dimensions that ``backend_config="unspecified_dims=[..]"`` leaves open."""
+    """Return the dimensions that ``backend_config="unspecified_dims=[..]"`` leaves open."""
     match = _UNSPECIFIED_DIMS.search(instruction.annotations.backend_config)
     return tuple(int(d) for d in match.group(1).split(",") if d.strip()) if match else ()
 
 
 def without_shardings(annotations: Annotations) -> Annotations:
-    """Return the annotations of a per-device instruction: all but Shardy's sharding of the global value."""
+    """Return the annotations of a per-device instruction: all except Shardy's sharding of the global value."""
     kept = tuple(item for item in annotations.frontend_attributes if item[0] != SDY_SHARDING)
     return replace(annotations, frontend_attributes=kept)
 
@@ -230,7 +237,7 @@ CONSTRAINT_TARGETS = ("Sharding", "xla.sdy.FuncResultSharding", "annotate_device
 
 
 def _axis_refs(module: HloModule, meshes: dict[str, Mesh]) -> Iterator[tuple[Mesh, AxisRef]]:
-    """Sub-axis references anywhere in the module's Shardy text (they cut an axis)."""
+    """Yield the sub-axis references in the module's Shardy text (they cut an axis)."""
     for instruction in module.all_instructions():
         for key, value in instruction.annotations.frontend_attributes:
             if key not in (SDY_SHARDING, SDY_IN_SHARDINGS, SDY_OUT_SHARDINGS) or ":(" not in value:

@@ -2,8 +2,9 @@
 
     t = () custom-call(x), custom_call_has_side_effect=true, sharding={maximal device=0}
 
-becomes, on every device, a conditional on partition-id: the device runs the call on whole operands, the others make
-zeros. Array results then go to all by a collective-broadcast. What has no effect is computed by every device instead.
+becomes, on every device, a conditional on partition-id: the annotated device runs the call on replicated operands, the
+others make zeros. A collective-broadcast sends array results to all devices. An instruction without an effect is
+computed by every device instead.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from spmd.ops.custom_call import custom_call_target
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TokenShape, TupleShape
 from spmd.sharding import HloSharding, ShardingKind
 
-#: Host transfers in two halves, which a conditional would tear apart.
+#: Host transfers in two halves. A conditional would separate the halves.
 _HALVES = frozenset({Opcode.SEND, Opcode.SEND_DONE, Opcode.RECV, Opcode.RECV_DONE})
 _EFFECTS = _HALVES | {Opcode.CUSTOM_CALL, Opcode.INFEED, Opcode.OUTFEED}
 
 
 def effect_device(reader: AnnotationReader, instruction: HloInstruction) -> int | None:
-    """The device on which alone an instruction's effect is to happen; None for all, or where there is no effect."""
+    """Return the only device that runs an instruction's effect; None if all run it or if it has no effect."""
     if instruction.opcode not in _EFFECTS or custom_call_target(instruction) in PARTITIONED_TARGETS:
         return None
     device = _annotated_device(reader, instruction)
-    # What a Python function computes is asked of it once, whatever it may do besides.
+    # A Python function is called once even if it has no side effect.
     if device is None or not (SideEffects().of(instruction) or is_callback(instruction)):
         return None
     if instruction.opcode in _HALVES:
@@ -84,7 +85,7 @@ def partition_on_device(
 def _branch(
     context: PartitionContext, instruction: HloInstruction, operand: Shape, device: int | None
 ) -> HloComputation:
-    """Takes the operands as a tuple; gives the results, or zeros of their shapes where ``device`` is None."""
+    """Build a branch. It takes the operands as a tuple and returns the results, or zeros if ``device`` is None."""
     name = f"{instruction.name}.{'elsewhere' if device is None else 'here'}"
     target = context.module.new_computation(name)
     b = context.builder.within(target)
@@ -100,7 +101,7 @@ def _branch(
         instruction.attrs,
         name=instruction.name,
         called_computations=[context.copy_callee(c) for c in instruction.called_computations],
-        # The host is to know which device it feeds.
+        # The host reads from it which device it feeds.
         sharding=HloSharding.maximal(device) if is_feed else None,
         annotations=without_shardings(instruction.annotations),
     )
@@ -118,7 +119,7 @@ def _zeros(b: Builder, shape: Shape) -> HloInstruction:
 
 
 def _from_device(context: PartitionContext, value: ShardedValue, device: int) -> ShardedValue:
-    """The device's array on all of them; a token stays each device's own."""
+    """Broadcast the device's array to all devices. Every device keeps its own token."""
     if not isinstance(value.hlo.shape, ArrayShape) or context.axes.num_devices == 1:
         return value
     others = [d for d in range(context.axes.num_devices) if d != device]

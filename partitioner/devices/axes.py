@@ -5,8 +5,8 @@ devices N. Axis i has stride ``prod(sizes[i+1:])``; the coordinate of device d a
 stride % size``. A tensor's
 sharding is then a list of axis numbers per dimension, so nothing here grows with N.
 
-Worked example: N = 8 with ``{devices=[4,1,2]<=[8] last_tile_dim_replicate}`` and ``{devices=[2,4]<=[4,2]T(1,0) ...}``
-cut the range of 8 devices at strides 2 and 2: axes (4, 2). The first is dims ((0,), ()), the second ((1,),).
+Example: N = 8 with ``{devices=[4,1,2]<=[8] last_tile_dim_replicate}`` and ``{devices=[2,4]<=[4,2]T(1,0) ...}`` cut the
+range of 8 devices at strides 2 and 2: axes (4, 2). The first is dims ((0,), ()), the second ((1,),).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ DimAxes = tuple[Axes, ...]  # one entry per dimension
 
 @dataclass(frozen=True, slots=True)
 class DeviceAxes:
-    """The common axes of a module; sizes are all > 1 (or the tuple is empty for one device).
+    """Common axes of a module. All sizes are > 1; one device has no axes.
 
-    They count the partitions of one replica. Of ``replicas`` each runs the program on devices of its own (device =
-    replica x partitions + partition), so that they show only where groups name devices.
+    They count the partitions of one replica. Each of ``replicas`` runs the program on its own devices (device = replica
+    x partitions + partition), so replicas matter only for groups that name devices.
     """
 
     sizes: tuple[int, ...]
@@ -49,19 +49,19 @@ class DeviceAxes:
         return math.prod(self.sizes[axis + 1 :])
 
     def count(self, axes: Iterable[int]) -> int:
-        """Number of shards made by ``axes``."""
+        """Return the number of shards made by ``axes``."""
         total = 1
         for axis in axes:
             total *= self.sizes[axis]
         return total
 
     def spread(self, axes: Iterable[int]) -> Axes:
-        """The axes not in ``axes``, in order."""
+        """Return the axes not in ``axes``, in order."""
         used = tuple(axes)
         return tuple(a for a in self.all if a not in used)
 
     def runs(self, axes: Axes) -> tuple[Axes, ...]:
-        """``axes`` cut into runs of neighbours: each run is one digit of the device number."""
+        """Cut ``axes`` into runs of neighbours; each run is one digit of the device number."""
         runs: list[list[int]] = []
         for axis in axes:
             if runs and runs[-1][-1] + 1 == axis:
@@ -71,23 +71,29 @@ class DeviceAxes:
         return tuple(tuple(run) for run in runs)
 
     def groups(self, axes: Axes) -> ReplicaGroups:
-        """Groups of the devices that differ only along ``axes``, of all replicas; members ordered by ``axes``."""
+        """Return the groups of devices that differ only along ``axes``, for all replicas; members are ordered by
+        ``axes``.
+        """
         if self.replicas == 1:
             return self.partition_groups(axes)
         shifted = tuple(axis + 1 for axis in axes)
         return DeviceAxes((self.replicas, *self.sizes)).partition_groups(shifted)
 
     def partition_groups(self, axes: Axes) -> ReplicaGroups:
-        """Groups of the partitions that differ only along ``axes``; members ordered by ``axes``, major first."""
+        """Return the groups of partitions that differ only along ``axes``; members are ordered by ``axes``, major
+        first.
+        """
         return ReplicaGroups(iota=self.lines(axes))
 
     def lines(self, axes: Axes) -> IotaTile:
-        """The partitions in rows: those of one row differ only along ``axes``, and stand by their coordinate there."""
+        """Return the partitions in rows. Those of one row differ only along ``axes``, in the order of their coordinate
+        there.
+        """
         rest = self.spread(axes)
         return _compact((self.count(rest), self.count(axes)), self.sizes, (*rest, *axes))
 
     def sharding(self, dims: DimAxes, manual: Axes = (), partial: Axes = ()) -> HloSharding:
-        """The HloSharding of a value whose dimension i is split by ``dims[i]``; the other axes replicate."""
+        """Return the HloSharding of a value whose dimension i is split by ``dims[i]``; the other axes replicate."""
         used = tuple(a for axes in dims for a in axes)
         if not used and not manual and not partial:
             return HloSharding.replicated()
@@ -111,7 +117,7 @@ class DeviceAxes:
         )
 
     def axes_of_mesh(self, mesh: Mesh) -> dict[str, Axes]:
-        """The axes that make up each axis of ``mesh`` (device order must be the identity)."""
+        """Return the device axes of each axis of ``mesh`` (device order must be the identity)."""
         result: dict[str, Axes] = {}
         stride = self.num_devices
         for name, size in mesh.axes:
@@ -120,7 +126,7 @@ class DeviceAxes:
         return result
 
     def axes_of_ref(self, mesh: Mesh, ref: AxisRef) -> Axes:
-        """The axes of a (sub-)axis reference."""
+        """Return the device axes of a (sub-)axis reference."""
         whole = self.axes_of_mesh(mesh)[ref.name]
         if ref.sub is None:
             return whole
@@ -131,9 +137,9 @@ class DeviceAxes:
     def axes_of_sharding(
         self, sharding: HloSharding, rank: int
     ) -> tuple[DimAxes, dict[SubgroupType, Axes]]:
-        """Axes per dimension, and the axes of each subgroup kind, of a tiled iota sharding.
+        """Return the axes of each dimension, and the axes of each subgroup kind, of a tiled iota sharding.
 
-        Raises ShardingError where these axes do not describe it (an explicit device list, another factorization).
+        Raises ShardingError if these axes do not describe it (an explicit device list, another factorization).
         """
         if sharding.tiles is None:
             return ((),) * rank, {}
@@ -171,7 +177,7 @@ class DeviceAxes:
         return dims, groups
 
     def _between(self, outer: int, inner: int) -> Axes:
-        """Axes that cover the digits from stride ``outer`` (exclusive) down to ``inner``."""
+        """Return the axes that cover the digits from stride ``outer`` (exclusive) down to ``inner``."""
         found = tuple(
             a
             for a in self.all
@@ -197,10 +203,10 @@ def common_axes(
     shardings: Iterable[HloSharding],
     meshes: Iterable[tuple[Mesh, Sequence[AxisRef]]] = (),
 ) -> DeviceAxes:
-    """The coarsest factorization of ``num_devices`` in which every given iota sharding is a list of axes.
+    """Return the coarsest factorization of ``num_devices`` in which every given iota sharding is a list of axes.
 
-    A sharding whose cuts do not nest with the earlier ones (6 devices as [2,3] and as [3,2]) is left out: whoever asks
-    for its axes gets a ShardingError and takes the fallback.
+    A sharding whose cuts do not nest with the earlier ones (6 devices as [2,3] and as [3,2]) is left out. A request for
+    its axes raises ShardingError, and the caller takes the fallback.
     """
     cuts = {1, num_devices}
     for wanted in [*_mesh_cuts(num_devices, meshes), *_sharding_cuts(num_devices, shardings)]:
@@ -243,7 +249,9 @@ def _sharding_cuts(n: int, shardings: Iterable[HloSharding]) -> Iterable[set[int
 
 
 def _cuts(iota: IotaTile) -> set[int] | None:
-    """Strides at which a tile assignment cuts the device number; None when a tile boundary falls inside a digit."""
+    """Return the strides at which a tile assignment cuts the device number; None if a tile boundary falls inside a
+    digit.
+    """
     strides = strides_of(iota.reshape_dims)
     cuts = set(strides)
     sizes = iter(iota.dims)
@@ -265,7 +273,9 @@ def _cuts(iota: IotaTile) -> set[int] | None:
 
 
 def as_iota(tiles: TileAssignment) -> IotaTile:
-    """The iota form; an explicit list is recognised when it is a transposed iota (ShardingError otherwise)."""
+    """Return the iota form. An explicit list is recognised if it is a transposed iota. Raises ShardingError
+    otherwise.
+    """
     if tiles.devices is None:
         return tiles.iota
     found = recognise_iota(tiles.devices)
@@ -275,7 +285,7 @@ def as_iota(tiles: TileAssignment) -> IotaTile:
 
 
 def _compact(dims: tuple[int, ...], sizes: tuple[int, ...], order: Axes) -> IotaTile:
-    """The iota tile of axes taken in ``order``, with neighbouring digits merged."""
+    """Return the iota tile of axes taken in ``order``, with neighbouring digits merged."""
     if not sizes:
         return IotaTile(dims, (1,), (0,))
     runs = DeviceAxes(sizes).runs(order)

@@ -1,7 +1,8 @@
 """Precedence of meshes and shardings in a module that cuts its devices in several ways.
 
-The first to be read gives the module its axes and its device order; what does not fit is foreign (foreign.py). Manual
-regions cannot be foreign, since their collectives name devices: their meshes and shardings lead.
+The first in order gives the module its axes and its device order. Shardings that do not fit are inexpressible
+(inexpressible_shardings.py). Those of manual regions cannot be inexpressible, since their collectives name devices:
+their meshes and shardings come first.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MESH_NAME = re.compile(r"<@(\w+)")
 
 
 def in_order_of_lead(module: HloModule, meshes: dict[str, Mesh]) -> dict[str, Mesh]:
-    """``meshes``, those of manual regions first."""
+    """Return ``meshes`` with those of manual regions first."""
     named = dict.fromkeys(
         name
         for instruction in module.all_instructions()
@@ -32,12 +33,12 @@ def in_order_of_lead(module: HloModule, meshes: dict[str, Mesh]) -> dict[str, Me
 
 
 def leading_shardings(module: HloModule) -> list[HloSharding]:
-    """Every sharding of the module, those of manual regions first."""
+    """Return every sharding of the module, those of manual regions first."""
     return [*region_shardings(module), *_shardings(module, leads=False)]
 
 
 def region_shardings(module: HloModule) -> list[HloSharding]:
-    """The shardings at the edges of manual regions and within."""
+    """Return the shardings on the boundaries of manual regions and inside them."""
     return _shardings(module, leads=True)
 
 

@@ -1,4 +1,4 @@
-"""A device's index along some axes, as arithmetic on partition-id."""
+"""Index of a device along some axes, as arithmetic on partition-id."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from spmd.shape import PrimitiveType
 def device_coordinate(
     b: Builder, device_axes: DeviceAxes, partition_id: HloInstruction, axes: Axes
 ) -> HloInstruction:
-    """s32[]: the index along ``axes`` taken as one, major to minor, of the device ``partition_id`` (s32[]).
+    """Return the s32[] index along ``axes`` taken as one axis, major to minor, of the device ``partition_id`` (s32[]).
 
-    Axes that are neighbours in the device number are one digit, so all axes together cost nothing.
+    Axes that are neighbours in the device number are one digit, so all axes together need no arithmetic.
 
         axes (2, 4, 2): coordinate (1, 2) is id % 8; (2, 0) is id % 2 * 2 + id / 8
     """

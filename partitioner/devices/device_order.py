@@ -1,16 +1,15 @@
-"""Permuted device orders: a mesh laid over the devices in another order than 0..n-1.
+"""Permuted device orders: meshes over the devices in an order other than 0..n-1.
 
-The partitioner knows devices by position: axes are digits of the position. A module whose mesh has
-an order of its own is
-renamed to positions before it is partitioned and back to devices afterwards:
+The partitioner numbers devices by position: axes are digits of the position. If the module's mesh has its own order,
+device numbers are replaced by positions before partitioning and restored afterwards:
 
     device_ids=(3, 2, 1, 0)     position 0 is device 3; {devices=[4]3,2,1,0} reads {devices=[4]<=[4]} by position
 
-Where meshes of several orders stand in one module, the leading one's counts; shardings over the others become lists,
-which are foreign to the module's axes (foreign.py).
+If the module has meshes of several orders, the order of the leading mesh counts. Shardings over the other meshes become
+lists, which the module's axes cannot express (inexpressible_shardings.py).
 
-A collective's groups and pairs are lists of the one or the other; ``partition-id`` is a device, so where a position is
-needed it is looked up in a table (the only thing here that has an entry per device).
+Groups and pairs of collectives are lists in either numbering. ``partition-id`` is a device number; a table converts it
+to a position where one is needed (the only data here with one entry per device).
 """
 
 from __future__ import annotations
@@ -45,9 +44,7 @@ Order = tuple[int, ...]
 
 
 def device_order(module: HloModule, num_devices: int) -> Order | None:
-    """The order in which the module's leading mesh, or else its first listed sharding, counts the devices; None for
-    0..n-1.
-    """
+    """Return the device order of the module's leading mesh, or else of its first listed sharding; None for 0..n-1."""
     declared = in_order_of_lead(module, declared_meshes(module))
     for mesh in (*in_place_meshes(module).values(), *declared.values()):
         if mesh.num_devices == num_devices and not mesh.is_maximal:
@@ -61,7 +58,7 @@ def device_order(module: HloModule, num_devices: int) -> Order | None:
 
 
 def list_other_orders(module: HloModule) -> None:
-    """In place: Shardy shardings over meshes that count the devices otherwise than the leading one become lists."""
+    """Turn, in place, Shardy shardings over meshes whose device order differs from the leading mesh's into lists."""
     meshes = in_order_of_lead(module, declared_meshes(module))
     whole = max((mesh.num_devices for mesh in meshes.values()), default=0)
     covering = [mesh for mesh in meshes.values() if mesh.num_devices == whole > 1]
@@ -96,7 +93,9 @@ def _listed(sharding: TensorSharding, meshes: dict[str, Mesh]) -> HloSharding:
 
 
 def rename_to_positions(module: HloModule, order: Order) -> None:
-    """In place: shardings, groups, pairs and meshes count positions; ``partition-id`` becomes the device there."""
+    """Number partitions by position, in place: in shardings, groups, pairs and meshes. ``partition-id`` becomes
+    ``order[partition-id]``.
+    """
     positions = _inverse(order)
     _rename(module, positions)
     _rewrite_meshes(module, order)
@@ -105,7 +104,7 @@ def rename_to_positions(module: HloModule, order: Order) -> None:
 
 
 def rename_to_devices(module: HloModule, order: Order) -> None:
-    """In place, a partitioned module: the other way round."""
+    """Restore device numbers in a partitioned module, in place."""
     _rename(module, order)
     positions = _inverse(order)
     for computation in module.computations_post_order():
@@ -128,7 +127,7 @@ def _inverse(order: Order) -> Order:
 
 
 def _rename(module: HloModule, names: Order) -> None:
-    """Partition i becomes ``names[i]`` in every sharding and collective, in each replica alike."""
+    """Rename partition i to ``names[i]`` in every sharding and collective, in each replica alike."""
     for instruction in module.all_instructions():
         if instruction.sharding is not None:
             instruction.sharding = renamed_sharding(instruction.sharding, names)
@@ -143,7 +142,7 @@ def _rename(module: HloModule, names: Order) -> None:
 def _renamed_groups(
     instruction: HloInstruction, attrs: CollectiveAttrs, names: Order, replicas: int
 ) -> CollectiveAttrs:
-    """Groups of replicas name no partition. Those of whole replicas hold theirs in order, so they list devices."""
+    """Return the groups with renamed partitions. Cross-replica groups name none; groups across both list device ids."""
     mode = group_mode(instruction)
     if mode is CollectiveGroupMode.CROSS_REPLICA:
         return attrs
@@ -160,7 +159,7 @@ def _renamed_groups(
 
 
 def renamed_sharding(sharding: HloSharding, names: Order) -> HloSharding:
-    """The same tiles on other devices: id i becomes ``names[i]``."""
+    """Return the same tiles on other devices: id i becomes ``names[i]``."""
     if sharding.is_tuple:
         elements = tuple(renamed_sharding(e, names) for e in sharding.elements)
         return replace(sharding, elements=elements)
@@ -177,7 +176,7 @@ def renamed_sharding(sharding: HloSharding, names: Order) -> HloSharding:
 
 
 def _rewrite_meshes(module: HloModule, order: Order) -> None:
-    """Meshes of this order count from 0 now; another order stays, in positions, and is refused by whoever reads it."""
+    """Renumber meshes of this order from 0. A mesh of another order stays, in positions; its reader refuses it."""
     meshes = declared_meshes(module)
     if not meshes:
         return
@@ -196,7 +195,7 @@ def _rewrite_meshes(module: HloModule, order: Order) -> None:
 
 
 def _look_up_partition_id(computation: HloComputation, table: Order) -> None:
-    """Uses of ``partition-id`` become uses of ``table[partition-id]``."""
+    """Replace uses of ``partition-id`` by ``table[partition-id]``."""
     for instruction in list(computation.with_opcode(Opcode.PARTITION_ID)):
         users = instruction.users
         was_root = instruction.is_root
@@ -210,7 +209,7 @@ def _look_up_partition_id(computation: HloComputation, table: Order) -> None:
 
 
 def look_up(b: Builder, table: Sequence[int], index: HloInstruction) -> HloInstruction:
-    """u32[]: ``table[index]``."""
+    """Return ``table[index]`` (u32[])."""
     u32 = PrimitiveType.U32
     listed = b.constant(Literal.of(ArrayShape(u32, (len(table),)), tuple(table)))
     return b.reshape(b.dynamic_slice(listed, [index], (1,)), ())

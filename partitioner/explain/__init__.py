@@ -1,1 +1,1 @@
-"""Why a program is sharded as it is: causes of shardings and collectives, conflicts, and what would remove them."""
+"""Explanations of a partitioning: causes of shardings and collectives, conflicts, and annotations that remove them."""

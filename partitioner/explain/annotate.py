@@ -1,4 +1,4 @@
-"""Put one more sharding annotation into a module: what a remedy asks its reader to do."""
+"""Insertion of one more sharding annotation into a module, as a remedy recommends."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def find_instruction(module: HloModule, name: str) -> HloInstruction | None:
 
 
 def annotated(module: HloModule, name: str, sharding: HloSharding) -> HloModule:
-    """A copy of ``module`` in which the array ``name`` is bound to ``sharding``.
+    """Return a copy of ``module`` in which the array ``name`` is bound to ``sharding``.
 
-    A parameter's or constraint's own annotation is replaced; any other value gets a ``Sharding`` call behind it.
-    Raises ShardingError when there is no such instruction.
+    The annotation of a parameter or constraint is replaced; any other value gets a ``Sharding`` call after it. Raises
+    ShardingError if no instruction has this name.
     """
     copy = clone_module(module)
     instruction = find_instruction(copy, name)
@@ -46,7 +46,7 @@ def annotated(module: HloModule, name: str, sharding: HloSharding) -> HloModule:
 
 
 def is_annotation(instruction: HloInstruction) -> bool:
-    """Whether it states a sharding itself, so that a new one replaces it."""
+    """Return whether the instruction states a sharding itself, so that a new one replaces it."""
     return (
         instruction.opcode is Opcode.PARAMETER
         or custom_call_target(instruction) in CONSTRAINT_TARGETS

@@ -13,12 +13,12 @@ from spmd.shape import ArrayShape
 
 
 class AxisNames:
-    """Names of one module's axes; a mesh axis that was cut in several is numbered: ``dp.0``, ``dp.1``."""
+    """Names of one module's axes. A mesh axis that was cut into several is numbered: ``dp.0``, ``dp.1``."""
 
     def __init__(self, reader: AnnotationReader) -> None:
         self._axes: DeviceAxes = reader.axes
         self._names = [f"axis{a}[{size}]" for a, size in enumerate(self._axes.sizes)]
-        #: Axes that are whole axes of a mesh, so that JAX has a name for them.
+        #: Axes that are entire axes of a mesh, so that JAX has a name for them.
         self._whole: set[int] = set()
         for mesh in reader.meshes.values():
             for name, parts in _parts(self._axes, mesh).items():
@@ -34,7 +34,7 @@ class AxisNames:
         return ", ".join(self._names[a] for a in axes)
 
     def partition_spec(self, dims: DimAxes) -> str:
-        """``P('data', None)``, as JAX writes it; "" where a mesh has no name for an axis."""
+        """Return ``P('data', None)`` in JAX's notation; "" if a mesh has no name for an axis."""
         if not self._whole or not all(a in self._whole for held in dims for a in held):
             return ""
         names = [tuple(self._names[a] for a in held) for held in dims]
@@ -42,7 +42,7 @@ class AxisNames:
         return f"P({', '.join(map(repr, parts))})"
 
     def array(self, shape: ArrayShape, state: ShardState) -> str:
-        """An array and how it lies on the devices, as JAX writes it; terms still to be combined stand in braces.
+        """Return an array's sharding in JAX's notation. Braces hold a reduction that is still pending.
 
         f32[8@data,16,32@(data,model)]    f32[8,16]{sum over model}
         """
@@ -65,7 +65,7 @@ class AxisNames:
 
 
 def _parts(axes: DeviceAxes, mesh: Mesh) -> dict[str, Axes]:
-    """The axes of each axis of ``mesh``; none of one that does not nest with the rest of the module."""
+    """Return the device axes of each axis of ``mesh``; empty if they do not nest with the rest of the module."""
     try:
         return axes.axes_of_mesh(mesh)
     except ShardingError:

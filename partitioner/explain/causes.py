@@ -1,4 +1,4 @@
-"""Chains of causes: how each axis of a value's sharding came from an annotation.
+"""Chains of causes: the path from an annotation to each axis of a value's sharding.
 
 dimension 0 split over dp: annotation of parameter x -> dot.3 -> add.4
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 from partitioner.explain.axis_names import AxisNames
 from partitioner.propagation.driver import Slot
 
-#: Links of a chain that a text shows at either end.
+#: Number of links that a text shows at either end of a chain.
 _SHOWN = 3
 
 
 def axis_chain(slot: Slot, axis: int) -> tuple[str, ...]:
-    """Names from the annotation that first demanded ``axis`` to the op that brought it to ``slot``."""
+    """Return the names from the annotation that first demanded ``axis`` to the op that brought it to ``slot``."""
     found: list[str] = []
     seen: list[Slot] = []
     here: Slot | None = slot
@@ -29,7 +29,7 @@ def axis_chain(slot: Slot, axis: int) -> tuple[str, ...]:
 
 
 def axis_origin(slot: Slot, axis: int) -> Slot:
-    """The value whose annotation demanded ``axis``."""
+    """Return the value whose annotation demanded ``axis``."""
     seen = [slot]
     while (cause := seen[-1].causes.get(axis)) is not None and cause.source is not None:
         if any(cause.source is other for other in seen):
@@ -39,7 +39,9 @@ def axis_origin(slot: Slot, axis: int) -> Slot:
 
 
 def slot_causes(slot: Slot, names: AxisNames) -> tuple[str, ...]:
-    """One line per axis that splits the value; for an unsplit one, who said so or that nobody did."""
+    """Return one line per axis that splits the value. For an unsplit value, name the annotation that causes
+    it, if any.
+    """
     lines = [
         f"dimension {dim} split over {names[axis]}: {_arrows(axis_chain(slot, axis))}"
         for dim, held in enumerate(slot.dims)

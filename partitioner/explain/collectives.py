@@ -1,4 +1,4 @@
-"""Every collective of a partitioned module, with the reshard or op that made it and why."""
+"""Explanations of the collectives of a partitioned module: the reshard or op that made each one, and why."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spmd.ops.custom_call import custom_call_target
 
 
 class CollectiveExplainer:
-    """Explains the collectives of one partitioning."""
+    """Explainer of the collectives of one partitioning."""
 
     def __init__(self, driver: SpmdPartitioner, links: LinkModel, lines: SourceLines) -> None:
         self.driver = driver
@@ -31,7 +31,7 @@ class CollectiveExplainer:
         self.record_of = {c: r for r in driver.report.reshards for c in r.collectives}
 
     def all(self) -> tuple[CollectiveExplanation, ...]:
-        """Most bytes per run first; among equals in the program's order."""
+        """Return all collectives, most bytes per run first; equal ones in program order."""
         times = executions(self.driver.result)
         found = [self._explain(c, times) for c in collectives_of(self.driver.result)]
         return tuple(sorted(found, key=lambda c: -c.total_bytes))
@@ -109,7 +109,7 @@ class CollectiveExplainer:
 
 
 def own_collective(op: HloInstruction | None, collective: HloInstruction) -> str:
-    """Why there is a collective that belongs to no reshard."""
+    """Return the reason for a collective that belongs to no reshard."""
     if op is None:
         return (
             "a parameter or result whose annotation does not nest with the others is carried over"

@@ -1,6 +1,6 @@
-"""Conflicts of propagation: where two tensors of one op ask for different things, and who won.
+"""Conflicts of propagation: two tensors of one op that require different shardings, and which one prevailed.
 
-Read off the slots after propagation: an edge whose offer a tensor could not take is a conflict.
+They are read off the slots after propagation: a conflict is an edge whose candidate axes a tensor could not take.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def _factor_conflict(
     moved: set[str],
     names: AxisNames,
 ) -> Conflict:
-    """Both have axes for one index, and neither list begins the other."""
+    """Return the conflict of two tensors that both have axes for one factor, neither list being a prefix of
+    the other.
+    """
     text = (
         f"{source.name} splits by {names.join(offer)} what is dimension {dim} of {slot.name}, "
         f"split by {names.join(own)}"
@@ -68,13 +70,13 @@ def _factor_conflict(
 
 
 def _priority(slot: Slot, held: Axes) -> int:
-    """The user priority at which a slot got its first axis of ``held``."""
+    """Return the user priority at which a slot got its first axis of ``held``."""
     cause = slot.causes.get(held[0]) if held else None
     return cause.priority if cause is not None else 0
 
 
 def _winner(first: str, second: str, moved: set[str]) -> str:
-    """The one that stayed as it was while the other was resharded for the op."""
+    """Return the tensor that kept its sharding while the other was resharded for the op."""
     if first in moved and second in moved:
         return "neither"
     if first not in moved and second not in moved:
@@ -85,7 +87,7 @@ def _winner(first: str, second: str, moved: set[str]) -> str:
 def _axis_conflict(
     op: str, source: Slot, slot: Slot, dim: int, axis: int, names: AxisNames
 ) -> Iterator[Conflict]:
-    """The axis offered for one dimension splits another already."""
+    """Yield the conflict if the axis offered for one dimension already splits another."""
     for other, held in enumerate(slot.dims):
         if axis in held and other != dim:
             text = (

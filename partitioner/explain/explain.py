@@ -1,4 +1,4 @@
-"""explain_module: partition, then say why everything is as it is. Read this first.
+"""Entry point of the explanations, explain_module: partition a module, then explain the result. Read this first.
 
 partition -> shardings and their chains -> collectives and their causes -> conflicts -> remedies
 """
@@ -24,7 +24,7 @@ from partitioner.spmd_partitioner import SpmdPartitioner, partitioned
 from spmd.analysis.source_lines import SourceLines
 from spmd.hlo import HloInstruction, HloModule
 
-#: Annotations tried as remedies: each one is a partitioning of its own.
+#: Number of annotations tried as remedies; each one is a partitioning of its own.
 DEFAULT_TRIES = 32
 
 
@@ -35,9 +35,9 @@ def explain_module(
     links: LinkModel | None = None,
     tries: int = DEFAULT_TRIES,
 ) -> Explanation:
-    """Everything about the partitioning of a logical module; ``module`` stays as it is.
+    """Explain the partitioning of a logical module; ``module`` stays as it is.
 
-    About ``tries`` annotations are tried as remedies. Raises what partition_module raises.
+    About ``tries`` annotations are tried as remedies. Raises the errors of partition_module.
     """
     links = links or LinkModel()
     driver = partitioned(module, num_devices)
@@ -87,7 +87,9 @@ def _instruction(
 def _with_remedies(
     collectives: tuple[CollectiveExplanation, ...], search: RemedySearch, tries: int
 ) -> tuple[CollectiveExplanation, ...]:
-    """Those that only move data before those that reduce: one annotation more often removes them. Then most bytes."""
+    """Return the collectives with remedies. Those that only move data come first, since one annotation more often
+    removes them; then by bytes.
+    """
     found = list(collectives)
     reduces = [c.kind in ("all-reduce", "reduce-scatter") for c in found]
     for i in sorted(range(len(found)), key=lambda i: (reduces[i], i)):

@@ -1,4 +1,4 @@
-"""Text of the shardings of one partitioning: by device number in HLO, and in short with the names of axes."""
+"""Text of the shardings of one partitioning: by device number in HLO, and in short form with axis names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from spmd.sharding import HloSharding
 
 
 class Placement:
-    """Writes states of a partitioner after its run, which counts devices by position (device_order.py)."""
+    """Formatter of a partitioner's states after its run. The partitioner numbers devices by position
+    (device_order.py).
+    """
 
     def __init__(self, driver: SpmdPartitioner) -> None:
         self.names = AxisNames(driver.reader)
@@ -20,15 +22,15 @@ class Placement:
         self._order = driver.order
 
     def on_devices(self, sharding: HloSharding) -> HloSharding:
-        """A sharding by position, by device number."""
+        """Convert a sharding by position to one by device number."""
         return sharding if self._order is None else renamed_sharding(sharding, self._order)
 
     def sharding(self, state: ShardState) -> HloSharding:
-        """``state`` as an annotation of the module would say it."""
+        """Return ``state`` as the sharding that an annotation of the module would state."""
         return self.on_devices(state.sharding(self._axes))
 
     def hlo(self, state: ShardState) -> str:
-        """The annotation, and what is still to be reduced."""
+        """Return the annotation, and the pending reduction if there is one."""
         text = str(self.sharding(state))
         if not state.partial:
             return text
@@ -36,9 +38,9 @@ class Placement:
         return f"{text} partial {kind} over {self.names.join(state.partial)}"
 
     def array(self, shape: ArrayShape, state: ShardState) -> str:
-        """In short: ``f32[8@data,16]{sum over model}``."""
+        """Return the short form: ``f32[8@data,16]{sum over model}``."""
         return self.names.array(shape, state)
 
     def partition_spec(self, dims: DimAxes) -> str:
-        """In JAX's notation; "" where a mesh has no name for an axis."""
+        """Return JAX's notation; "" if a mesh has no name for an axis."""
         return self.names.partition_spec(dims)

@@ -1,9 +1,9 @@
 """Remedies: annotations that remove a collective, found by trying them.
 
-For a collective that brings value v of op o from state s to state t the candidates are: v in t, o in s (where o is an
-annotation), v's or o's producers in a state without the axes that are summed over, and o with these axes on one of its
-dimensions. Each candidate is partitioned; one that lowers the bytes a device sends over all, without the collective and
-without a device computing or holding much more, is a remedy.
+For a collective that brings value v of op o from state s to state t the candidates are: v in t; o in s (if o is an
+annotation); the producers of v or o in a state without the axes that are summed over; and o with these axes on one of
+its dimensions. Each candidate is partitioned. It is a remedy if the collective is gone, a device sends fewer bytes in
+total, and no device computes or holds much more.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from spmd.ops.custom_call import custom_call_target
 from spmd.shape import ArrayShape
 from spmd.sharding import HloSharding
 
-#: A remedy may make a device compute, and hold in arguments, this much more.
+#: Limits of a remedy: growth of a device's arithmetic and of its argument bytes.
 MAX_FLOPS_RATIO = 1.05
 MAX_ARGUMENT_RATIO = 1.1
 
-#: What tells collectives apart between two partitionings of nearly the same module: kind, op served, value moved.
+#: Identity of a collective in two partitionings of nearly the same module: kind, op served, value moved.
 CollectiveKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Figures of one partitioning. ``alike``: how many collectives there are of each kind and shape."""
+    """Cost figures of one partitioning. ``alike``: number of collectives of each kind and shape."""
 
     wire_bytes: float
     flops: float
@@ -67,7 +67,7 @@ def outcome_of(driver: SpmdPartitioner) -> Outcome:
 
 
 class RemedySearch:
-    """Tries annotations on one module; each at most once."""
+    """Search for remedies in one module. It tries each annotation at most once."""
 
     def __init__(
         self,
@@ -85,11 +85,13 @@ class RemedySearch:
 
     @property
     def tries(self) -> int:
-        """Partitionings done so far."""
+        """The number of partitionings done so far."""
         return len(self._tried)
 
     def cheapest(self, collective: CollectiveExplanation) -> tuple[Remedy | None, int]:
-        """The remedy that leaves least to send, and how many annotations were tried."""
+        """Return the remedy with the fewest bytes to send (None if there is none) and the number of
+        annotations tried.
+        """
         record = self._records.get(collective.name)
         if record is None or not collective.value:
             return None, 0
@@ -127,7 +129,7 @@ class RemedySearch:
             yield user, record.target
 
     def _annotators(self, record: ReshardRecord) -> Iterator[HloInstruction]:
-        """Values of the same sizes whose annotations gave the moved value its axes."""
+        """Yield values of the same sizes whose annotations gave the moved value its axes."""
         slots = self.driver.graph.slots(record.value)
         if len(slots) != 1 or slots[0] is None:
             return
@@ -138,7 +140,7 @@ class RemedySearch:
                 yield found
 
     def _scattered(self, record: ReshardRecord) -> Iterator[tuple[HloInstruction, ShardState]]:
-        """The result split further by the axes that were summed over: a reduce-scatter moves less."""
+        """Yield the result further split by the axes that were summed over: a reduce-scatter moves less."""
         axes = record.source.partial
         for dim, held in enumerate(record.target.dims):
             split = self.driver.axes.count((*held, *axes))
@@ -152,7 +154,7 @@ class RemedySearch:
     def _unsplit_operands(
         self, record: ReshardRecord
     ) -> Iterator[tuple[HloInstruction, ShardState]]:
-        """Operands without the axes that are summed over: the op then computes whole sums."""
+        """Yield operands without the axes that are summed over: the op then computes complete sums."""
         banned = set(record.source.partial)
         for operand in record.value.operands:
             slots = self.driver.graph.slots(operand)
@@ -170,7 +172,7 @@ class RemedySearch:
             try:
                 copy = annotated(self.module, instruction, sharding)
                 self._tried[key] = outcome_of(partitioned(copy, self.driver.num_devices))
-            except SpmdError:  # an annotation that does not fit, or that an op cannot take
+            except SpmdError:  # the annotation does not fit, or an op does not support it
                 self._tried[key] = None
         return self._tried[key]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class LinkModel:
-    """Assumptions of a predicted time: every collective starts after ``latency_s`` and then moves its bytes at
+    """Assumptions of a predicted time: a collective starts after ``latency_s`` and then moves its bytes at
     ``bytes_per_s``, alone on its link.
     """
 
@@ -25,9 +25,9 @@ class LinkModel:
 
 @dataclass(frozen=True, slots=True)
 class InstructionExplanation:
-    """One value of the source: ``because`` is one chain of causes per sharded axis, back to an annotation.
+    """One value of the source. ``because``: one chain of causes per sharded axis, back to an annotation.
 
-    ``array``: shape and sharding in short, ``f32[8@data,16]``; a tuple's leaves in brackets.
+    ``array``: shape and sharding in short form, ``f32[8@data,16]``; the leaves of a tuple in parentheses.
     """
 
     name: str
@@ -41,7 +41,9 @@ class InstructionExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """An annotation that removes a collective, tried: bytes each device sends in all, before and after."""
+    """Annotation that removes a collective, as tried. ``wire_bytes_*``: bytes each device sends in total, before and
+    after.
+    """
 
     instruction: str
     sharding: str
@@ -56,11 +58,11 @@ class Remedy:
 class CollectiveExplanation:
     """One collective of the per-device program.
 
-    ``op``: the source instruction it serves; ``value``: the one whose result it moves. ``sharding_from`` and
-    ``sharding_to``: of that value, "" where the op's own partitioning made the collective; ``array_from`` and
-    ``array_to``: the same in short, with the global shape. ``bytes``: of its result;
-    ``wire_bytes``: what a device sends; ``received`` and ``bound``: of the whole reshard it is part of; ``executed``:
-    times per run.
+    ``op``: the source instruction that it serves. ``value``: the instruction whose result it moves. ``sharding_from``
+    and ``sharding_to``: the shardings of that value, "" if the op's own partitioning made the collective.
+    ``array_from`` and ``array_to``: the same in short form, with the global shape. ``bytes``: size of its result.
+    ``wire_bytes``: bytes that a device sends. ``received`` and ``bound``: those of the reshard that it is part of.
+    ``executed``: number of executions per run.
     """
 
     name: str
@@ -85,7 +87,7 @@ class CollectiveExplanation:
 
     @property
     def total_bytes(self) -> float:
-        """Sent over a whole run."""
+        """The bytes sent over an entire run."""
         return self.wire_bytes * self.executed
 
     def as_json(self) -> dict[str, Any]:
@@ -96,7 +98,7 @@ class CollectiveExplanation:
 
 @dataclass(frozen=True, slots=True)
 class KindTotal:
-    """All collectives of a kind, over a whole run."""
+    """Total of all collectives of one kind over an entire run."""
 
     kind: str
     count: int
@@ -117,7 +119,7 @@ class KindTotal:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two tensors of ``op`` that ask for different shardings of one index, and who won."""
+    """Two tensors of ``op`` that require different shardings of one index, and the one that prevailed."""
 
     op: str
     kind: str
@@ -127,7 +129,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A module explained. ``collectives`` and their bytes sorted, most bytes per run first."""
+    """Explanation of a module. ``collectives`` are sorted, most bytes per run first."""
 
     module: str
     devices: int
@@ -142,7 +144,7 @@ class Explanation:
         return sum(c.total_bytes for c in self.collectives)
 
     def by_kind(self) -> tuple[KindTotal, ...]:
-        """Most bytes first."""
+        """Return the total of each kind, most bytes first."""
         kinds = dict.fromkeys(c.kind for c in self.collectives)
         found = [KindTotal.of([c for c in self.collectives if c.kind == kind]) for kind in kinds]
         return tuple(sorted(found, key=lambda total: -total.wire_bytes))
@@ -152,7 +154,9 @@ class Explanation:
         return sum(c.seconds * c.executed for c in self.collectives)
 
     def costly(self, least_bytes: float, ratio: float = 1.5) -> tuple[CollectiveExplanation, ...]:
-        """Those of reshards that receive more than ``least_bytes`` and more than ``ratio`` times their bound."""
+        """Return the collectives of reshards that receive more than ``least_bytes`` and more than ``ratio`` times their
+        bound.
+        """
         return tuple(
             c
             for c in self.collectives

@@ -1,4 +1,4 @@
-"""An explanation as text: collectives with most bytes first, conflicts, then every sharding."""
+"""Text form of an explanation: collectives with most bytes first, conflicts, then every sharding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spmd.near_names import did_you_mean
 
 
 def format_explanation(explanation: Explanation) -> str:
-    """The whole."""
+    """Return the text of an entire explanation."""
     lines = [*_header(explanation), "", "collectives, most bytes first"]
     for collective in explanation.collectives:
         lines += _collective(collective)
@@ -29,9 +29,10 @@ def format_explanation(explanation: Explanation) -> str:
 
 
 def format_instruction(explanation: Explanation, name: str) -> str:
-    """One instruction and the collectives that serve it or move its result, or the collective ``name`` and its op.
+    """Return one instruction and the collectives that serve it or move its result, or the collective ``name`` and its
+    op.
 
-    SpmdError when neither is so named.
+    Raises SpmdError if neither has this name.
     """
     if not any(instruction.name == name for instruction in explanation.instructions):
         for collective in explanation.collectives:
@@ -51,7 +52,7 @@ def format_instruction(explanation: Explanation, name: str) -> str:
 
 
 def _format_collective(explanation: Explanation, collective: CollectiveExplanation) -> str:
-    """Return the collective, and what the op that it serves is and is divided by."""
+    """Return the collective, and the op that it serves with its sharding."""
     lines = list(_collective(collective, in_hlo=True))
     for instruction in explanation.instructions:
         if instruction.name == collective.op:
@@ -73,7 +74,7 @@ def find_instruction(explanation: Explanation, name: str) -> InstructionExplanat
 
 
 def format_costly(collectives: tuple[CollectiveExplanation, ...]) -> str:
-    """One line each."""
+    """Return one line per collective."""
     return "\n".join(
         f"{c.name} ({c.kind}) for {c.op}: {c.value} from {c.sharding_from} to {c.sharding_to} receives "
         f"{c.received:,.0f} bytes, the least possible is {c.bound:,.0f}"
@@ -102,7 +103,7 @@ def _header(explanation: Explanation) -> Iterator[str]:
 
 
 def _collective(collective: CollectiveExplanation, *, in_hlo: bool = False) -> Iterator[str]:
-    """``in_hlo``: with the shardings as HLO writes them."""
+    """Yield the lines of a collective. ``in_hlo``: add the shardings as HLO writes them."""
     times = f" x {collective.executed:g}" if collective.executed != 1 else ""
     yield (
         f"  {collective.name}  {collective.shape}  sends {collective.wire_bytes:,.0f} bytes{times}  "
@@ -122,7 +123,7 @@ def _collective(collective: CollectiveExplanation, *, in_hlo: bool = False) -> I
 
 
 def _excess(collective: CollectiveExplanation) -> str:
-    """Return how far its reshard is from the least bytes that any program must receive."""
+    """Return the bytes that the reshard receives compared with the least that any program must receive."""
     if not collective.sharding_from:
         return ""
     if collective.received <= 1.001 * collective.bound:

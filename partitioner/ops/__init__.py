@@ -1,4 +1,4 @@
-"""Rules of every op for the partitioner. Importing this package fills the registries; the list of files is here."""
+"""Partitioning rules of every op. Importing this package fills the registries; the list of files is here."""
 
 from partitioner.ops import (
     annotation,

@@ -1,4 +1,4 @@
-"""Custom calls that carry sharding: constraints, result shardings, and the edges of manual regions."""
+"""Custom calls that carry shardings: constraints, result shardings, and the boundaries of manual regions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BOUNDARY_TARGETS = (SDY_ENTRY, SDY_EXIT, GSPMD_ENTRY, GSPMD_EXIT)
 
 @propagate_target(*CONSTRAINT_TARGETS)
 def propagate_constraint(graph: SlotGraph, call: HloInstruction) -> Slots:
-    """An identity whose result has the annotated sharding."""
+    """Add an identity whose result has the annotated sharding."""
     results = graph.new_slots(call.shape, call.name)
     for operand, result in zip(graph.slots(call.operand(0)), results, strict=True):
         graph.connect_same(operand, result, call.name)
@@ -45,7 +45,7 @@ def propagate_constraint(graph: SlotGraph, call: HloInstruction) -> Slots:
 def partition_constraint(
     context: PartitionContext, call: HloInstruction
 ) -> tuple[ShardedValue, ...]:
-    """The operand in the annotated state; nothing stays of the call itself."""
+    """Bring the operand into the annotated state; the call itself disappears."""
     return tuple(
         context.reshard(value, context.wanted(call, leaf))
         for leaf, value in enumerate(context.values(call.operand(0)))
@@ -90,14 +90,16 @@ def _boundary(graph: SlotGraph | PartitionContext, call: HloInstruction) -> Manu
 
 @partition_target(*BOUNDARY_TARGETS)
 def partition_boundary(context: PartitionContext, call: HloInstruction) -> tuple[ShardedValue, ...]:
-    """Bring each value into the state that the edge demands; the same local array then counts as the other side's."""
+    """Bring each value into the state that the boundary requires. The same local array then represents the
+    other side.
+    """
     boundary = _boundary(context, call)
     results = []
     for position, operand in enumerate(call.operands):
         value = boundary.values[position]
         rule = boundary_rule(context, boundary, position)
         wanted = project(context.axes, rule, rule.results[0], context.wanted(call, position).dims)
-        # Free axes that cut the local size unevenly are no tiling of the global one.
+        # Drop free axes that cut the local size unevenly: they are no tiling of the global size.
         assignment = legalize(context.axes, rule, merge(rule, empty_assignment(rule), wanted))
         source = context.reshard(
             context.value(operand), ShardState(tensor_dims(rule.operands[0], assignment))

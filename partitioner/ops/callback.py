@@ -1,6 +1,7 @@
 """Python callbacks on tiles: each device calls the function with its own (jax.debug.callback(..., partitioned=True)).
 
-Other callbacks have whole operands, on the device that their annotation names (single_device.py), or on every one.
+Other callbacks take replicated operands, on the device that their annotation names (single_device.py), or on every
+device.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from spmd.shape import ArrayShape, leaves
 def partition_callback(
     context: PartitionContext, call: HloInstruction
 ) -> tuple[ShardedValue, ...] | None:
-    """None for a call with tokens, which is ordered and therefore whole."""
+    """Call the function on tiles. Returns None for a call with tokens, which is ordered and runs on replicated
+    operands.
+    """
     if any(not isinstance(operand.shape, ArrayShape) for operand in call.operands):
         return None
     if any(True for _ in leaves(call.shape)):

@@ -2,8 +2,8 @@
 
     x [i, j] split along j  -> local reduce [i] -> gather [s, i] over j's s shards -> reduce again -> [i]
 
-Right because choosing twice from a repeated argument changes nothing: init values count once however often they are
-given, and padding may hold them. What is gathered is as small as the result.
+This is correct because choosing twice from a repeated argument changes nothing: an init value counts once however often
+it is given, so padding may hold it. The gathered array is as small as the result.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from spmd.shape import ArrayShape
 def partition_chosen_reduce(
     context: PartitionContext, reduce: HloInstruction
 ) -> tuple[ShardedValue, ...] | None:
-    """Declines reductions of a known kind, those of unknown kind, and plans that split no reduced dimension."""
+    """Reduce in two stages. Declines (None) reductions of a known kind, reductions that do not choose an argument, and
+    plans that split no reduced dimension.
+    """
     if reduction_of(reduce.to_apply) is not None or not chooses_an_argument(reduce.to_apply):
         return None
     plan = best_plan(problem_of(context, reduce, two_stage_rule(reduce)))
@@ -53,7 +55,9 @@ def partition_chosen_reduce(
 
 
 def two_stage_rule(reduce: HloInstruction) -> OpShardingRule:
-    """Reduced dimensions as factors of the inputs alone: splitting them leaves one choice per shard."""
+    """Return the rule with reduced dimensions as factors of the inputs alone: splitting them leaves one choice per
+    shard.
+    """
     inputs = range(reduce.num_operands // 2)
     reduced = reduce.attrs_as(DimensionsAttrs).dimensions
     rule = RuleBuilder.for_instruction(reduce)
@@ -70,7 +74,7 @@ def two_stage_rule(reduce: HloInstruction) -> OpShardingRule:
 def _filled(
     context: PartitionContext, value: ShardedValue, init: HloInstruction, dims: tuple[int, ...]
 ) -> HloInstruction:
-    """The local input with its padding along ``dims`` replaced by the init value."""
+    """Return the local input with its padding along ``dims`` replaced by the init value."""
     keep = context.valid(value, dims)
     if keep is None:
         return value.hlo
@@ -79,7 +83,7 @@ def _filled(
 
 
 def _gather_shards(context: PartitionContext, value: ShardedValue, axes: Axes) -> HloInstruction:
-    """[shards, ...]: every shard's choice, on every device."""
+    """Gather every shard's choice onto every device: [shards, ...]."""
     row = context.builder.reshape(value.hlo, (1, *value.hlo.dims))
     shape = value.shape.with_dims((context.axes.count(axes), *value.shape.dims))
     rows = ShardedValue(row, ShardState((axes, *value.state.dims)), shape)
@@ -92,7 +96,7 @@ def _reduce_rows(
     rows: list[HloInstruction],
     inits: list[HloInstruction],
 ) -> list[HloInstruction]:
-    """The choice among the shards' choices."""
+    """Reduce the choices of the shards to one."""
     b = context.builder
     result = b.create(
         Opcode.REDUCE,

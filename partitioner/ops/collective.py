@@ -1,4 +1,5 @@
-"""Collectives that the program already holds (manual regions): they act per device, on groups that name all devices.
+"""Collectives that the source program already has (manual regions): they act per device, on groups that name all
+devices.
 
 Dimensions a collective does not touch pass through; free axes may split them, since every group lies within one
 coordinate of the free axes. ``partition-id`` differs along the manual axes.
@@ -20,7 +21,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 @sharding_rule(Opcode.ALL_REDUCE, Opcode.COLLECTIVE_PERMUTE, Opcode.COLLECTIVE_BROADCAST)
 def elementwise_collective_rule(instruction: HloInstruction) -> OpShardingRule:
-    """Every dimension of operand i passes through to result i: [i, j] -> [i, j]."""
+    """Return the rule in which every dimension of operand i passes through to result i: [i, j] -> [i, j]."""
     rule = RuleBuilder.for_instruction(instruction)
     for position, operand in enumerate(instruction.operands):
         for dim, size in enumerate(operand.dims):
@@ -30,7 +31,7 @@ def elementwise_collective_rule(instruction: HloInstruction) -> OpShardingRule:
 
 @sharding_rule(Opcode.ALL_GATHER, Opcode.REDUCE_SCATTER, Opcode.ALL_TO_ALL)
 def dimension_collective_rule(instruction: HloInstruction) -> OpShardingRule:
-    """All dimensions but the gathered, scattered or exchanged one pass through."""
+    """Return the rule in which all dimensions except the gathered, scattered or exchanged one pass through."""
     attrs = instruction.attrs_as(CollectiveAttrs)
     rule = RuleBuilder.for_instruction(instruction)
     for position, operand in enumerate(instruction.operands):
@@ -43,7 +44,9 @@ def dimension_collective_rule(instruction: HloInstruction) -> OpShardingRule:
 
 
 def _exchange_of_tuples(instruction: HloInstruction) -> OpShardingRule:
-    """all-to-all in tuple form: result i comes from operand i of another device, so all stand in one state."""
+    """Return the rule of all-to-all in tuple form: result i comes from operand i of another device, so all share one
+    state.
+    """
     rule = RuleBuilder.for_instruction(instruction)
     everywhere = range(instruction.num_operands)
     for dim, size in enumerate(instruction.operand(0).dims):
@@ -61,12 +64,12 @@ def _exchange_of_tuples(instruction: HloInstruction) -> OpShardingRule:
     Opcode.COLLECTIVE_BROADCAST,
 )
 def propagate_collective(graph: SlotGraph, instruction: HloInstruction) -> Slots:
-    """By its rule; the axes it runs across may split neither side, even where nothing manual comes in (an iota)."""
+    """Connect by the rule. The axes it runs across may split neither side, even if no operand is manual (an iota)."""
     return graph.add_by_rule(instruction, manual=axes_across(graph.axes, instruction))
 
 
 def axes_across(axes: DeviceAxes, instruction: HloInstruction) -> Axes:
-    """The device axes along which members of one group (or a source and its target) differ, replicas apart."""
+    """Return the device axes along which members of one group (or a source and its target) differ, replicas aside."""
     is_permute = isinstance(instruction.attrs, CollectivePermuteAttrs)
     members = (device_pairs if is_permute else device_groups)(
         instruction, axes.num_devices, axes.replicas
@@ -86,7 +89,7 @@ def _coordinate(axes: DeviceAxes, axis: int, device: int) -> int:
 
 @propagate_op(Opcode.PARTITION_ID)
 def propagate_partition_id(graph: SlotGraph, instruction: HloInstruction) -> Slots:
-    """A scalar that differs along the axes that are manual anywhere in the module."""
+    """Return the slot of a scalar that differs along the axes that are manual anywhere in the module."""
     results = graph.new_slots(instruction.shape, instruction.name)
     graph.flow([], results, adds=graph.region_axes)
     return results
@@ -94,7 +97,7 @@ def propagate_partition_id(graph: SlotGraph, instruction: HloInstruction) -> Slo
 
 @propagate_op(Opcode.REPLICA_ID)
 def propagate_replica_id(graph: SlotGraph, instruction: HloInstruction) -> Slots:
-    """A scalar that all partitions of a replica agree on."""
+    """Return the slot of a scalar that is equal on all partitions of a replica."""
     return graph.new_slots(instruction.shape, instruction.name)
 
 

@@ -1,4 +1,4 @@
-"""While and conditional: computations partitioned in place, what they carry in one state throughout."""
+"""While and conditional: computations are partitioned in place; carried values keep one state throughout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from spmd.shape import ArrayShape, TupleShape, leaves
 
 @propagate_op(Opcode.WHILE)
 def propagate_while(graph: SlotGraph, loop: HloInstruction) -> Slots:
-    """The loop's result, its body's and condition's parameter share slots; initial and next state pass into them."""
+    """Share slots between the loop's result and its body's and condition's parameter; connect initial and
+    next state.
+    """
     carried = graph.new_slots(loop.shape, loop.name)
     for leaf, dim in scanned_dimensions(loop):
         slot = carried[leaf]
@@ -33,11 +35,10 @@ def propagate_while(graph: SlotGraph, loop: HloInstruction) -> Slots:
 
 
 def scanned_dimensions(loop: HloInstruction) -> Iterator[tuple[int, int]]:
-    """(leaf, dimension) of what the loop reads slice by slice and never changes: the xs of a scan.
+    """Yield (leaf, dimension) of arrays that the loop reads slice by slice and never changes: the xs of a scan.
 
-    Split along that dimension, every iteration would have to fetch its slice from the owner; whole,
-    the array is gathered
-    once before the loop.
+    If the array were split along that dimension, every iteration would have to fetch its slice from the owner. Unsplit,
+    the array is gathered once before the loop.
     """
     body = loop.while_body
     (parameter,) = body.parameters
@@ -61,7 +62,7 @@ def scanned_dimensions(loop: HloInstruction) -> Iterator[tuple[int, int]]:
 
 
 def _is_passed_on(root: HloInstruction, index: int, element: HloInstruction) -> bool:
-    """The next iteration gets what this one got."""
+    """Return whether the next iteration receives ``element`` unchanged."""
     after = root.operand(index)
     if after.opcode is Opcode.GET_TUPLE_ELEMENT and after.operand(0) is element.operand(0):
         return after.attrs_as(TupleIndexAttrs).index == index
@@ -92,7 +93,7 @@ def partition_while(context: PartitionContext, loop: HloInstruction) -> tuple[Sh
 
 @propagate_op(Opcode.CONDITIONAL)
 def propagate_conditional(graph: SlotGraph, conditional: HloInstruction) -> Slots:
-    """Each branch's parameter is its operand; each branch's root passes into the result."""
+    """Tie each branch's parameter to its operand, and each branch's root to the result."""
     results = graph.new_slots(conditional.shape, conditional.name)
     graph.annotate(conditional, results)
     graph.flow([graph.slots(conditional.operand(0))], results)

@@ -5,8 +5,8 @@
     batch groups     in [g*b, s, i], kernel [T, i, g*o]            -> [b, s, g*o]    g passes
     filter gradient  in [i, s, b], gradient [s, b, o] (features)   -> [i, T, o]      b, s: SUM, s with halos
 
-The filter gradient is the forward form with batch in the place of input features, so data parallelism leaves it
-partial with nothing said here.
+The filter gradient is the forward form with batch in the place of input features, so data parallelism leaves it partial
+without a rule of its own.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ def convolution_rule(convolution: HloInstruction) -> OpShardingRule:
 
 
 def spatial_rule(convolution: HloInstruction, *, windowed: bool) -> OpShardingRule:
-    """Groups are major parts of the dimensions they divide; a spatial dimension with a 1-wide window passes.
+    """Return the rule of the spatial dimensions. Groups are major parts of the dimensions they divide; a spatial
+    dimension with a 1-wide window passes.
 
-    If ``windowed``, other spatial dimensions have a factor too, which the clone needs halos for.
+    If ``windowed``, other spatial dimensions have a factor too, for which the per-device clone needs halos.
     """
     attrs = convolution.attrs_as(ConvolutionAttrs)
     dims = attrs.dimension_numbers
@@ -74,7 +75,9 @@ def spatial_rule(convolution: HloInstruction, *, windowed: bool) -> OpShardingRu
 
 
 def contracts(convolution: HloInstruction, position: int) -> bool:
-    """The kernel spans more of the image than its positions do: a filter gradient, summed over a spatial dimension."""
+    """Return whether the kernel spans more of the image than its positions do: a filter gradient, summed over a spatial
+    dimension.
+    """
     attrs = convolution.attrs_as(ConvolutionAttrs)
     window = attrs.window.dims[position]
     result = convolution.dims[attrs.dimension_numbers.output_spatial[position]]
@@ -88,9 +91,9 @@ def local_group_counts(
     rhs: tuple[int, ...],
     out: tuple[int, ...],
 ) -> tuple[int, int]:
-    """(feature groups, batch groups) that these (local) sizes of input, kernel and output mean; 1 for empty arrays.
+    """Return the (feature groups, batch groups) of local sizes of input, kernel and output; 1 for empty arrays.
 
-    Each device has the groups that its part of the features (or of the batch) is made of.
+    Each device has the groups that make up its part of the features (or of the batch).
     """
     features, batch = rhs[numbers.kernel_input_feature], out[numbers.output_batch]
     return (

@@ -1,10 +1,11 @@
-"""Custom calls: by the sharding rule they carry, by their target's name (register_custom_call), else replicated.
+"""Custom calls: partitioned by the sharding rule they carry, or by their target's rule (register_custom_call), else
+replicated.
 
     lapack_spotrf_ffi  [i, j, k]  -> [i, l, m], [i]     i passes (its own xla.sdy.sharding_rule says so)
     TopK               [i, s]     -> [i, k], [i, k]     s whole
     MoveToHost         [i, j]     -> [i, j]
 
-Calls that mean shardings (Sharding, the edges of manual regions) have propagation and partitioning of their own.
+Calls that state shardings (Sharding, the boundaries of manual regions) have their own propagation and partitioning.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ for _target in ("MoveToHost", "MoveToDevice", "annotate_device_placement"):
 
 @sharding_rule(Opcode.CUSTOM_CALL)
 def custom_call_rule(call: HloInstruction) -> OpShardingRule | None:
-    """ShardingError when the rule a call carries does not fit its shapes."""
+    """Return the rule of a custom call. Raises ShardingError if the rule that the call carries does not fit
+    its shapes.
+    """
     text = call.annotations.frontend(SHARDING_RULE)
     if text is not None:
         rule = rule_from_text(text)
@@ -70,7 +73,9 @@ def _given_rule(call: HloInstruction, given: object) -> OpShardingRule:
 def localize_custom_call(
     _: PartitionContext, call: HloInstruction, operands: list[HloInstruction], __: list[ArrayShape]
 ) -> Attrs:
-    """Layout constraints state the operands' shapes, so they become the local ones."""
+    """Return the attributes of the local call. Layout constraints state the operands' shapes, so they become the local
+    ones.
+    """
     attrs = call.attrs_as(CustomCallAttrs)
     if attrs.operand_layout_constraints is None:
         return attrs

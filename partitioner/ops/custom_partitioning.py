@@ -1,7 +1,7 @@
-"""Calls whose form on one device is a Python function's: jax.custom_partitioning.
+"""Calls that a Python function partitions: jax.custom_partitioning.
 
-The call's sharding rule propagates as any other. Its operands are brought to the shardings that the function asks for,
-and the module that it gives for tiles takes the call's place:
+The call's sharding rule propagates like any other. Its operands are brought to the shardings that the function
+requires, and the module that the function returns for tiles replaces the call:
 
     r = f32[8,4] custom-call(x), custom_call_target="CustomSPMDPartitioning"    =>    the module's instructions
 """
@@ -27,7 +27,7 @@ from spmd.sharding import HloSharding
 
 
 def open_without_partitioner(module: HloModule) -> None:
-    """Make calls of the whole function of what no partition function stands by for."""
+    """Replace calls that have no partition function by calls of their unpartitioned function."""
     for computation in module.computations:
         for call in list(computation.with_opcode(Opcode.CUSTOM_CALL)):
             if custom_call_target(call) != CUSTOM_PARTITIONING or not call.called_computations:
@@ -49,7 +49,7 @@ def open_without_partitioner(module: HloModule) -> None:
 def partition_by_function(
     context: PartitionContext, call: HloInstruction
 ) -> tuple[ShardedValue, ...] | None:
-    """None where no function is at hand: the call's rule then says how it is divided."""
+    """Partition by the registered function. Returns None if there is none: the call's rule then partitions it."""
     number = partitioner_number(call)
     if number is None:
         return None
@@ -80,7 +80,7 @@ def partition_by_function(
 
 
 def _whole(context: PartitionContext, call: HloInstruction) -> tuple[ShardedValue, ...]:
-    """The whole function, on the only device."""
+    """Inline the unpartitioned function, on the only device."""
     operands = [context.values(operand)[0].hlo for operand in call.operands]
     results = _inlined(context, call.called_computations[0], operands)
     shapes = [as_array(leaf) for _, leaf in leaves(call.shape)]
@@ -89,7 +89,7 @@ def _whole(context: PartitionContext, call: HloInstruction) -> tuple[ShardedValu
 
 
 def _settled(context: PartitionContext, operand: HloInstruction) -> ShardedValue:
-    """Return an operand as it is divided, its partial sums added up."""
+    """Return an operand as it is split, with its partial sums reduced."""
     (value,) = context.values(operand)
     return context.reshard(value, value.state.without_partial())
 
@@ -115,7 +115,7 @@ def _state(
 
 
 def _take_channels(context: PartitionContext, module: HloModule) -> None:
-    """Give each collective a channel of its own among those of the partitioned program."""
+    """Give each collective of ``module`` a channel of its own among those of the partitioned program."""
     for x in module.all_instructions():
         if isinstance(x.attrs, (CollectiveAttrs, CollectivePermuteAttrs)):
             x.attrs = replace(x.attrs, channel_id=context.driver.scope.channel_id())

@@ -18,7 +18,7 @@ from spmd.ops.attrs import DotAttrs, RaggedDotAttrs
 
 @sharding_rule(Opcode.DOT)
 def dot_rule(dot: HloInstruction) -> OpShardingRule | None:
-    """None for sparse operands (a third operand of metadata)."""
+    """Return the rule of a dot; None for sparse operands (a third operand of metadata)."""
     if dot.num_operands != 2:
         return None
     dims = dot.attrs_as(DotAttrs)
@@ -41,9 +41,9 @@ def dot_rule(dot: HloInstruction) -> OpShardingRule | None:
 
 @sharding_rule(Opcode.RAGGED_DOT)
 def ragged_dot_rule(dot: HloInstruction) -> OpShardingRule | None:
-    """Only the form whose ragged dimension is a free dimension of lhs; the others (None) are replicated.
+    """Return the rule of the form whose ragged dimension is a free dimension of lhs; None (replicate) for the others.
 
-    Rows of lhs belong to groups by their global position, so the ragged and the group dimension stay whole.
+    Rows of lhs belong to groups by their global position, so the ragged and the group dimension are not split.
     """
     attrs = dot.attrs_as(RaggedDotAttrs)
     dims = attrs.dot
@@ -67,10 +67,10 @@ def ragged_dot_rule(dot: HloInstruction) -> OpShardingRule | None:
 
 @sharding_rule(Opcode.SCALED_DOT)
 def scaled_dot_rule(_: HloInstruction) -> OpShardingRule | None:
-    """Scales cover blocks of the operands' elements: replicated as a whole."""
+    """Return None: scales cover blocks of the operands' elements, so the op is replicated."""
     return None
 
 
 def free_dims(rank: int, taken: tuple[int, ...]) -> list[int]:
-    """The dimensions not in ``taken``, in order."""
+    """Return the dimensions not in ``taken``, in order."""
     return [d for d in range(rank) if d not in taken]

@@ -77,7 +77,9 @@ from spmd.shape import ArrayShape, leaves
     Opcode.XOR,
 )
 def all_dimensions_pass(instruction: HloInstruction) -> OpShardingRule | None:
-    """Operands of the result's sizes share its factors; scalars have none. None when the result is no single array."""
+    """Return the rule in which operands of the result's sizes share its factors and scalars have none. None if the
+    result is no single array.
+    """
     if not isinstance(instruction.shape, ArrayShape):
         return None
     dims = instruction.shape.dims
@@ -90,19 +92,20 @@ def all_dimensions_pass(instruction: HloInstruction) -> OpShardingRule | None:
 
 @sharding_rule(Opcode.OPT_BARRIER)
 def barrier_rule(barrier: HloInstruction) -> OpShardingRule | None:
-    """One array passes as it is; a tuple's elements are tied together leaf by leaf by the driver, not by factors."""
+    """Return the rule of a barrier of one array. The driver ties a tuple's elements leaf by leaf, without factors."""
     return all_dimensions_pass(barrier)
 
 
 @sharding_rule(Opcode.ADD_DEPENDENCY)
 def dependency_rule(instruction: HloInstruction) -> OpShardingRule | None:
-    """The value passes; the token has no dimensions."""
+    """Return the rule in which the value passes through; the token has no dimensions."""
     return all_dimensions_pass(instruction)
 
 
 @sharding_rule(Opcode.BITCAST_CONVERT)
 def bitcast_convert_rule(convert: HloInstruction) -> OpShardingRule:
-    """Shared leading dimensions pass; the minor dimension that a change of width adds or removes stays whole.
+    """Return the rule in which shared leading dimensions pass; the minor dimension that a change of width adds or
+    removes is not split.
 
     f32[i] -> u8[i, 4]        u8[i, 4] -> f32[i]
     """
@@ -118,5 +121,5 @@ def has_dims(instruction: HloInstruction, dims: tuple[int, ...]) -> bool:
 
 
 def result_leaf_dims(instruction: HloInstruction) -> list[tuple[int, ...]]:
-    """Sizes of every result leaf that is an array, in leaf order."""
+    """Return the sizes of every result leaf that is an array, in leaf order."""
     return [shape.dims for _, shape in leaves(instruction.shape) if isinstance(shape, ArrayShape)]

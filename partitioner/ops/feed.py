@@ -1,7 +1,7 @@
-"""Infeed and outfeed: each device talks to the host about its own tile.
+"""Infeed and outfeed: each device exchanges its own tile with the host.
 
-An annotation says how the fed value is split; without one every device is fed, and gives, the whole. The partitioned
-instruction keeps its sharding, by which the host divides and joins arrays (runtime/arrays/host_feed.py).
+An annotation says how the fed value is split; without one every device sends or receives the entire value. The
+partitioned instruction keeps its sharding, by which the host divides and joins arrays (runtime/arrays/host_feed.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spmd.sharding import HloSharding
 
 @propagate_op(Opcode.INFEED)
 def propagate_infeed(graph: SlotGraph, infeed: HloInstruction) -> Slots:
-    """Bind the sharding of what the host feeds: propagation does not choose it."""
+    """Bind the sharding of the value that the host feeds: propagation does not choose it."""
     slots = graph.new_slots(infeed.shape, infeed.name)
     for slot in slots:
         if slot is not None:
@@ -55,7 +55,7 @@ def partition_infeed(context: PartitionContext, infeed: HloInstruction) -> tuple
 
 @propagate_op(Opcode.OUTFEED)
 def propagate_outfeed(graph: SlotGraph, outfeed: HloInstruction) -> Slots:
-    """Its annotation speaks of the operand, and reaches it; the result is a token."""
+    """Bind the operand to the annotation, which describes it and not the result (a token)."""
     for slot, constraint in zip(
         graph.slots(outfeed.operand(0)), outfeed_constraints(graph.reader, outfeed), strict=True
     ):
@@ -94,7 +94,7 @@ def partition_outfeed(
 def outfeed_constraints(
     reader: AnnotationReader, outfeed: HloInstruction
 ) -> tuple[Constraint | None, ...]:
-    """Per leaf of the operand. Of a tuple annotation the last element may be the token's."""
+    """Return a constraint per leaf of the operand. The last element of a tuple annotation may be the token's."""
     shapes = [shape for _, shape in leaves(outfeed.operand(0).shape)]
     stated = outfeed.sharding
     if stated is None:
@@ -106,7 +106,7 @@ def outfeed_constraints(
 
 
 def _after_earlier(feed: HloInstruction) -> None:
-    """Have `feed` run after the one before it, where no token orders them either: hosts feed in order."""
+    """Make `feed` run after the previous feed, even if no token orders them: the host feeds in order."""
     assert feed.parent is not None
     before = [x for x in feed.parent.with_opcode(feed.opcode) if x is not feed]
     if before:
@@ -114,7 +114,7 @@ def _after_earlier(feed: HloInstruction) -> None:
 
 
 def _of_tiles(context: PartitionContext, states: Sequence[ShardState]) -> HloSharding | None:
-    """Return how the host divides what it feeds, and joins what it is given."""
+    """Return the sharding by which the host divides and joins the fed values."""
     if not states:
         return None
     return HloSharding.tuple_of(tuple(state.sharding(context.axes) for state in states))

@@ -1,11 +1,12 @@
-"""Gather and scatter: batch and window dimensions pass through; in an indexed dimension the owner answers.
+"""Gather and scatter: batch and window dimensions pass through; in an indexed dimension the owner of the element
+answers.
 
     gather   table [v, d], ids [b, s, (1)]                -> [b, s, d]    v: SUM, zeros for rows of other devices
     scatter  input [v, d], ids [b, s, (1)], upd [b, s, d] -> [v, d]       v passes; b, s: reduced by the combiner
 
-What makes the first SUM true, and what lets v pass in the second, stands in owned_gather. Where an index picks a
-longer window than one element, the dimension stays whole. The index vector dimension (1) is whole. Batching dimensions
-(operand_batching_dims) stand in all tensors and pass.
+owned_gather explains why the first SUM is correct and why v may pass in the second. If an index picks a window longer
+than one element, the dimension is not split; neither is the index vector dimension (1). Batching dimensions
+(operand_batching_dims) occur in all tensors and pass.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def localize_gather(
     operands: list[HloInstruction],
     results: list[ArrayShape],
 ) -> Attrs:
-    """Slices keep what the local result shows of them; collapsed and batching dimensions keep size 1 (or 0)."""
+    """Return local slice sizes: the part that the local result shows; collapsed and batching dimensions keep size 1 (or
+    0).
+    """
     attrs = gather.attrs_as(GatherAttrs)
     sizes = list(attrs.slice_sizes)
     for d, position in gather_window_dims(attrs, len(sizes)):
@@ -63,10 +66,10 @@ def localize_gather(
 
 @sharding_rule(Opcode.SCATTER)
 def scatter_rule(scatter: HloInstruction) -> OpShardingRule:
-    """Operands: n inputs, indices, n updates.
+    """Return the rule of a scatter. Operands: n inputs, indices, n updates.
 
-    The batch dimensions of indices and updates are a reduction, each device scattering its own updates into an input
-    that counts once. A combiner that assigns (or one of unknown kind) depends on order: they stay whole.
+    The batch dimensions of indices and updates are a reduction: each device scatters its own updates into an input that
+    counts once. A combiner that assigns (or is of unknown kind) depends on order: its dimensions are not split.
     """
     attrs = scatter.attrs_as(ScatterAttrs)
     count = scatter.num_operands // 2
@@ -98,26 +101,26 @@ def scatter_rule(scatter: HloInstruction) -> OpShardingRule:
 
 
 def scatter_kind(scatter: HloInstruction) -> ReductionKind | None:
-    """Return how updates combine, if their order does not matter."""
+    """Return the reduction by which updates combine; None if their order matters."""
     return reduction_of(scatter.to_apply)
 
 
 def owned_gather_dims(gather: HloInstruction) -> list[int]:
-    """Table dimensions in which an index picks one of several elements."""
+    """Return the table dimensions in which an index picks one of several elements."""
     attrs = gather.attrs_as(GatherAttrs)
     table = gather.operand(0).dims
     return [d for d in attrs.start_index_map if attrs.slice_sizes[d] == 1 and table[d] > 1]
 
 
 def owned_scatter_dims(scatter: HloInstruction) -> list[int]:
-    """Input dimensions in which an index picks one element (those that updates have no dimension for)."""
+    """Return the input dimensions in which an index picks one element (those that updates have no dimension for)."""
     attrs = scatter.attrs_as(ScatterAttrs)
     indexed = attrs.scatter_dims_to_operand_dims
     return [d for d in attrs.inserted_window_dims if d in indexed]
 
 
 def index_batch_dims(instruction: HloInstruction) -> list[int]:
-    """Dimensions of a gather's or scatter's indices other than the index vector's."""
+    """Return the dimensions of a gather's or scatter's indices except the index vector's."""
     if isinstance(instruction.attrs, GatherAttrs):
         ids, vector = instruction.operand(1), instruction.attrs.index_vector_dim
     else:
@@ -127,27 +130,27 @@ def index_batch_dims(instruction: HloInstruction) -> list[int]:
 
 
 def gather_batch_positions(gather: HloInstruction) -> list[int]:
-    """Result dimensions that come from the indices, in their order."""
+    """Return the result dimensions that come from the indices, in their order."""
     offset = gather.attrs_as(GatherAttrs).offset_dims
     return [p for p in range(gather.array_shape.rank) if p not in offset]
 
 
 def gather_window_dims(attrs: GatherAttrs, rank: int) -> list[tuple[int, int]]:
-    """(operand dimension, result dimension) of each sliced dimension that the result keeps."""
+    """Return (operand dimension, result dimension) of each sliced dimension that the result keeps."""
     dropped = (*attrs.collapsed_slice_dims, *attrs.operand_batching_dims)
     kept = [d for d in range(rank) if d not in dropped]
     return list(zip(kept, attrs.offset_dims, strict=True))
 
 
 def scatter_batch_positions(scatter: HloInstruction) -> list[int]:
-    """Update dimensions that come from the indices, in their order."""
+    """Return the update dimensions that come from the indices, in their order."""
     window = scatter.attrs_as(ScatterAttrs).update_window_dims
     rank = scatter.operand(scatter.num_operands // 2 + 1).array_shape.rank
     return [p for p in range(rank) if p not in window]
 
 
 def scatter_window_dims(attrs: ScatterAttrs, rank: int) -> list[tuple[int, int]]:
-    """(input dimension, update dimension) of each dimension of the window that updates keep."""
+    """Return (input dimension, update dimension) of each window dimension that updates keep."""
     dropped = (*attrs.inserted_window_dims, *attrs.input_batching_dims)
     kept = [d for d in range(rank) if d not in dropped]
     return list(zip(kept, attrs.update_window_dims, strict=True))

@@ -1,4 +1,4 @@
-"""Halo exchange: every device gets a window of a sharded dimension that overlaps its neighbours' tiles.
+"""Halo exchange: every device receives a window of a sharded dimension that overlaps its neighbours' tiles.
 
 Device k of the S along a dimension wants elements [k*step + start, k*step + start + size) of the whole dimension and
 holds [k*tile, (k+1)*tile). Relative to its own tile the window begins at k*(step - tile) + start, so over all devices
@@ -10,9 +10,9 @@ it reaches at most ``left`` elements before and ``right`` elements after the til
         device 1  3 | 4 5 6 7 | 8          from device 0: its last, from device 2: its first
         device 2  7 | 8 9 10 11 .          positions outside the dimension take the fill value
 
-Each neighbour's part is one collective-permute of just what is needed of its tile; where the devices at one end have
-no such neighbour, they send nothing either. When windows reach so far that this costs more than one all-gather, the
-dimension is gathered.
+Each neighbour's part is one collective-permute of exactly the elements needed from its tile. Devices at one end that
+have no such neighbour send nothing. If windows reach so far that this costs more than one all-gather, the dimension is
+gathered.
 
 The number of pieces is bounded by the number of devices and their size by the arrays, whatever stride, dilation or
 padding the text states: ``trimmed`` leaves the ends of windows that lie outside the dimension on every device to the
@@ -42,24 +42,24 @@ _S32 = PrimitiveType.S32
 
 @dataclass(frozen=True, slots=True)
 class HaloWindow:
-    """Device k's window is [k*step + start, k*step + start + size) of the dimension."""
+    """Windows of all devices: device k's window is [k*step + start, k*step + start + size) of the dimension."""
 
     step: int
     start: int
     size: int
 
 
-#: By (operand, dimension): the windows that a plan needs.
+#: Windows that a plan needs, by (operand, dimension).
 Windows: TypeAlias = "dict[tuple[int, int], HaloWindow]"
 
 
-#: The elements a device needs, and the window it then slides over them.
+#: The elements a device needs, and the window that then slides over them.
 LocalWindow: TypeAlias = tuple[HaloWindow, WindowDimension]
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Halo widths: the largest over all devices by which windows reach beyond tiles of ``tile`` elements."""
+    """Halo widths: the largest distances over all devices by which windows extend beyond tiles of ``tile`` elements."""
 
     tile: int
     left: int
@@ -67,7 +67,7 @@ class Reach:
 
 
 def reach_of(window: HaloWindow, size: int, shards: int) -> Reach:
-    """For a dimension of ``size`` elements split in ``shards``."""
+    """Return the halo widths for a dimension of ``size`` elements split into ``shards``."""
     tile = tile_size(size, shards)
     drift = (window.step - tile) * (shards - 1)
     first, last = window.start + min(0, drift), window.start + max(0, drift)
@@ -75,8 +75,7 @@ def reach_of(window: HaloWindow, size: int, shards: int) -> Reach:
 
 
 def exchange_cost(reach: Reach, shards: int, line_bytes: float) -> float:
-    """Return the cost of sending every neighbour its part, in bytes on the wire; ``line_bytes``: of one element of the
-    dimension.
+    """Return the cost of the exchange in bytes on the wire. ``line_bytes``: bytes of one element of the dimension.
 
     The nearest neighbours on both sides count as one collective: a halo of two thin edges is no reason to gather.
     """
@@ -89,10 +88,10 @@ def exchange_cost(reach: Reach, shards: int, line_bytes: float) -> float:
 
 
 def sliding(window: WindowDimension, tile: int) -> LocalWindow | None:
-    """For a result tile of ``tile``: the elements a device needs, and its window over them.
+    """Return the elements that a device needs for a result tile of ``tile``, and its window over them.
 
-    With base dilation b, positions count in a sequence of which every bth element is real. None where windows of
-    different devices begin at different places between two real elements.
+    With base dilation b, positions count in a sequence in which every bth element is real. Returns None if windows of
+    different devices begin at different offsets between two real elements.
     """
     dilation = window.base_dilation
     step = tile * window.stride
@@ -137,10 +136,10 @@ def plan_with_windows(
     make_rule: Callable[[bool], OpShardingRule],
     windows_of: Callable[[OpPlan], Windows | None],
 ) -> tuple[OpShardingRule, OpPlan, Windows]:
-    """The best plan, and the windows that it needs.
+    """Return the best plan, its rule, and the windows that it needs.
 
-    ``make_rule(windowed)``; ``windows_of(plan)``: None where the split cannot be, and the rule without windowed factors
-    takes its place.
+    ``make_rule(windowed)``. ``windows_of(plan)``: None if the split is not possible; the rule without windowed factors
+    then replaces it.
     """
     rule = make_rule(True)
     plan = best_plan(problem_of(context, instruction, rule))
@@ -158,7 +157,8 @@ def exchange(
     window: HaloWindow,
     fill: HloInstruction | None,
 ) -> HloInstruction:
-    """This device's ``window`` of ``value`` along ``dim``; elements outside the dimension are ``fill`` (a scalar).
+    """Return this device's ``window`` of ``value`` along ``dim``; elements outside the dimension are ``fill`` (a
+    scalar).
 
     Without ``fill`` they are unspecified. Other dimensions keep their tiles.
     """
@@ -171,7 +171,7 @@ def exchange(
     # An empty tile has no edges to exchange.
     if reach.tile == 0 or gather < exchange_cost(reach, shards, line_bytes):
         return _from_whole(context, tiles, dim, window, fill)
-    # Only the last tile's padding lies outside the dimension and inside some device's tile.
+    # Only the last tile's padding lies both outside the dimension and inside a device's tile.
     padded = context.is_uneven(value, dim)
     joined = _with_neighbours(context, value.hlo, dim, axes, reach, None if padded else fill)
     found = _cut(context, joined, dim, axes, window, reach)
@@ -181,9 +181,9 @@ def exchange(
 
 
 def _as_tiles(context: PartitionContext, value: ShardedValue, dim: int) -> ShardedValue:
-    """``value`` with dimensions other than ``dim`` as large as their tiles together.
+    """Return ``value`` with dimensions other than ``dim`` as large as their local sizes times the shard count.
 
-    They may hold windows already: as far as gathering goes, these are tiles like any other.
+    They may hold windows already; for gathering, these are tiles like any other.
     """
     tiles = [n * k for n, k in zip(value.hlo.dims, value.state.shards(context.axes), strict=True)]
     tiles[dim] = value.shape.dims[dim]
@@ -197,7 +197,7 @@ def _from_whole(
     window: HaloWindow,
     fill: HloInstruction | None,
 ) -> HloInstruction:
-    """Gather the dimension, pad it to the span of all windows, cut this device's."""
+    """Gather the dimension, pad it to the span of all windows, and cut this device's window."""
     b = context.builder
     axes = value.state.dims[dim]
     whole = context.reshard(value, value.state.with_dim(dim, ())).hlo
@@ -224,9 +224,9 @@ def _with_neighbours(
     reach: Reach,
     fill: HloInstruction | None,
 ) -> HloInstruction:
-    """[left | tile | right] along ``dim``; the nearest neighbour's part next to the tile.
+    """Return [left | tile | right] along ``dim``; the nearest neighbour's part is next to the tile.
 
-    Parts of neighbours that do not exist are ``fill`` (without one: zeros).
+    Parts of neighbours that do not exist are ``fill`` (zeros if it is None).
     """
     shards = context.axes.count(axes)
     parts: list[HloInstruction] = [local]
@@ -245,7 +245,7 @@ def _with_neighbours(
 
 
 def _pieces(reach: int, tile: int, shards: int) -> list[tuple[int, int]]:
-    """(distance, elements) of each neighbour that ``reach`` elements come from."""
+    """Return (distance, elements) of each neighbour that contributes to a halo of ``reach`` elements."""
     furthest = min(-(-reach // tile), shards - 1)
     return [
         (distance, min(tile, reach - (distance - 1) * tile)) for distance in range(1, furthest + 1)
@@ -273,7 +273,7 @@ def _received(
     distance: int,
     fill: HloInstruction | None,
 ) -> HloInstruction:
-    """``piece`` of the device ``distance`` before this one along ``axes``; ``fill`` where there is none."""
+    """Return ``piece`` of the device ``distance`` before this one along ``axes``; ``fill`` if there is none."""
     b = context.builder
     shards = context.axes.count(axes)
     if fill is None:
@@ -290,7 +290,9 @@ def _received(
 def _shifted(
     context: PartitionContext, piece: HloInstruction, axes: Axes, distance: int
 ) -> HloInstruction:
-    """Each device's ``piece`` given to the device ``distance`` further along ``axes``; zeros where none gives."""
+    """Send each device's ``piece`` to the device ``distance`` further along ``axes``; devices without a sender get
+    zeros.
+    """
     return context.builder.collective_permute(piece, shift_pairs(context.axes, axes, distance))
 
 
@@ -302,7 +304,9 @@ def _cut(
     window: HaloWindow,
     reach: Reach,
 ) -> HloInstruction:
-    """The window out of [left | tile | right]: at one place for all devices where step is the tile."""
+    """Cut the window out of [left | tile | right]. If the step equals the tile, the offset is the same on all
+    devices.
+    """
     begin = reach.left + window.start
     if window.step == reach.tile:
         return _slice_dim(context, joined, dim, begin, begin + window.size)
@@ -337,7 +341,7 @@ def _filled(
 
 
 def window_positions(context: PartitionContext, axes: Axes, window: HaloWindow) -> HloInstruction:
-    """s32[size]: the position in the whole dimension of each element of this device's window."""
+    """Return s32[size]: the position in the global dimension of each element of this device's window."""
     b = context.builder
     begin = b.add(
         b.multiply(context.coordinate(axes), b.scalar(_S32, window.step)),

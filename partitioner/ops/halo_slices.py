@@ -49,7 +49,9 @@ _S32 = PrimitiveType.S32
 # ---- slice
 @partition(Opcode.SLICE)
 def partition_slice(context: PartitionContext, slice_: HloInstruction) -> tuple[ShardedValue, ...]:
-    """Windows with halos first, then what owners give, then what every device can slice alone."""
+    """Exchange halos for windows first, then combine the owners' parts, then slice the dimensions that are
+    not sharded.
+    """
     rule = rule_for(slice_)
     plan = best_plan(problem_of(context, slice_, rule))
     windows = _slice_windows(context, slice_, plan)
@@ -73,7 +75,7 @@ def _slice_windows(context: PartitionContext, slice_: HloInstruction, plan: OpPl
 
 
 def _owned_dims(slice_: HloInstruction, state: ShardState) -> tuple[int, ...]:
-    """Sharded dimensions of which a part is taken that no halo gives."""
+    """Return the sharded dimensions that are sliced but get no halo exchange."""
     untouched = untouched_by_slice(slice_)
     return tuple(
         d
@@ -101,7 +103,7 @@ def _slice_the_rest(
     x: HloInstruction,
     owned: tuple[int, ...],
 ) -> HloInstruction:
-    """Slice what is not sharded, and take every kth element of the windows that were exchanged for it."""
+    """Slice the dimensions that are not sharded, and take every kth element of the exchanged windows."""
     attrs = slice_.attrs_as(SliceAttrs)
     starts, limits, strides = [0] * len(x.dims), list(x.dims), [1] * len(x.dims)
     for d, axes in enumerate(plan.operands[0].dims):
@@ -194,7 +196,7 @@ def partition_concatenate(
 
 
 def _starts(concatenate: HloInstruction, joined: int) -> list[int]:
-    """Return the begin of each operand in the result."""
+    """Return the start of each operand in the result."""
     starts, position = [], 0
     for operand in concatenate.operands:
         starts.append(position)
@@ -209,9 +211,9 @@ def _written_over(
     offset: HloInstruction,
     dim: int,
 ) -> HloInstruction:
-    """``tile`` (elements from global position ``offset`` on) with each part written at its global start.
+    """Write each part at its global start over ``tile`` (elements from global position ``offset`` on).
 
-    The tile is padded by the longest part, so that a part that lies elsewhere is written into the padding.
+    The tile is padded by the longest part, so that a part outside the tile is written into the padding.
     """
     if not parts:
         return tile

@@ -1,4 +1,5 @@
-"""Reduce-window and convolution over a sharded dimension: neighbours' edges are exchanged, then the op runs locally.
+"""Reduce-window and convolution over a sharded dimension: neighbours exchange the edges of tiles, then the op runs
+locally.
 
     window        result tile k needs x[k*t'*stride - low, + (t' - 1)*stride + window); positions outside x hold what
                   the op pads with (the init value, zero)
@@ -110,7 +111,7 @@ def partition_convolution(
 
 
 def _split_dims(plan: OpPlan, dims: Sequence[int], window: Window) -> list[int]:
-    """Those of ``dims`` (operand 0's, one per window dimension) that are sharded and slid over."""
+    """Return those of ``dims`` (operand 0's, one per window dimension) that are sharded and have a sliding window."""
     return [
         d
         for d, w in zip(dims, window.dims, strict=True)
@@ -121,7 +122,7 @@ def _split_dims(plan: OpPlan, dims: Sequence[int], window: Window) -> list[int]:
 def _needed(
     split: list[int], dims: Sequence[int], local: list[LocalWindow | None]
 ) -> dict[int, HaloWindow] | None:
-    """The halo of each split dimension; None where one of them cannot be."""
+    """Return the halo of each split dimension; None if one of them has no local window."""
     found: dict[int, HaloWindow] = {}
     for d, part in zip(dims, local, strict=True):
         if d in split:
@@ -172,15 +173,15 @@ def _spatial(
 def _slid(
     window: WindowDimension, tile: int, size: int, shards: int, results: int
 ) -> LocalWindow | None:
-    """Return the local window of a result tile of `tile` elements, with nothing that no device has."""
-    # A window that stays where it is has no stride.
+    """Return the local window of a result tile of `tile` elements, without elements that no device has."""
+    # A window with a single position has no stride.
     placed = window if results > 1 else replace(window, stride=1)
     local = sliding(placed, tile)
     return local and trimmed(local, size, shards, results)
 
 
 def contracting(window: WindowDimension, tile: int, results: int) -> LocalWindow:
-    """For a kernel tile of ``tile`` and ``results`` window positions."""
+    """Return the local window for a kernel tile of ``tile`` and ``results`` window positions."""
     dilation = window.window_dilation
     length = (tile - 1) * dilation + (results - 1) * window.stride + 1
     local = replace(window, size=tile, padding_low=0, padding_high=0)

@@ -24,7 +24,7 @@ BARRIER = "xla.sdy.PropagationBarrier"
 ALLOWED_DIRECTION = "xla.sdy.allowed_direction"
 
 _GSPMD_BARRIERS = {"ShardBarrierFrom": Direction.BACKWARD, "ShardBarrierTo": Direction.FORWARD}
-#: ``2 : i32`` as MLIR prints an integer attribute.
+#: ``2 : i32``, as MLIR prints an integer attribute.
 _INTEGER = re.compile(r"\s*(\d{1,19})\s*(?::\s*i\d+)?\s*")
 
 
@@ -40,7 +40,7 @@ def propagate_group(graph: SlotGraph, call: HloInstruction) -> Slots:
 
 @partition_target(GROUP)
 def partition_group(_: PartitionContext, call: HloInstruction) -> tuple[ShardedValue, ...]:
-    """Nothing is left of it. ShardingError for a group that someone uses."""
+    """Remove the call. Raises ShardingError if its result is used."""
     if call.users:
         raise ShardingError(f"{call.name}: a sharding group has no value that could be used")
     return ()
@@ -57,7 +57,7 @@ def propagate_barrier(graph: SlotGraph, call: HloInstruction) -> Slots:
 
 @partition_target(BARRIER, *_GSPMD_BARRIERS)
 def partition_barrier(context: PartitionContext, call: HloInstruction) -> tuple[ShardedValue, ...]:
-    """The operand as it is: users reshard it where they want it otherwise."""
+    """Return the operand unchanged: its users reshard it if they need another state."""
     return context.values(call.operand(0))
 
 

@@ -25,7 +25,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 @sharding_rule(Opcode.IOTA, Opcode.CONSTANT)
 def leaf_rule(leaf: HloInstruction) -> OpShardingRule | None:
-    """Each dimension has a factor of its own."""
+    """Return the rule in which each dimension has a factor of its own."""
     return all_dimensions_pass(leaf)
 
 
@@ -35,7 +35,9 @@ def partition_iota(context: PartitionContext, iota: HloInstruction) -> tuple[Sha
 
 
 def make_iota(context: PartitionContext, iota: HloInstruction, state: ShardState) -> ShardedValue:
-    """Local count plus the offset of this device's tile, in integers: small floats cannot count far."""
+    """Add the offset of this device's tile to a local count, in integers: small floats cannot represent large
+    counts.
+    """
     shape = iota.array_shape.without_layout()
     local = state.local_shape(shape, context.axes)
     dim = iota.attrs_as(IotaAttrs).dimension
@@ -54,7 +56,9 @@ def make_iota(context: PartitionContext, iota: HloInstruction, state: ShardState
 def partition_constant(
     context: PartitionContext, constant: HloInstruction
 ) -> tuple[ShardedValue, ...] | None:
-    """Declines tuple constants. An elided one has no value and is kept whole, as it is."""
+    """Make the local part of a constant. Declines (None) tuple constants. An elided constant has no value and stays
+    replicated.
+    """
     if not isinstance(constant.shape, ArrayShape):
         return None
     return (make_constant(context, constant, context.wanted(constant)),)
@@ -79,7 +83,7 @@ def make_constant(
 def local_bytes_cost(
     context: PartitionContext, instruction: HloInstruction, state: ShardState
 ) -> float:
-    """Writing the tile is all there is to pay."""
+    """Return the cost of writing the tile; nothing is communicated."""
     return LOCAL_COPY * state.local_shape(instruction.array_shape, context.axes).byte_size
 
 
@@ -88,7 +92,7 @@ REMAKERS.add(Opcode.CONSTANT, (local_bytes_cost, make_constant))
 
 
 def _is_splat(literal: Literal) -> bool:
-    """All elements have the same bits (so -0.0 differs from 0.0, and a nan equals itself)."""
+    """Return whether all elements have the same bits (so -0.0 differs from 0.0, and a nan equals itself)."""
     array = literal.value()
     if array.size == 0:
         return False

@@ -1,9 +1,9 @@
-"""Top-k over a sharded dimension: each device finds the k best of its tile, the best of these are the best of all.
+"""Top-k over a sharded dimension: each device finds the k best of its tile; the best of these are the global result.
 
     x [i, s] split along s  -> local topk [i, k] -> gather [i, k*shards] -> topk -> positions back to global indices
 
 Among equal values the lowest index comes first, as in one topk: tiles are gathered in order. Padding holds the worst
-value there is and stands behind every element that equals it, so it is not chosen while k elements exist.
+value of the type and lies after every element that equals it, so it is not chosen while k elements exist.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from spmd.shape import PrimitiveType, as_array, leaves
 def partition_topk(
     context: PartitionContext, topk: HloInstruction
 ) -> tuple[ShardedValue, ...] | None:
-    """Declines plans that do not split the searched dimension, and empty operands and results."""
+    """Merge the top k of all shards. Declines (None) plans that do not split the searched dimension, and empty operands
+    and results.
+    """
     plan = best_plan(problem_of(context, topk, local_rule(topk)))
     state = plan.operands[0]
     last = state.rank - 1
@@ -54,7 +56,9 @@ def partition_topk(
 
 
 def local_rule(topk: HloInstruction) -> OpShardingRule:
-    """The searched dimension as a factor of the operand alone: splitting it leaves a choice per shard."""
+    """Return the rule with the searched dimension as a factor of the operand alone: splitting it leaves one choice per
+    shard.
+    """
     rule = RuleBuilder.for_instruction(topk)
     dims = topk.operand(0).dims
     results = range(len(result_leaf_dims(topk)))
@@ -74,7 +78,7 @@ def _topk(
 def _gathered(
     context: PartitionContext, x: HloInstruction, state: ShardState, dim: int
 ) -> HloInstruction:
-    """Every shard's candidates along ``dim``, in shard order."""
+    """Gather every shard's candidates along ``dim``, in shard order."""
     tiles = tuple(n * k for n, k in zip(x.dims, state.shards(context.axes), strict=True))
     value = ShardedValue(x, state, x.array_shape.with_dims(tiles))
     return context.reshard(value, state.with_dim(dim, ())).hlo
@@ -83,7 +87,7 @@ def _gathered(
 def _take_along(
     context: PartitionContext, x: HloInstruction, positions: HloInstruction, dim: int
 ) -> HloInstruction:
-    """x[..., positions[..., j]] for the last dimension ``dim``."""
+    """Return x[..., positions[..., j]] for the last dimension ``dim``."""
     leading = tuple(range(dim))
     attrs = GatherAttrs(
         offset_dims=(),

@@ -1,10 +1,10 @@
-"""Reverse along a sharded dimension: tiles change places end for end, each is reversed where it lands.
+"""Reverse along a sharded dimension: tiles are exchanged end for end, and each is reversed on its new device.
 
     n = 7 over 4 devices, tile 2      [0 1] [2 3] [4 5] [6 .]
     mirrored                          [. 6] [5 4] [3 2] [1 0]      the padding is in front now
     moved up by the padding           [6 5] [4 3] [2 1] [0 .]      a halo of one element from the next device
 
-Where the tiles divide evenly, the exchange of places is all there is.
+If the tiles divide evenly, this exchange is the only communication.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def partition_reverse(
 
 
 def _mirrored(context: PartitionContext, value: ShardedValue, dim: int) -> HloInstruction:
-    """Tiles (already reversed) swapped end for end, then moved up so that padding stands last again."""
+    """Exchange tiles (already reversed) end for end, then shift the elements so that padding comes last again."""
     axes = value.state.dims[dim]
     hlo = context.builder.collective_permute(value.hlo, mirror_pairs(context.axes, axes))
     tile = hlo.dims[dim]

@@ -1,11 +1,11 @@
-"""Gather and scatter on a dimension that is sharded along its indexed side: the owner answers.
+"""Gather and scatter on a dimension that is sharded along its indexed side: the owner of the element answers.
 
     gather   table [v, d] split along v, ids [b]: each device looks up the ids in its range and puts zeros for the
              others; the result is partial (SUM) along v's axes
     scatter  input [v, d] split along v: each device applies the updates that fall into its range (an index outside
              the local input is dropped, as the operation says); the result is split as the input is
 
-Only dimensions that an index picks one element of: a longer window could lie across tiles.
+This applies only to dimensions in which an index picks one element: a longer window could span tiles.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def _shifted_ids(
     split: list[int],
     attrs: ScatterAttrs,
 ) -> HloInstruction:
-    """Index vectors relative to this device's tile; what lies outside is out of range for the local scatter.
+    """Return index vectors relative to this device's tile; indices outside it are out of range for the local scatter.
 
-    Beyond the global size there is only the last tile's padding: writing there changes no element.
+    The only elements beyond the global size are the last tile's padding: writing there changes no element.
     """
     parts = _components(context, ids, attrs.index_vector_dim)
     for d in split:
@@ -89,7 +89,7 @@ def _shifted_ids(
 def _components(
     context: PartitionContext, ids: HloInstruction, vector_dim: int
 ) -> list[HloInstruction]:
-    """Each component of the index vectors as an s32 array over the batch dimensions."""
+    """Return each component of the index vectors as an s32 array over the batch dimensions."""
     positions = as_position(context, ids)
     dims = ids.dims
     if vector_dim == len(dims):
@@ -107,7 +107,7 @@ def _components(
 def _joined(
     context: PartitionContext, parts: list[HloInstruction], ids: HloInstruction, vector_dim: int
 ) -> HloInstruction:
-    """Index vectors from their components, with the dimensions of ``ids``."""
+    """Join components to index vectors with the dimensions of ``ids``."""
     if vector_dim == len(ids.dims):
         return parts[0]
     b = context.builder
@@ -119,7 +119,7 @@ def _joined(
 def _zero_outside(
     context: PartitionContext, gather: HloInstruction, found: HloInstruction, inside: HloInstruction
 ) -> HloInstruction:
-    """``found`` where ``inside`` (over the batch dimensions) holds, zeros elsewhere."""
+    """Return ``found`` where ``inside`` (over the batch dimensions) is true, zeros elsewhere."""
     b = context.builder
     mask = b.broadcast(inside, gather_batch_positions(gather), found.dims) if found.dims else inside
     return b.select(mask, found, b.broadcast_scalar(b.scalar_like(found, 0), found.dims))

@@ -1,4 +1,4 @@
-"""Slices of sharded dimensions: who owns the elements gives them, the others add zeros.
+"""Slices of sharded dimensions: the owner of the elements contributes them, the other devices add zeros.
 
     dynamic-slice          x sharded along a sliced dimension: each device slices what it has of [start, start + u) and
                            zeros elsewhere (a static slice of a small part too); the result is partial (SUM)
@@ -6,8 +6,8 @@
     dynamic-update-slice   x sharded along an updated dimension: each device writes what falls into its tile;
                            the result is sharded as x is, nothing is communicated
 
-The window may lie across tiles. A device pads its tile by u on both sides, so that every start, clamped, reads or
-writes padding where the window is not its own. For u = 1 a predicate does it without the padding.
+The window may span tiles. A device pads its tile by u on both sides, so that every start, clamped, reads or writes
+padding where the window is not its own. For u = 1 a predicate replaces the padding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spmd.shape import PrimitiveType
 def partition_dynamic_slice(
     context: PartitionContext, slice_: HloInstruction
 ) -> tuple[ShardedValue, ...] | None:
-    """Declines the old form with one index vector."""
+    """Slice on the owner and sum. Declines (None) the old form with one index vector."""
     if slice_.num_operands != slice_.operand(0).array_shape.rank + 1:
         return None
     rule = rule_for(slice_)
@@ -47,7 +47,7 @@ def partition_dynamic_slice(
 def partition_dynamic_update_slice(
     context: PartitionContext, update: HloInstruction
 ) -> tuple[ShardedValue, ...] | None:
-    """Declines the old form with one index vector."""
+    """Write on the owner. Declines (None) the old form with one index vector."""
     if update.num_operands != update.array_shape.rank + 2:
         return None
     rule = rule_for(update)
@@ -69,7 +69,7 @@ def partition_dynamic_update_slice(
 def _split_dims(
     state: ShardState, part: tuple[int, ...], whole: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Sharded dimensions of which only a part is taken."""
+    """Return the sharded dimensions of which only a part is taken."""
     return tuple(d for d, axes in enumerate(state.dims) if axes and part[d] != whole[d])
 
 
@@ -89,9 +89,10 @@ def owned_window(
     window: tuple[int, ...],
     split: tuple[int, ...],
 ) -> HloInstruction:
-    """``window`` of the global array at ``positions`` (global, clamped): own elements, zeros for those of others.
+    """Return ``window`` of the global array at ``positions`` (global, clamped): own elements, zeros for those of
+    others.
 
-    ``local`` is this device's tile of ``whole``; along dimensions not in ``split`` positions are local already.
+    ``local`` is this device's tile of ``whole``. Along dimensions not in ``split`` positions are local already.
     """
     b = context.builder
     zero = b.scalar_like(local, 0)
@@ -116,7 +117,7 @@ def _write_one(
     positions: list[HloInstruction],
     split: tuple[int, ...],
 ) -> HloInstruction:
-    """The owner writes the update, the others write back what stands there."""
+    """Write the update on the owner; the other devices write back the current elements."""
     b = context.builder
     starts, inside = _local_starts(context, whole, local, state, positions, split)
     present = b.dynamic_slice(local, starts, part.dims)
@@ -151,7 +152,7 @@ def _local_starts(
     positions: list[HloInstruction],
     split: tuple[int, ...],
 ) -> tuple[list[HloInstruction], HloInstruction]:
-    """Positions in this tile, and whether the one element they name lies in it."""
+    """Return the positions in this tile, and whether the element they name lies in it."""
     starts = list(positions)
     inside: HloInstruction | None = None
     for d in split:
@@ -170,7 +171,7 @@ def _padded_starts(
     margin: list[int],
     split: tuple[int, ...],
 ) -> list[HloInstruction]:
-    """Positions in the tile padded by ``margin``; those before or after it are clamped into the padding."""
+    """Return positions in the tile padded by ``margin``; those before or after it are clamped into the padding."""
     b = context.builder
     starts = list(positions)
     for d in split:

@@ -1,7 +1,7 @@
-"""Index arithmetic for "the owner answers": positions in a sharded dimension, seen from each device's tile.
+"""Index arithmetic of sharded dimensions: global positions relative to each device's tile.
 
-A device holds elements [offset, offset + tile) of a dimension. Global position p is local position p - offset;
-positions outside the tile belong to others, who contribute them.
+A device holds elements [offset, offset + tile) of a dimension. Global position p is local position p - offset.
+Positions outside the tile belong to other devices, which contribute them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ _S32 = PrimitiveType.S32
 
 
 def owner_sum(element_type: PrimitiveType) -> ReductionKind:
-    """Return the reduction that combines a value of one device with the zeros of the others."""
+    """Return the reduction that combines one device's value with the zeros of the others."""
     return ReductionKind.OR if element_type is PrimitiveType.PRED else ReductionKind.SUM
 
 
 def as_position(context: PartitionContext, index: HloInstruction) -> HloInstruction:
-    """``index`` (any integer type) as s32, saturating: sizes are below 2**31, so what is out of range stays so."""
+    """Return ``index`` (any integer type) as s32, saturating: sizes are below 2**31, so out-of-range indices stay out
+    of range.
+    """
     b = context.builder
     kind = index.array_shape.element_type
     if kind is _S32:
@@ -35,7 +37,7 @@ def as_position(context: PartitionContext, index: HloInstruction) -> HloInstruct
 
 
 def clamped(context: PartitionContext, position: HloInstruction, highest: int) -> HloInstruction:
-    """``position`` (s32) clamped to [0, highest], as dynamic slices and gathers do."""
+    """Clamp ``position`` (s32) to [0, highest], as dynamic slices and gathers do."""
     b = context.builder
     return b.clamp(b.scalar(_S32, 0), position, b.scalar(_S32, highest))
 
@@ -43,14 +45,16 @@ def clamped(context: PartitionContext, position: HloInstruction, highest: int) -
 def from_offset(
     context: PartitionContext, position: HloInstruction, state: ShardState, dim: int, size: int
 ) -> HloInstruction:
-    """Global positions (s32, any rank) in dimension ``dim`` of global ``size`` as positions in this device's tile."""
+    """Return global positions (s32, any rank) in dimension ``dim`` of global ``size`` as positions in this device's
+    tile.
+    """
     b = context.builder
     offset = context.offset(state, dim, size)
     return b.subtract(position, b.broadcast_scalar(offset, position.dims))
 
 
 def in_tile(context: PartitionContext, position: HloInstruction, tile: int) -> HloInstruction:
-    """pred, like ``position``: 0 <= position < tile."""
+    """Return a pred array of the shape of ``position``: 0 <= position < tile."""
     b = context.builder
     low = b.broadcast_scalar(b.scalar(_S32, 0), position.dims)
     high = b.broadcast_scalar(b.scalar(_S32, tile), position.dims)

@@ -23,7 +23,9 @@ from spmd.ops.window import WindowDimension
 
 @sharding_rule(Opcode.REDUCE)
 def reduce_rule(reduce: HloInstruction) -> OpShardingRule:
-    """Operands: n inputs of one shape, n init scalars. A reducer of unknown kind needs its dimensions whole."""
+    """Return the rule of a reduce. Operands: n inputs of one shape, n init scalars. A reducer of unknown kind splits no
+    reduced dimension.
+    """
     count = reduce.num_operands // 2
     inputs = range(count)
     reduced = reduce.attrs_as(DimensionsAttrs).dimensions
@@ -47,7 +49,9 @@ def reduce_window_rule(reduce: HloInstruction) -> OpShardingRule:
 
 
 def window_rule(reduce: HloInstruction, *, windowed: bool) -> OpShardingRule:
-    """Operands: n inputs, n init scalars. Dimensions the window slides over pass if ``windowed``, else stay whole."""
+    """Return the rule of a reduce-window. Operands: n inputs, n init scalars. Dimensions with a sliding window pass if
+    ``windowed``, else are not split.
+    """
     inputs = range(reduce.num_operands // 2)
     window = reduce.attrs_as(WindowAttrs).window
     before, after = reduce.operand(0).dims, result_leaf_dims(reduce)[0]
@@ -62,7 +66,9 @@ def window_rule(reduce: HloInstruction, *, windowed: bool) -> OpShardingRule:
 
 @sharding_rule(Opcode.SELECT_AND_SCATTER)
 def select_and_scatter_rule(scatter: HloInstruction) -> OpShardingRule:
-    """Operands: input, source, init scalar. Windows side by side are tiles of the input, one per source element."""
+    """Return the rule of select-and-scatter. Operands: input, source, init scalar. Adjacent windows are tiles of the
+    input, one per source element.
+    """
     window = scatter.attrs_as(WindowAttrs).window
     rule = RuleBuilder.for_instruction(scatter)
     for d, (size, source) in enumerate(zip(scatter.dims, scatter.operand(1).dims, strict=True)):
@@ -86,13 +92,15 @@ def _lies_side_by_side(window: WindowDimension) -> bool:
 
 @sharding_rule(Opcode.BATCH_NORM_TRAINING, Opcode.BATCH_NORM_GRAD)
 def batch_norm_rule(norm: HloInstruction) -> OpShardingRule:
-    """The feature dimension passes through everything; statistics run over all others, which stay whole."""
+    """Return the rule in which only the feature dimension passes; statistics cover all other dimensions, which are not
+    split.
+    """
     return _feature_rule(norm, all_dims=False)
 
 
 @sharding_rule(Opcode.BATCH_NORM_INFERENCE)
 def batch_norm_inference_rule(norm: HloInstruction) -> OpShardingRule:
-    """Statistics are given: every dimension passes through."""
+    """Return the rule in which every dimension passes: the statistics are inputs."""
     return _feature_rule(norm, all_dims=True)
 
 
@@ -118,7 +126,7 @@ def _feature_rule(norm: HloInstruction, *, all_dims: bool) -> OpShardingRule:
 
 
 def is_trivial(window: WindowDimension) -> bool:
-    """The window leaves the dimension as it is (reversing one element is nothing)."""
+    """Return whether the window leaves the dimension as it is (reversing one element changes nothing)."""
     return (
         window.size == 1
         and window.stride == 1

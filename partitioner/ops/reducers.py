@@ -1,4 +1,4 @@
-"""Classification of reducers: a known reduction, a choice among the arguments, or something else."""
+"""Classification of reducers: a known reduction, a choice among the arguments, or neither."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS = {
     Opcode.XOR: ReductionKind.XOR,
 }
 
-#: On pred, arithmetic means logic, and a "sum" is not linear.
+#: Kind on pred, where arithmetic means logic and a "sum" is not linear.
 _LOGICAL = {
     ReductionKind.SUM: ReductionKind.OR,
     ReductionKind.MAX: ReductionKind.OR,
@@ -34,7 +34,7 @@ _CHOOSERS = (Opcode.SELECT, Opcode.MAXIMUM, Opcode.MINIMUM)
 
 
 def reduction_of(computation: HloComputation) -> ReductionKind | None:
-    """The kind of a reducer over 2n scalars (n accumulators, then n elements); None when it has no single kind.
+    """Return the kind of a reducer over 2n scalars (n accumulators, then n elements); None if it has no single kind.
 
     ``ROOT r = add(p0, p1)`` is SUM; so is ``ROOT s = custom-call(r), custom_call_target="Sharding"`` over it, and a sum
     taken in a wider type. With n > 1 every root element must combine its own pair by the same kind.
@@ -48,15 +48,16 @@ def reduction_of(computation: HloComputation) -> ReductionKind | None:
 
 
 def chooses_an_argument(computation: HloComputation) -> bool:
-    """Every result is one of the arguments (argmax, argmin): applying it again to a repeated argument changes nothing.
+    """Return whether every result is one of the arguments (argmax, argmin), so that repeating an argument changes
+    nothing.
 
-    Comparisons inside may be anything; what reaches the root passes through select, maximum and minimum alone.
+    Comparisons inside may be arbitrary; values reach the root only through select, maximum and minimum.
     """
     return all(_is_choice(element) for element in root_elements(computation))
 
 
 def root_elements(computation: HloComputation) -> Sequence[HloInstruction]:
-    """The root's elements, seen through annotations."""
+    """Return the root's elements, seen through annotations."""
     root = through_annotations(computation.root)
     return (
         [through_annotations(x) for x in root.operands] if root.opcode is Opcode.TUPLE else [root]
@@ -64,7 +65,9 @@ def root_elements(computation: HloComputation) -> Sequence[HloInstruction]:
 
 
 def _pair_kind(root: HloInstruction, left: int, right: int) -> ReductionKind | None:
-    """The kind when ``root`` combines parameters ``left`` and ``right``, in either order and maybe in a wider type."""
+    """Return the kind if ``root`` combines parameters ``left`` and ``right``, in either order, possibly in a wider
+    type.
+    """
     if root.opcode is Opcode.CONVERT:
         root = through_annotations(root.operand(0))
     kind = _KINDS.get(root.opcode)

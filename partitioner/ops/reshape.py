@@ -35,7 +35,9 @@ def transpose_rule(transpose: HloInstruction) -> OpShardingRule:
 
 @sharding_rule(Opcode.BROADCAST)
 def broadcast_rule(broadcast: HloInstruction) -> OpShardingRule:
-    """An operand dimension that the broadcast would stretch stays whole; all others pass, new ones stand alone."""
+    """Return the rule of a broadcast. An operand dimension that the broadcast stretches is not split; all others pass,
+    new ones have a factor of their own.
+    """
     source = {p: d for d, p in enumerate(broadcast.attrs_as(DimensionsAttrs).dimensions)}
     sizes = broadcast.operand(0).dims
     rule = RuleBuilder.for_instruction(broadcast)
@@ -60,7 +62,7 @@ def _broadcast_operand_state(broadcast: HloInstruction, state: ShardState) -> Sh
 def broadcast_cost(
     context: PartitionContext, broadcast: HloInstruction, state: ShardState
 ) -> float:
-    """Moving the operand, which is smaller, and writing the tile."""
+    """Return the cost of moving the operand, which is smaller, and of writing the tile."""
     operand = context.value(broadcast.operand(0))
     tile = state.local_shape(broadcast.array_shape, context.axes).byte_size
     move = context.reshard_cost(operand, _broadcast_operand_state(broadcast, state))
@@ -89,7 +91,7 @@ REMAKERS.add(Opcode.BROADCAST, (broadcast_cost, make_broadcast))
 
 @sharding_rule(Opcode.REVERSE)
 def reverse_rule(reverse: HloInstruction) -> OpShardingRule | None:
-    """Reversed dimensions pass too: their tiles change places (see mirrored)."""
+    """Return the rule in which reversed dimensions pass too: their tiles are exchanged (see mirrored)."""
     return all_dimensions_pass(reverse)
 
 
@@ -106,7 +108,9 @@ def reshape_rule(reshape: HloInstruction) -> OpShardingRule:
 
 @sharding_rule(Opcode.BITCAST)
 def bitcast_rule(bitcast: HloInstruction) -> OpShardingRule | None:
-    """A reshape where both layouts are default; otherwise None: memory order is not a matter of shardings."""
+    """Return the rule of a reshape if both layouts are default, otherwise None: shardings do not describe
+    memory order.
+    """
     source, target = bitcast.operand(0).array_shape, bitcast.array_shape
     if source.element_type is not target.element_type:
         return None
@@ -119,7 +123,7 @@ def bitcast_rule(bitcast: HloInstruction) -> OpShardingRule | None:
 
 @sharding_rule(Opcode.DYNAMIC_RESHAPE)
 def dynamic_reshape_rule(_: HloInstruction) -> OpShardingRule | None:
-    """Run-time sizes decide where elements go: replicated as a whole."""
+    """Return None: run-time sizes decide the target of each element, so the op is replicated."""
     return None
 
 
@@ -127,7 +131,7 @@ def dynamic_reshape_rule(_: HloInstruction) -> OpShardingRule | None:
 class Part:
     """One factor of a reshape: ``size`` elements of dimension ``source`` and of dimension ``target``.
 
-    Shared parts stand in both; the others are blocks whose boundaries do not agree, one side each.
+    Shared parts have both; the others are blocks whose boundaries do not agree, one side each.
     """
 
     size: int
@@ -141,14 +145,14 @@ class Part:
 
 @dataclass(slots=True)
 class _Side:
-    """The sizes of one shape not yet taken, major to minor; ``left`` is what remains of the current dimension."""
+    """The sizes of one shape not yet consumed, major to minor; ``left`` is the rest of the current dimension."""
 
     sizes: Sequence[int]
     dim: int = -1
     left: int = field(default=1)
 
     def advance(self) -> bool:
-        """Move to the next dimension larger than 1; False at the end."""
+        """Move to the next dimension larger than 1; return False at the end."""
         while self.left == 1:
             if self.dim + 1 >= len(self.sizes):
                 return False
@@ -158,13 +162,13 @@ class _Side:
 
 
 def refine(source: Sequence[int], target: Sequence[int]) -> list[Part]:
-    """Factors of a reshape, major to minor. Linear in the ranks.
+    """Return the factors of a reshape, major to minor, in time linear in the ranks.
 
         [8, 6] -> [2, 4, 6]    2 (0,0)  4 (0,1)  6 (1,2)
         [6, 4] -> [24]         6 (0,0)  4 (1,0)
         [6, 2] -> [4, 3]       2 (0,0)  then 3 (0,-) 2 (1,-) against 2 (-,0) 3 (-,1): these do not refine
 
-    Empty arrays have no factors (their dimensions stay whole).
+    Empty arrays have no factors (their dimensions are not split).
     """
     if math.prod(source) == 0:
         return []
@@ -182,7 +186,7 @@ def refine(source: Sequence[int], target: Sequence[int]) -> list[Part]:
 
 
 def _unaligned(old: _Side, new: _Side) -> list[Part]:
-    """Parts from where the sizes stop refining to the next place where both have counted the same elements."""
+    """Return the parts from where the sizes stop refining to the next position where both products are equal."""
     parts: list[Part] = []
     old_count = new_count = 1
     while old_count != new_count or old_count == 1:

@@ -1,4 +1,5 @@
-"""Random numbers: computed whole on every device, so that all agree with the unpartitioned program; users slice.
+"""Random numbers: every device computes all of them, so that the results equal those of the unpartitioned program;
+users slice.
 
     rng-bit-generator  state [s]  -> state [s], bits [i, j]     bits depend on their position in the whole array
 

@@ -1,4 +1,4 @@
-"""Roll: two slices of one array put together in turned order, along a sharded dimension.
+"""Roll along a sharded dimension: two slices of one array concatenated in exchanged order.
 
     concatenate(x[n-k:], x[:n-k])        every element moves up by k, the last k come round to the front
 
@@ -7,7 +7,7 @@
     each tile is the end of one device's tile and the start of the next one's: two cyclic permutes of parts of a tile,
     one when k is a multiple of the tile, and a part that stays is not sent.
 
-Where the tiles do not divide evenly, concatenate's own way is taken.
+If the tiles do not divide evenly, the partitioning of concatenate is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spmd.ops.attrs import DimensionsAttrs, SliceAttrs
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """``source`` rolled along ``dim``: result element i is source element (i - shift) mod n, 0 < shift < n."""
+    """Roll of ``source`` along ``dim``: result element i is source element (i - shift) mod n, 0 < shift < n."""
 
     source: HloInstruction
     dim: int
@@ -31,7 +31,7 @@ class Roll:
 
 
 def match_roll(concatenate: HloInstruction) -> Roll | None:
-    """The roll that a concatenate of two slices is, or None."""
+    """Return the roll that a concatenate of two slices computes, or None."""
     (dim,) = concatenate.attrs_as(DimensionsAttrs).dimensions
     if concatenate.num_operands != 2:
         return None
@@ -49,7 +49,7 @@ def match_roll(concatenate: HloInstruction) -> Roll | None:
 
 
 def _takes(part: HloInstruction, dim: int, begin: int, end: int) -> bool:
-    """``part`` is [begin, end) of dimension ``dim`` and all of the others."""
+    """Return whether ``part`` is [begin, end) of dimension ``dim`` and all of the others."""
     attrs = part.attrs_as(SliceAttrs)
     sizes = part.operand(0).dims
     wanted = [(begin, end) if d == dim else (0, n) for d, n in enumerate(sizes)]
@@ -60,7 +60,7 @@ def _takes(part: HloInstruction, dim: int, begin: int, end: int) -> bool:
 def partition_roll(
     context: PartitionContext, concatenate: HloInstruction
 ) -> tuple[ShardedValue, ...] | None:
-    """Cyclic permutes of parts of a tile; None where this is no roll along an evenly split dimension."""
+    """Permute parts of a tile cyclically. Returns None unless this is a roll along an evenly split dimension."""
     roll = match_roll(concatenate)
     if roll is None:
         return None
@@ -83,7 +83,7 @@ def partition_roll(
 def _from_behind(
     context: PartitionContext, value: ShardedValue, dim: int, begin: int, end: int, hops: int
 ) -> HloInstruction | None:
-    """Elements [begin, end) of the tile of the device ``hops`` places before this one, counted round."""
+    """Return elements [begin, end) of the tile of the device ``hops`` places before this one, cyclically."""
     if begin == end:
         return None
     b = context.builder

@@ -45,7 +45,7 @@ class RuleText:
 
 
 def parse_rule_text(text: str) -> RuleText:
-    """ShardingError for text that is no rule or names a factor without a size."""
+    """Parse a rule. Raises ShardingError for text that is no rule or names a factor without a size."""
     match = _RULE.match(text)
     if match is None:
         raise ShardingError(f"expected #sdy.op_sharding_rule<(...)->(...) {{...}}>, found {text!r}")
@@ -60,10 +60,10 @@ def parse_rule_text(text: str) -> RuleText:
 
 
 def rule_from_text(text: str) -> OpShardingRule:
-    """The rule as the partitioner needs it.
+    """Return the rule in the partitioner's form.
 
-    A factor of a single tensor cannot be split there (the call would not see that the rest is missing), so it stays
-    whole; so do permutation factors, whose values move between shards. Reductions are sums, Shardy's only kind.
+    A factor of a single tensor is not split (the call would not see that the rest is missing). Neither are permutation
+    factors, whose values move between shards. Reductions are sums, Shardy's only kind.
     """
     rule = parse_rule_text(text)
     order = {name: index for index, name in enumerate(rule.sizes)}

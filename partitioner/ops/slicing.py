@@ -1,4 +1,4 @@
-"""Slices, pads and concatenations: dimensions taken whole pass through.
+"""Slices, pads and concatenations: dimensions that are taken entirely pass through.
 
     slice                 [i, s]              -> [i, s]        s windowed: sharded with halos (most of it is taken)
     slice, every kth      [i, s]              -> [i, s]        s windowed too
@@ -8,7 +8,7 @@
     pad                   [i, p], []          -> [i, p]        p windowed
     concatenate           [i, a], [i, b]      -> [i, a]        a windowed, where it is most of the result; b whole
 
-What makes the SUM and the sharded update true stands in owned_slices, the halos in halo_slices.
+owned_slices explains why the SUM and the sharded update are correct; halo_slices exchanges the halos.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def slice_rule(slice_: HloInstruction) -> OpShardingRule:
 
 
 def is_window(slice_: HloInstruction, dim: int) -> bool:
-    """A run of at least half of a dimension, but not all of it; or every kth element.
+    """Return whether the slice takes a run of at least half of a dimension, but not all of it, or every kth element.
 
     A single element has no stride, whatever the text states.
     """
@@ -54,14 +54,14 @@ def is_window(slice_: HloInstruction, dim: int) -> bool:
 
 
 def slide_of_slice(slice_: HloInstruction, dim: int) -> WindowDimension:
-    """A slice as a window of one element that slides with its stride from its start."""
+    """Return a slice as a window of one element that slides from its start with its stride."""
     attrs = slice_.attrs_as(SliceAttrs)
     stride = attrs.strides[dim] if slice_.dims[dim] > 1 else 1
     return WindowDimension(stride=stride, padding_low=-attrs.starts[dim])
 
 
 def slide_of_pad(pad: HloInstruction, dim: int) -> WindowDimension:
-    """A pad as a window of one element that slides over the elements pulled apart."""
+    """Return a pad as a window of one element that slides over the elements with the interior padding between them."""
     attrs = pad.attrs_as(PadAttrs)
     return WindowDimension(
         padding_low=attrs.low[dim],
@@ -104,7 +104,7 @@ def joined_rule(concatenate: HloInstruction, *, windowed: bool) -> OpShardingRul
 
 
 def main_part(concatenate: HloInstruction) -> int | None:
-    """The operand that makes more than half of the result, if there is one."""
+    """Return the operand that makes up more than half of the result, or None."""
     (joined,) = concatenate.attrs_as(DimensionsAttrs).dimensions
     for i, operand in enumerate(concatenate.operands):
         if 2 * operand.dims[joined] > concatenate.dims[joined]:
@@ -114,7 +114,9 @@ def main_part(concatenate: HloInstruction) -> int | None:
 
 @sharding_rule(Opcode.DYNAMIC_SLICE)
 def dynamic_slice_rule(slice_: HloInstruction) -> OpShardingRule:
-    """A dimension sliced in full starts at 0 whatever its index says: indices are clamped."""
+    """Return the rule of a dynamic slice. A dimension taken entirely starts at 0 whatever its index: indices are
+    clamped.
+    """
     rule = RuleBuilder.for_instruction(slice_)
     for d, (whole, part) in enumerate(zip(slice_.operand(0).dims, slice_.dims, strict=True)):
         if whole == part:
@@ -134,7 +136,7 @@ def dynamic_update_slice_rule(update: HloInstruction) -> OpShardingRule:
 
 @sharding_rule(Opcode.SET_DIMENSION_SIZE)
 def set_dimension_size_rule(instruction: HloInstruction) -> OpShardingRule:
-    """The dimension that gets a run-time size stays whole."""
+    """Return the rule in which the dimension that gets a run-time size is not split."""
     sized = instruction.attrs_as(DimensionsAttrs).dimensions
     return _rule(
         instruction, (0,), [d for d in range(instruction.array_shape.rank) if d not in sized]
@@ -143,7 +145,7 @@ def set_dimension_size_rule(instruction: HloInstruction) -> OpShardingRule:
 
 @sharding_rule(Opcode.GET_DIMENSION_SIZE)
 def get_dimension_size_rule(_: HloInstruction) -> OpShardingRule | None:
-    """A per-device array would answer with its own size: replicated."""
+    """Return None (replicate): a per-device array would return its own size."""
     return None
 
 
@@ -155,7 +157,7 @@ def localize_dynamic_slice(
 
 
 def untouched_by_slice(slice_: HloInstruction) -> list[int]:
-    """Dimensions that the slice takes in full."""
+    """Return the dimensions that the slice takes entirely."""
     attrs = slice_.attrs_as(SliceAttrs)
     return [
         d
@@ -165,7 +167,7 @@ def untouched_by_slice(slice_: HloInstruction) -> list[int]:
 
 
 def untouched_by_pad(pad: HloInstruction) -> list[int]:
-    """Dimensions that get no padding, neither at the ends nor between elements."""
+    """Return the dimensions without padding, neither at the ends nor between elements."""
     attrs = pad.attrs_as(PadAttrs)
     return [
         d
@@ -177,7 +179,7 @@ def untouched_by_pad(pad: HloInstruction) -> list[int]:
 def _rule(
     instruction: HloInstruction, operands: Iterable[int], dims: Iterable[int]
 ) -> OpShardingRule:
-    """``dims`` pass from all ``operands`` to the result, which keeps their positions."""
+    """Return the rule in which ``dims`` pass from all ``operands`` to the result, which keeps their positions."""
     sharing = tuple(operands)
     rule = RuleBuilder.for_instruction(instruction)
     for d in dims:

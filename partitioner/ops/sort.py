@@ -1,4 +1,4 @@
-"""Sorting: the sorted dimension is needed whole, all others pass through.
+"""Sorting: every device needs all of the sorted dimension; the others pass through.
 
     sort  keys [i, s], values [i, s]  -> [i, s], [i, s]
     topk  [i, s]                      -> [i, k], [i, k]
@@ -28,7 +28,9 @@ def topk_rule(topk: HloInstruction) -> OpShardingRule:
 
 
 def rows_pass(instruction: HloInstruction, whole: int) -> OpShardingRule:
-    """Every dimension but ``whole`` passes through; so does the sharding of ``whole``, where it keeps its size."""
+    """Return the rule in which every dimension except ``whole`` passes. The sharding of ``whole`` passes too if it
+    keeps its size.
+    """
     rule = RuleBuilder.for_instruction(instruction)
     operands = range(instruction.num_operands)
     results = result_leaf_dims(instruction)

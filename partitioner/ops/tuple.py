@@ -1,4 +1,4 @@
-"""Tuples are transparent: they are their leaves, in propagation and in partitioning."""
+"""Tuples: propagation and partitioning treat a tuple as its leaves."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_tuple, leaves
 
-#: What stands for a token's (or an opaque value's) shape where an array's is asked for: a scalar.
+#: Shape of a token (or an opaque value) if an array shape is required: a scalar.
 TOKEN = ArrayShape(PrimitiveType.PRED, ())
 
 
 def leaf_range(shape: Shape, index: int) -> slice:
-    """Positions of element ``index`` of a tuple shape among its leaves."""
+    """Return the positions of element ``index`` of a tuple shape among its leaves."""
     counts = [sum(1 for _ in leaves(element)) for element in as_tuple(shape).elements]
     start = sum(counts[:index])
     return slice(start, start + counts[index])
@@ -62,7 +62,7 @@ def partition_element(
 def partition_barrier(
     context: PartitionContext, instruction: HloInstruction
 ) -> tuple[ShardedValue, ...]:
-    """One barrier over the local arrays; states stay."""
+    """Make one barrier over the local arrays; states stay as they are."""
     values = context.values(instruction.operand(0))
     b = context.builder
     whole = b.tuple([value.hlo for value in values])
@@ -74,7 +74,7 @@ def partition_barrier(
 
 
 def pack(context: PartitionContext, values: Sequence[ShardedValue], shape: Shape) -> HloInstruction:
-    """One local instruction of the (possibly nested) tuple ``shape`` whose leaves are ``values``."""
+    """Return one local instruction of the (possibly nested) tuple ``shape`` whose leaves are ``values``."""
     return _pack(context, iter(values), shape)
 
 
@@ -88,7 +88,9 @@ def _pack(
 
 
 def _taken_apart(elements: Sequence[HloInstruction]) -> HloInstruction | None:
-    """The instruction whose elements these are, all and in order (a done must name its start itself)."""
+    """Return the instruction of which these are all elements, in order (a done op must name its start itself); else
+    None.
+    """
     for index, element in enumerate(elements):
         if (
             element.opcode is not Opcode.GET_TUPLE_ELEMENT
@@ -107,7 +109,7 @@ def unpack(
     states: Sequence[ShardState],
     shape: Shape,
 ) -> tuple[ShardedValue, ...]:
-    """The leaves of a local instruction whose global shape is ``shape``, in the given states."""
+    """Return the leaves of a local instruction whose global shape is ``shape``, in the given states."""
     return tuple(_unpack(context, instruction, iter(states), shape))
 
 
@@ -128,7 +130,7 @@ def _unpack(
 
 
 def local_shape(context: PartitionContext, states: Iterator[ShardState], shape: Shape) -> Shape:
-    """``shape`` per device, its leaves in the given states."""
+    """Return the per-device ``shape`` with its leaves in the given states."""
     if isinstance(shape, TupleShape):
         return TupleShape(
             tuple(local_shape(context, states, element) for element in shape.elements)

@@ -1,1 +1,1 @@
-"""Partitioning of one op at a time, once shardings are known."""
+"""Partitioning of one op at a time, after propagation has fixed the shardings."""

@@ -1,11 +1,10 @@
-"""Choice of the axes that split the factors of an op: a few candidate assignments are priced, and the cheapest is
-taken.
+"""Choice of the axes that split the factors of an op: the cheapest of a few candidate assignments.
 
-No further ones are made once one moves nothing and is split along all axes that anyone asks for.
+The search stops at a candidate that moves nothing and is split along all axes that any operand or result names.
 
-Price = resharding the operands + local work + resharding the (possibly partial) result to what propagation wants,
-all in bytes on the wire: local work is counted at ``BYTES_PER_FLOP``, the ratio of link speed to arithmetic speed
-at which a device would rather communicate than compute again.
+Cost = resharding the operands + local work + resharding the (possibly partial) result to the state that propagation
+chose, all in bytes on the wire. Local work counts ``BYTES_PER_FLOP``: the ratio of link speed to arithmetic speed at
+which a device would rather communicate than compute again.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ BYTES_PER_FLOP = 0.5
 
 @dataclass(frozen=True, slots=True)
 class OpPlan:
-    """The states an op's operands must take and those its results then have."""
+    """States that an op requires of its operands, and the states of its results."""
 
     assignment: Assignment
     operands: tuple[ShardState, ...]
@@ -43,24 +42,24 @@ class OpPlan:
 
 @dataclass(frozen=True, slots=True)
 class OpProblem:
-    """One op to plan. ``flops``: of the whole op on global shapes, at least one per result element."""
+    """One op to plan. ``flops``: of the entire op on global shapes, at least one per result element."""
 
     axes: DeviceAxes
     rule: OpShardingRule
     operand_shapes: tuple[ArrayShape, ...]
-    #: What it costs to bring operand i into a state.
+    #: Cost of bringing operand i into a state.
     operand_cost: Callable[[int, ShardState], float]
     operand_states: tuple[ShardState, ...]
     result_shapes: tuple[ArrayShape, ...]
     wanted: tuple[ShardState, ...]
-    #: States that users of each result are bound to ask for.
+    #: States that users of each result are certain to require.
     demanded: tuple[tuple[ShardState, ...], ...]
     forbidden: Axes
     flops: float
 
 
 def best_plan(problem: OpProblem) -> OpPlan:
-    """The cheapest candidate; on ties the earlier one (the wanted result first)."""
+    """Return the cheapest candidate; the earlier one if two cost the same (the wanted result comes first)."""
     best: OpPlan | None = None
     best_cost = 0.0
     asked = _asked(problem)
@@ -78,7 +77,7 @@ def best_plan(problem: OpProblem) -> OpPlan:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The factor axes that each result is wanted with, and that each operand has. axes: all of them, once each."""
+    """Factor axes wanted of each result and held by each operand. ``axes``: all of them, each once."""
 
     wanted: list[Assignment]
     held: list[Assignment]
@@ -101,9 +100,9 @@ def _asked(problem: OpProblem) -> _Asked:
 
 
 def _candidates(problem: OpProblem, asked: _Asked) -> Iterator[tuple[Assignment, bool]]:
-    """Yield the shardings that the results ask for, those of the operands, and their merges, each once.
+    """Yield the assignments that the results want, those of the operands, and their merges, each once.
 
-    True marks those with displaced axes, which no sharding asks for where they now are.
+    The flag is True for assignments with displaced axes, which no sharding requires at their new factor.
     """
     rule, axes = problem.rule, problem.axes
 
@@ -142,7 +141,7 @@ def _orders(
 
 
 def _displaced(problem: OpProblem, asked: Sequence[Assignment]) -> Axes:
-    """Axes that split a dimension of an operand which the op needs whole."""
+    """Return the axes that split an operand dimension of which every device needs all."""
     found: dict[int, None] = {}
     for assignment in asked:
         for factor, split in zip(problem.rule.factors, assignment, strict=True):
@@ -152,7 +151,8 @@ def _displaced(problem: OpProblem, asked: Sequence[Assignment]) -> Axes:
 
 
 def _with_displaced(problem: OpProblem, assignment: Assignment, displaced: Axes) -> Assignment:
-    """``assignment`` with each displaced axis it does not use put where most elements are left to split.
+    """Return ``assignment`` with each displaced axis that it does not use moved to the factor with most elements left
+    to split.
 
     x [i, s] split along s, to be sorted along s: an all-to-all to [i split, s] moves less than gathering s, and each
     device sorts its share of the rows.
@@ -187,7 +187,7 @@ def _plan(problem: OpProblem, assignment: Assignment) -> OpPlan:
 
 
 def _partial(rule: OpShardingRule, assignment: Assignment) -> tuple[Axes, ReductionKind | None]:
-    """Axes over which results stay to be reduced, sorted so that equal states compare equal."""
+    """Return the axes over which results stay partial, sorted so that equal states compare equal, and the reduction."""
     axes: list[int] = []
     kind: ReductionKind | None = None
     for factor, chosen in zip(rule.factors, assignment, strict=True):
@@ -198,7 +198,9 @@ def _partial(rule: OpShardingRule, assignment: Assignment) -> tuple[Axes, Reduct
 
 
 def _cost(problem: OpProblem, plan: OpPlan, *, returns: bool) -> float:
-    """``returns``: the results go back to what is wanted, whoever uses them."""
+    """Return the cost of a plan. ``returns``: the results are resharded to the wanted states even if no user requires a
+    state.
+    """
     axes = problem.axes
     total = sum(problem.operand_cost(i, need) for i, need in enumerate(plan.operands))
     for shape, have, want, demanded in zip(

@@ -1,7 +1,8 @@
-"""The states in which a value is certain to be asked for, whatever is chosen for it.
+"""States in which a value is certain to be used, whatever state is chosen for it.
 
-An annotation, a loop's carried state and the computation's result are fixed before any op is partitioned; another op
-that uses the value is not: it may adapt to what it is given. Only the fixed ones enter the price of an op's result.
+An annotation, a loop's carried state and the computation's result are fixed before any op is partitioned. Another op
+that uses the value is not fixed: it may adapt to the state it is given. Only the fixed states enter the cost of an op's
+result.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def demanded_states(
     context: PartitionContext, instruction: HloInstruction, leaf: int
 ) -> tuple[ShardState, ...]:
-    """Each once, in the order of the users."""
+    """Return the states, each once, in the order of the users."""
     found: dict[ShardState, None] = {}
     _collect(context, instruction, leaf, found)
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Context of partitioning functions: values so far, wanted states, resharding, offsets and masks."""
+"""Context of partitioning functions: partitioned values, wanted states, resharding, offsets and masks."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class ShardedValue:
-    """A per-device array and what it is part of.
+    """A per-device array, its state, and the shape of the global value.
 
-    ``hlo`` has shape ``state.local_shape(shape)``; ``shape`` is the global one (inside a manual region: the region's).
+    ``hlo`` has shape ``state.local_shape(shape)``; ``shape`` is global (inside a manual region: the region's shape).
     """
 
     hlo: HloInstruction
     state: ShardState
     shape: ArrayShape
-    #: The source instruction, where making the value again may be cheaper than moving it (see remake.py).
+    #: The source instruction if recomputing the value may be cheaper than moving it (rematerialize.py).
     origin: HloInstruction | None = None
 
 
@@ -57,11 +57,11 @@ class PartitionDriver(Protocol):
         parameters: Sequence[ShardState],
         results: Sequence[ShardState],
     ) -> HloComputation:
-        """A control-flow computation, its parameter leaves and root leaves in the given states."""
+        """Partition a control-flow computation, with its parameter leaves and root leaves in the given states."""
 
 
 class PartitionContext:
-    """One computation being partitioned. Functions in partitioner/ops receive it."""
+    """Context of one computation while it is partitioned. Functions in partitioner/ops receive it."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class PartitionContext:
         self.reader: AnnotationReader = driver.reader
         self.source = source
         self.target = target
-        #: In which state each leaf of the root will be brought.
+        #: State into which each leaf of the root is brought.
         self.root_states = tuple(root_states)
         self.builder = Builder(target, driver.scope)
-        #: Whom the instructions being written serve, and what for (see report.py).
+        #: The instruction that the current reshards serve, and their purpose (report.py).
         self.serving: HloInstruction = source.root
         self.purpose = Purpose.OPERAND
         self._made_from: dict[HloInstruction, HloInstruction] = {}
@@ -96,12 +96,12 @@ class PartitionContext:
 
     # ---- values
     def value(self, instruction: HloInstruction) -> ShardedValue:
-        """The sharded form of an array-valued instruction of the source computation."""
+        """Return the sharded form of an array-valued instruction of the source computation."""
         (value,) = self._values[instruction]
         return value
 
     def values(self, instruction: HloInstruction) -> tuple[ShardedValue, ...]:
-        """One value per leaf (a tuple is its leaves, in leaf order)."""
+        """Return one value per leaf (a tuple is its leaves, in leaf order)."""
         return self._values[instruction]
 
     def set_values(self, instruction: HloInstruction, values: tuple[ShardedValue, ...]) -> None:
@@ -110,18 +110,21 @@ class PartitionContext:
             self._made_from.setdefault(value.hlo, instruction)
 
     def wanted(self, instruction: HloInstruction, leaf: int = 0) -> ShardState:
-        """The state that propagation chose for a result leaf: a wish for every op, binding for annotations."""
+        """Return the state that propagation chose for a result leaf. It binds annotations; for every other op it is a
+        preference.
+        """
         return self.driver.wanted(instruction, leaf)
 
     def manual_axes(self, instruction: HloInstruction) -> Axes:
-        """Axes along which the instruction's value differs because of a manual region: they may not shard it."""
+        """Return the axes along which the value differs because of a manual region: they may not shard it."""
         return self.driver.manual_axes(instruction)
 
     def reshard(self, value: ShardedValue, state: ShardState) -> ShardedValue:
-        """``value`` in another state, by the cheapest steps; made once per value and state."""
+        """Return ``value`` in another state, by the cheapest steps; the result is cached per value and state."""
         if value.state == state:
             return value
-        # One local array may stand for two values: on both sides of a manual region's edge.
+        # One local array may stand for two values: those on both sides of a manual region's
+        # boundary.
         key = (value, state)
         if key not in self._reshards:
             self._reshards[key] = self._reshard(value, state)
@@ -153,13 +156,13 @@ class PartitionContext:
         return result
 
     def collectives_since(self, count: int) -> tuple[HloInstruction, ...]:
-        """Those written since the target had ``count`` instructions."""
+        """Return the collectives written since the target had ``count`` instructions."""
         added = self.target.newest(len(self.target) - count)
         return tuple(instruction for instruction in added if instruction.opcode in KIND)
 
     def reshard_cost(self, value: ShardedValue, state: ShardState) -> float:
-        """Return the cost of ``reshard`` in bytes on the wire; 0 for a state into which the value has been
-        brought already.
+        """Return the cost of ``reshard`` in bytes on the wire; 0 for a state into which the value has already been
+        brought.
         """
         if value.state == state or (value, state) in self._reshards:
             return 0.0
@@ -173,12 +176,14 @@ class PartitionContext:
         return self.reshard(value, ShardState.replicated(value.shape.rank))
 
     def copy_callee(self, computation: HloComputation) -> HloComputation:
-        """A reducer, comparator, combiner, ... in the new module: it works on elements, so it stays as it is."""
+        """Copy a reducer, comparator, combiner, ... to the new module unchanged: it works on elements."""
         return self.driver.copy_callee(computation)
 
     # ---- arithmetic on partition-id
     def coordinate(self, axes: Axes) -> HloInstruction:
-        """s32[]: this device's index along ``axes`` taken as one (major to minor). Grows with the axes, not with N."""
+        """Return this device's index along ``axes`` taken as one, major to minor (s32[]). The code grows with the axes,
+        not with N.
+        """
         if axes not in self._coordinates:
             self._coordinates[axes] = self._coordinate(axes)
         return self._coordinates[axes]
@@ -192,7 +197,9 @@ class PartitionContext:
         return device_coordinate(b, self.axes, self._partition_id, axes)
 
     def offset(self, value_state: ShardState, dim: int, size: int) -> HloInstruction:
-        """s32[]: global index of the first element this device holds of a dimension of global ``size``."""
+        """Return the global index of the first element that this device holds of a dimension of global ``size``
+        (s32[]).
+        """
         axes = value_state.dims[dim]
         tile = tile_size(size, self.axes.count(axes))
         b = self.builder
@@ -204,7 +211,9 @@ class PartitionContext:
         return value.shape.dims[dim] % shards != 0
 
     def valid(self, value: ShardedValue, dims: tuple[int, ...]) -> HloInstruction | None:
-        """pred, like the local array: where the elements along ``dims`` are no padding; None when none is."""
+        """Return a pred array of the local shape: true for elements that are no padding along ``dims``; None without
+        padding.
+        """
         b = self.builder
         local = value.hlo.dims
         keep: HloInstruction | None = None
@@ -222,7 +231,9 @@ class PartitionContext:
     def mask_padding(
         self, value: ShardedValue, dims: tuple[int, ...], fill: object
     ) -> HloInstruction:
-        """The local array with the padding along ``dims`` (unevenly split ones) replaced by the scalar ``fill``."""
+        """Return the local array with its padding along ``dims`` (unevenly split ones) replaced by the scalar
+        ``fill``.
+        """
         keep = self.valid(value, dims)
         if keep is None:
             return value.hlo

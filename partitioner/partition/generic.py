@@ -1,4 +1,4 @@
-"""The generic partitioner: one op, any sharding rule. Plan, reshard operands, mask padding, clone on local shapes."""
+"""Generic partitioner of one op by its sharding rule: plan, reshard operands, mask padding, clone on local shapes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_array, l
 def partition_generic(
     context: PartitionContext, instruction: HloInstruction
 ) -> tuple[ShardedValue, ...]:
-    """Partition by the op's rule; without one, replicate the operands and compute the whole on every device."""
+    """Partition by the op's rule. Without a rule, replicate the operands and compute the entire op on every device."""
     rule = rule_for(instruction)
     plan = best_plan(problem_of(context, instruction, rule))
     return emit_local(context, instruction, plan, local_operands(context, instruction, rule, plan))
@@ -32,7 +32,7 @@ def partition_generic(
 def local_operands(
     context: PartitionContext, instruction: HloInstruction, rule: OpShardingRule, plan: OpPlan
 ) -> list[HloInstruction]:
-    """The operands in the plan's states, safe to reduce."""
+    """Return the operands in the plan's states, safe to reduce."""
     values = [
         context.reshard(context.value(operand), state)
         for operand, state in zip(instruction.operands, plan.operands, strict=True)
@@ -41,12 +41,12 @@ def local_operands(
 
 
 def rule_for(instruction: HloInstruction) -> OpShardingRule:
-    """The op's rule, or the one that splits nothing."""
+    """Return the op's rule, or else the rule that splits nothing."""
     return rule_of(instruction) or replicating_rule(instruction)
 
 
 def replicating_rule(instruction: HloInstruction) -> OpShardingRule:
-    """A rule without factors to split: the fallback that is always correct."""
+    """Return a rule without factors to split: the fallback that is always correct."""
     return RuleBuilder.for_instruction(instruction).build()
 
 
@@ -80,9 +80,9 @@ def emit_local(
     operands: list[HloInstruction],
     attrs: Attrs | None = None,
 ) -> tuple[ShardedValue, ...]:
-    """The per-device clone over local operands; one value per result leaf, in the plan's states.
+    """Clone the op over local operands. Returns one value per result leaf, in the plan's states.
 
-    ``attrs``: the clone's attributes, where the op's localizer does not know them.
+    ``attrs``: the clone's attributes if the op's localizer cannot compute them.
     """
     globals_ = [as_array(shape).without_layout() for _, shape in leaves(instruction.shape)]
     locals_ = [
@@ -115,7 +115,9 @@ def emit_local(
 
 
 def _marked_as(local: Shape, whole: Shape) -> Shape:
-    """Return ``local`` with the run-time sizes that ``whole`` marks: a reshape's follow from nothing else."""
+    """Return ``local`` with the dynamic dimensions that ``whole`` marks: only the shape says that a reshape's are
+    dynamic.
+    """
     if isinstance(local, ArrayShape) and isinstance(whole, ArrayShape) and local.dims == whole.dims:
         return replace(local, dynamic=whole.dynamic)
     return local
@@ -128,7 +130,7 @@ def _prepare(
     position: int,
     value: ShardedValue,
 ) -> HloInstruction:
-    """Make an operand safe to reduce: padding masked, and what counts once kept on one device only."""
+    """Make an operand safe to reduce: mask its padding, and keep values that count once on one device only."""
     mapping = rule.operands[position]
     split: list[int] = []
     uneven: list[int] = []
@@ -152,7 +154,7 @@ def _prepare(
 def _only_first(
     context: PartitionContext, value: ShardedValue, axes: Axes, identity: object
 ) -> HloInstruction:
-    """``value`` on the first device along ``axes``, the reduction's identity on the others."""
+    """Return ``value`` on the first device along ``axes``, and the reduction's identity on the others."""
     b = context.builder
     literal = Literal.of(ArrayShape(value.shape.element_type, ()), identity)
     if _is_splat_of(value.hlo, literal):
@@ -164,7 +166,7 @@ def _only_first(
 
 
 def _is_splat_of(instruction: HloInstruction, literal: Literal) -> bool:
-    """A (broadcast) scalar constant equal to ``literal``: it may count any number of times."""
+    """Return whether this is a (broadcast) scalar constant equal to ``literal``: it may count any number of times."""
     while instruction.opcode is Opcode.BROADCAST:
         instruction = instruction.operand(0)
     return (
@@ -174,5 +176,5 @@ def _is_splat_of(instruction: HloInstruction, literal: Literal) -> bool:
 
 
 def reshard_to(context: PartitionContext, value: ShardedValue, wanted: ShardState) -> ShardedValue:
-    """Resolve a partial value: reduce it straight into the state that its users want."""
+    """Resolve a partial value: reduce it directly into the state that its users want."""
     return context.reshard(value, wanted) if value.state.partial else value

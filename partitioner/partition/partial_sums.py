@@ -1,9 +1,9 @@
-"""Parameters and outputs of a program that are partial sums (``unreduced``) over some axes.
+"""Parameters and outputs that are partial sums (``unreduced``) over some axes.
 
     ROOT d = f32[8,8] dot(a, b), sharding={unreduced}     each device keeps its own product; the output is their sum
 
-A parameter is reduced before its first use. A result that is partial over the output's axes leaves as it is; any other
-leaves on the first device along those axes, with zeros on the others.
+A parameter is reduced before its first use. A result that is partial over the output's axes stays partial. Any other
+result is kept on the first device along those axes, and the other devices return zeros.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ def with_partial(state: ShardState, axes: Axes) -> ShardState:
     return ShardState(state.dims, tuple(sorted(axes)), ReductionKind.SUM)
 
 
-#: Custom calls through which a partial sum passes on its way out: identities with an annotation.
+#: Custom calls through which a partial sum reaches the output: identities with an annotation.
 _ANNOTATIONS = ("Sharding", "xla.sdy.FuncResultSharding")
 
 
 def is_annotation(instruction: HloInstruction) -> bool:
-    """Say whether an instruction is its operand with a sharding."""
+    """Return whether an instruction is its operand with a sharding."""
     return custom_call_target(instruction) in _ANNOTATIONS
 
 
 def _outputs_of(
     root: HloInstruction, instruction: HloInstruction, leaf: int, outputs: list[Axes]
 ) -> list[Axes]:
-    """Return the entries of ``outputs`` that a leaf is used for; none where anything else uses it."""
+    """Return the entries of ``outputs`` that use a leaf; empty if the leaf has any other use."""
     while instruction is not root and len(instruction.users) == 1:
         (user,) = instruction.users
         if user is root and root.opcode is Opcode.TUPLE:
@@ -55,7 +55,7 @@ def leaves_unreduced(
     value: ShardedValue,
     outputs: list[Axes],
 ) -> bool:
-    """Say whether a leaf in the entry goes to partial outputs alone, and is a partial sum over axes of each."""
+    """Return whether a leaf in the entry is used only by partial outputs, and is a partial sum over axes of each."""
     used_by = _outputs_of(context.source.root, instruction, leaf, outputs)
     state = value.state
     return (

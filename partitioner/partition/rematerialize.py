@@ -1,6 +1,6 @@
-"""Values that are cheaper to make again than to move: splats, counters, broadcasts.
+"""Rematerialization of values that are cheaper to recompute than to move: splats, counters, broadcasts.
 
-A constant of equal elements that two ops want split in two ways would otherwise be sent around.
+Otherwise a splat constant that two ops want split in two ways would be sent between devices.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 
 def remake_cost(context: PartitionContext, value: ShardedValue, state: ShardState) -> float:
-    """Price of making ``value``, whose origin is known, in ``state`` from its operands; infinite
-    for a partial state.
-    """
+    """Return the cost of recomputing ``value``, whose origin is known, in ``state``; infinite for a partial state."""
     if value.origin is None or state.partial:
         return float("inf")
     cost, _ = REMAKERS[value.origin.opcode]

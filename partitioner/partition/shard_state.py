@@ -1,4 +1,4 @@
-"""ShardState: how one value is spread over the device axes while a module is partitioned."""
+"""ShardState: the distribution of one value over the device axes during partitioning."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from spmd.sharding import HloSharding
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """Per dimension the axes that split it (major to minor), and the axes over which the value is still to be reduced.
+    """Distribution of a value: the axes that split each dimension (major to minor), and the axes of a pending
+    reduction.
 
-    Every other axis holds copies. No axis stands twice.
+    Every other axis holds copies. No axis occurs twice.
 
-    Tiles: a dimension of size n split in s shards has tiles of ceil(n/s); shard i holds elements [i*tile, (i+1)*tile).
-    What lies beyond n is padding of unspecified value ("dirty"): whoever reduces over it masks it first.
-    A partial value with reduction SUM means: the true value is the sum over the devices along ``partial``.
+    Tiles: a dimension of size n split into s shards has tiles of ceil(n/s); shard i holds elements [i*tile,
+    (i+1)*tile). Elements beyond n are padding of unspecified value ("dirty"); a reduction over them must mask them
+    first. A partial value with reduction SUM means: the true value is the sum over the devices along ``partial``.
     """
 
     dims: DimAxes
@@ -35,7 +36,7 @@ class ShardState:
 
     @property
     def used(self) -> Axes:
-        """All axes that split a dimension, in dimension order."""
+        """The axes that split a dimension, in dimension order."""
         return tuple(a for axes in self.dims for a in axes)
 
     def with_dim(self, dim: int, axes: Axes) -> ShardState:
@@ -48,7 +49,7 @@ class ShardState:
         return tuple(axes.count(d) for d in self.dims)
 
     def local_dims(self, dims: tuple[int, ...], axes: DeviceAxes) -> tuple[int, ...]:
-        """Tile sizes of a value of global sizes ``dims``."""
+        """Return the tile sizes of a value of global sizes ``dims``."""
         return tuple(-(-n // s) for n, s in zip(dims, self.shards(axes), strict=True))
 
     def local_shape(self, shape: ArrayShape, axes: DeviceAxes) -> ArrayShape:

@@ -1,6 +1,6 @@
-"""Ops that no sharding rule describes, since they take or give tokens or tuples: they run on whole arrays.
+"""Ops that no sharding rule describes, since they take or return tokens or tuples: they run on replicated arrays.
 
-A token orders effects and holds nothing, so to the partitioner it is a scalar that every device has.
+A token orders effects and holds no data, so the partitioner treats it as a scalar that every device has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spmd.shape import ArrayShape, Shape, leaves
 
 
 def needs_whole_operands(instruction: HloInstruction) -> bool:
-    """It takes something that is no array, or gives a token."""
+    """Return whether the op takes an operand that is no array, or returns a token."""
     operands = any(not isinstance(operand.shape, ArrayShape) for operand in instruction.operands)
     return operands or any(
         not isinstance(shape, ArrayShape) for _, shape in leaves(instruction.shape)
@@ -22,7 +22,7 @@ def needs_whole_operands(instruction: HloInstruction) -> bool:
 
 
 def whole_states(shape: Shape) -> list[ShardState]:
-    """Per leaf, the state in which every device has all of it."""
+    """Return, per leaf, the state in which every device has all of it."""
     return [
         ShardState.replicated(leaf.rank if isinstance(leaf, ArrayShape) else 0)
         for _, leaf in leaves(shape)
@@ -39,7 +39,7 @@ def whole_operands(context: PartitionContext, instruction: HloInstruction) -> li
 def partition_whole(
     context: PartitionContext, instruction: HloInstruction
 ) -> tuple[ShardedValue, ...]:
-    """The op as it is, on whole operands."""
+    """Clone the op unchanged, on replicated operands."""
     clone = context.target.create(
         instruction.opcode,
         instruction.shape,

@@ -1,20 +1,20 @@
-"""Sharding propagation: one fixpoint over factors, knowing nothing of opcodes.
+"""Sharding propagation: one fixpoint over factors, independent of opcodes.
 
 The program is a graph of slots (one per array value) and edges (one per op, holding its sharding rule). A slot's
-sharding only grows: axes are appended to the minor end of dimensions that are open. An edge passes a factor's axes from
-the tensor that has the most of them to the tensors that have fewer, as long as what these have is a prefix.
+sharding only grows: axes are appended to the minor end of open dimensions. For each factor an edge passes the longest
+list of axes among its tensors to the tensors whose list is a proper prefix of it.
 
-Worked example, dot [i,k]x[k,j]->[i,j] with lhs ((0,),()) and rhs ((),(1,)): factor i has (0,), j has (1,); the result
-becomes ((0,),(1,)).
+Example: dot [i,k]x[k,j]->[i,j] with lhs ((0,),()) and rhs ((),(1,)). Factor i has (0,), j has (1,); the result becomes
+((0,),(1,)).
 
-Who goes first, outermost loop first (Shardy's tower):
+Order, outermost loop first (as in Shardy):
 
     user priorities   dimensions written with p1 take part once those without (or p0) have gone as far as they can
     op priorities     levels of schedule.py: what keeps a value, then other pass-through factors, then reductions
     conflicts         factors on which all tensors of an op agree, then contested axes, which go to the larger tensor
 
-Within a level a sweep visits edges forwards, then backwards, and only those with a changed slot.
-Each slot can grow at most (number of axes) times, so the work is linear in the number of edges.
+Within a level a sweep visits edges forwards, then backwards, and only those with a changed slot. Each slot can grow at
+most (number of axes) times, so the work is linear in the number of edges.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from spmd.shape import ArrayShape
 
 @dataclass(frozen=True, slots=True)
 class AxisCause:
-    """Why a slot has an axis: op ``by`` brought it from ``source``, or (None) the annotation ``by`` demands it.
+    """Reason that a slot has an axis: op ``by`` brought it from ``source``, or (None) the annotation ``by`` states it.
 
-    ``priority``: the user priority at which it came.
+    ``priority``: the user priority at which it was added.
     """
 
     by: str
@@ -50,7 +50,7 @@ class AxisCause:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """An annotated dimension that waits for its user priority."""
+    """Annotated dimension that is deferred until its user priority."""
 
     priority: int
     dim: int
@@ -60,12 +60,12 @@ class Withheld:
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """One array value's sharding while it is being found. Compared by identity.
+    """Sharding of one array value during propagation. Compared by identity.
 
-    ``open[d]``: dimension d may take further axes. ``forbidden``: axes that are manual where the value lives.
-    ``excluded``: axes over which an annotation demands copies. A withheld dimension is unsplit and closed until its
-    priority comes, and its axes are kept for it.
-    ``because``: who gave it what it has first; ``causes``: who gave it each axis, for explanations.
+    ``open[d]``: dimension d may take more axes. ``forbidden``: axes that are manual at the value. ``excluded``: axes
+    that an annotation keeps replicated. A withheld dimension is unsplit and closed until its priority comes; its axes
+    are reserved.
+    ``because``: source of the first axes; ``causes``: source of each axis, for explanations.
     """
 
     shape: ArrayShape
@@ -78,7 +78,7 @@ class Slot:
     because: str = ""
     causes: dict[int, AxisCause] = field(default_factory=dict)
     edges: list[Edge] = field(default_factory=list)
-    #: Bytes of the whole value: the larger tensor wins a contested axis.
+    #: Bytes of the global value: the larger tensor wins a contested axis.
     weight: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Slot:
         priorities: Sequence[int] = (),
         excluded: Axes = (),
     ) -> None:
-        """Bind the value to an annotation; ``priorities`` per dimension, none for all 0."""
+        """Bind the value to an annotation. ``priorities``: one per dimension; empty if all are 0."""
         ranks = priorities or (0,) * len(dims)
         self.withheld = tuple(
             Withheld(rank, d, held, is_open)
@@ -111,7 +111,7 @@ class Slot:
         self.causes = {axis: AxisCause(because) for held in self.dims for axis in held}
 
     def release(self, priority: int) -> None:
-        """Let the dimensions of ``priority`` take part."""
+        """Activate the withheld dimensions of ``priority``."""
         due = [w for w in self.withheld if w.priority == priority]
         self.withheld = tuple(w for w in self.withheld if w.priority != priority)
         for w in due:
@@ -126,21 +126,21 @@ class Slot:
         return tuple(self.dims)
 
     def unavailable(self) -> set[int]:
-        """Axes that no dimension may take any more."""
+        """Return the axes that no dimension may take any more."""
         taken = {a for held in self.dims for a in held} | {a for w in self.withheld for a in w.axes}
         return taken.union(self.forbidden, self.excluded)
 
 
-#: The factors of an edge that pass axes at some level, and which way.
+#: Factors of an edge that pass axes at some level, and the direction of each.
 Ways = tuple[tuple[int, Direction], ...]
 
 
 @dataclass(eq=False, slots=True)
 class Edge:
-    """One op between slots; ``tensors`` are operands then results, with their mappings.
+    """One op between slots. ``tensors``: operands, then results, with their mappings.
 
-    ``ways``: what passes at each level. ``visited``: the last round that has seen its slots as they are now, -1 after a
-    change. ``contested``: that round left something to one that resolves conflicts.
+    ``ways``: the factors and directions of each level. ``visited``: the last round that saw the current state of its
+    slots, -1 after a change. ``contested``: that round left axes to a round that resolves conflicts.
     """
 
     rule: OpShardingRule
@@ -160,7 +160,7 @@ class Edge:
         priority: OpPriority,
         allowed: Direction = Direction.BOTH,
     ) -> Edge:
-        """``allowed``: the way that a propagation barrier leaves open."""
+        """Connect slots by a rule. ``allowed``: the direction that a propagation barrier permits."""
         tensors = (
             *zip(rule.operands, operands, strict=True),
             *zip(rule.results, results, strict=True),
@@ -180,7 +180,7 @@ class Edge:
         return tensor < len(self.rule.operands)
 
     def is_due(self, current: Round) -> bool:
-        """A visit in this round may pass on more than the last one did."""
+        """Return whether a visit in this round may pass on more than the last one did."""
         if not self.ways[current.level]:
             return False
         if self.visited < 0 or (current.resolves_conflicts and self.contested):
@@ -190,7 +190,7 @@ class Edge:
 
 
 def _ways(rule: OpShardingRule, priority: OpPriority, allowed: Direction) -> tuple[Ways, ...]:
-    """Per level; nothing of what propagation may not create."""
+    """Return the factors and directions of each level, without factors that propagation may not split."""
     found: list[list[tuple[int, Direction]]] = [[] for _ in range(LEVELS)]
     for index, factor in enumerate(rule.factors):
         if factor.blocked or factor.pinned is not None:
@@ -204,7 +204,7 @@ def _ways(rule: OpShardingRule, priority: OpPriority, allowed: Direction) -> tup
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The longest axes that any tensor of an edge has for a factor, and that tensor."""
+    """The longest list of axes that any tensor of an edge has for a factor, and that tensor."""
 
     factor: int
     axes: Axes
@@ -214,7 +214,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One fixpoint of the tower."""
+    """One fixpoint: a user priority, a level, and whether it resolves conflicts."""
 
     user_priority: int
     level: int
@@ -222,12 +222,12 @@ class Round:
 
     @property
     def number(self) -> int:
-        """Place among the rounds of its user priority."""
+        """The index among the rounds of the same user priority."""
         return 2 * self.level + self.resolves_conflicts
 
 
 def propagate(axes: DeviceAxes, edges: Sequence[Edge], slots: Iterable[Slot] = ()) -> None:
-    """Run the tower; slots hold the result. ``slots``: those that may have no edge."""
+    """Run all rounds; the slots hold the result. ``slots``: those that may have no edge."""
     for position, edge in enumerate(edges):
         edge.position = position
     waiting = [slot for slot in _all_slots(edges, slots) if slot.withheld]
@@ -258,7 +258,7 @@ def _fixpoint(axes: DeviceAxes, edges: Sequence[Edge], current: Round) -> None:
 
 
 def visit(axes: DeviceAxes, edge: Edge, current: Round) -> list[Slot]:
-    """Pass axes along one edge; returns the slots that grew."""
+    """Pass axes along one edge. Returns the slots that grew."""
     rule = edge.rule
     edge.visited, edge.contested = current.number, False
     asked = [project(axes, rule, mapping, slot.state_dims) for mapping, slot in edge.tensors]
@@ -288,9 +288,9 @@ def visit(axes: DeviceAxes, edge: Edge, current: Round) -> list[Slot]:
 
 
 def offers(edge: Edge, asked: Sequence[Assignment], level: int = LAST_LEVEL) -> list[Offer]:
-    """Per factor the longest axes of any tensor that may send at ``level``.
+    """Return for each factor the longest axes of any tensor that may send at ``level``.
 
-    Those of large tensors come first, so that they win a contested axis.
+    Offers of large tensors come first, so that they win a contested axis.
     """
     found: list[tuple[int, Offer]] = []
     for factor, way in edge.ways[level]:
@@ -309,7 +309,7 @@ def offers(edge: Edge, asked: Sequence[Assignment], level: int = LAST_LEVEL) -> 
 
 
 def _uncontested(asked: Sequence[Assignment], found: Sequence[Offer]) -> list[Offer]:
-    """Offers whose axes no tensor of the edge has for another factor, nor in another order for this one."""
+    """Return the offers whose axes no tensor of the edge has for another factor, or in another order for this one."""
     wanted: dict[int, set[int]] = {}
     for have in asked:
         for factor, held in enumerate(have):
@@ -333,7 +333,9 @@ def _extend(
     dim: int,
     offer: Axes,
 ) -> bool:
-    """Append the axes that ``offer`` has beyond the slot's own to its dimension, where they fit."""
+    """Append the axes of ``offer`` beyond the slot's own to its dimension, as far as they fit. Returns whether the slot
+    grew.
+    """
     if not _is_minor_end(axes, rule, parts, factor, have):
         return False
     size = rule.factors[factor].size
@@ -353,8 +355,8 @@ def _extend(
 def _is_minor_end(
     axes: DeviceAxes, rule: OpShardingRule, parts: tuple[int, ...], factor: int, have: Assignment
 ) -> bool:
-    """More axes for ``factor`` keep the dimension one contiguous tiling: all before it complete,
-    none after it split.
+    """Return whether more axes for ``factor`` keep the dimension one contiguous tiling: all factors before it are split
+    completely, none after it is split.
     """
     position = parts.index(factor)
     before = all(axes.count(have[p]) == rule.factors[p].size for p in parts[:position])

@@ -1,6 +1,6 @@
-"""When an op passes sharding axes on, and which way: the op priorities of propagation.
+"""Op priorities of propagation: the level and the direction in which an op passes sharding axes.
 
-Levels run one after the other, each to its fixpoint, so that a sharding follows a value as far as the value itself goes
+Levels run one after the other, each to its fixpoint. A sharding thus follows a value through all ops that keep it,
 before it crosses an op that mixes dimensions:
 
     level   what joins
@@ -19,7 +19,9 @@ from partitioner.propagation.op_sharding_rule import FactorKind
 
 
 class Direction(Enum):
-    """FORWARD: from operands to results; BACKWARD: from results to operands; BOTH: between any two tensors of an op."""
+    """Direction of propagation. FORWARD: from operands to results; BACKWARD: from results to operands; BOTH: between
+    any two tensors of an op.
+    """
 
     NONE = 0
     FORWARD = 1
@@ -52,7 +54,7 @@ _SCHEDULE = {
 }
 
 
-#: That of its reductions, and of what it needs whole (its neighbours may have it split), which wait for the last level.
+#: Direction of reduction factors and of factors needing replication (neighbours may have them split): last level only.
 _OTHERS = (Direction.NONE, Direction.NONE, Direction.BOTH)
 
 

@@ -1,4 +1,4 @@
-"""OpShardingRule: what an op does to the dimensions of its operands and results, as data.
+"""OpShardingRule: the relation between the dimensions of an op's operands and results, as data.
 
 A factor is one index of the op, as in einsum notation. Each dimension of each tensor is a product of factors, major to
 minor (nearly always exactly one; several for reshapes). Propagation and the generic partitioner are
@@ -29,12 +29,12 @@ class FactorKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """``reduction`` says how partial results over a REDUCTION factor combine.
+    """One index of an op. ``reduction`` says how partial results over a REDUCTION factor combine.
 
-    ``blocked``: propagation may not create this sharding, though the partitioner can honour it.
-    ``pinned``: the factor is split along exactly these device axes (the edge of a manual region).
-    ``windowed``: a window slides over one dimension to give another (convolution, slice, pad): the factor stands
-    alone in dimensions of different sizes, its own being the smallest; the op's own partitioning exchanges halos.
+    ``blocked``: propagation may not create this sharding, though the partitioner can honour it. ``pinned``: the factor
+    is split along exactly these device axes (the boundary of a manual region). ``windowed``: a window slides over one
+    dimension to give another (convolution, slice, pad). Such a factor is alone in dimensions of different sizes, its
+    own size being the smallest; the op's own partitioning exchanges halos.
     """
 
     size: int
@@ -45,13 +45,13 @@ class Factor:
     windowed: bool = False
 
 
-#: Per dimension of a tensor, the factors it is made of, major to minor. Size-1 dimensions may have none.
+#: Factors of each dimension of a tensor, major to minor. Size-1 dimensions may have none.
 TensorMapping = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OpShardingRule:
-    """Factors, and the mapping of every operand and every result leaf onto them.
+    """Factors of an op, and the mapping of every operand and every result leaf onto them.
 
     A scalar's mapping is the empty tuple. An operand's padding along a REDUCTION factor is masked with the reduction's
     identity by the generic partitioner.
@@ -68,7 +68,7 @@ class OpShardingRule:
     identity_operands: tuple[int, ...] = ()
 
     def factor_dim(self, mapping: TensorMapping, factor: int) -> int | None:
-        """The dimension of a tensor that holds ``factor``."""
+        """Return the dimension of a tensor that holds ``factor``."""
         for dim, parts in enumerate(mapping):
             if factor in parts:
                 return dim
@@ -76,7 +76,7 @@ class OpShardingRule:
 
 
 class RuleBuilder:
-    """Builds a rule dimension by dimension; dimensions never mentioned get a NEED_REPLICATION factor of their own.
+    """Builder of a rule, factor by factor; dimensions never mentioned get a NEED_REPLICATION factor of their own.
 
     rule = RuleBuilder.for_instruction(dot)
     rule.factor(size=n, operands={0: 0}, results={0: 0})                       # lhs free
@@ -93,7 +93,7 @@ class RuleBuilder:
 
     @staticmethod
     def for_instruction(instruction: HloInstruction) -> RuleBuilder:
-        """One tensor per operand (each an array) and one per result leaf that is an array."""
+        """Return a builder with one tensor per operand (each an array) and one per result leaf that is an array."""
         operands = [
             operand.dims if isinstance(operand.shape, ArrayShape) else ()
             for operand in instruction.operands
@@ -115,7 +115,7 @@ class RuleBuilder:
         pinned: Axes | None = None,
         windowed: bool = False,
     ) -> int:
-        """Add a factor standing in dimension ``operands[i]`` of operand i and ``results[j]`` of result j.
+        """Add a factor in dimension ``operands[i]`` of operand i and ``results[j]`` of result j. Returns its index.
 
         Calling again for the same dimension appends a more minor factor. ``reduction`` makes it a REDUCTION factor.
         """
@@ -130,7 +130,7 @@ class RuleBuilder:
         return index
 
     def counts_once(self, *operands: int) -> None:
-        """These operands count once per reduction (reduce's init value, scatter's input)."""
+        """Mark operands that count once per reduction (reduce's init value, scatter's input)."""
         self._identity_operands = operands
 
     def build(self) -> OpShardingRule:

@@ -1,10 +1,8 @@
-"""Between two views of one sharding: axes per dimension of a tensor, and axes per factor of an op.
+"""Conversions between two views of a sharding: axes per dimension of a tensor, and axes per factor of an op.
 
-A dimension made of factors (i, j) is split by the axes of i, then those of j. That is one
-contiguous tiling only when i is
-split completely before j is split at all, and every part but the last divides evenly; ``legalize``
-cuts an assignment back
-to what all tensors of the rule can express.
+A dimension made of factors (i, j) is split by the axes of i, then those of j. That is one contiguous tiling only if i
+is split completely before j is split at all, and every part except the last divides evenly. ``legalize`` cuts an
+assignment back to one that all tensors of the rule can express.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ def empty_assignment(rule: OpShardingRule) -> Assignment:
 def project(
     axes: DeviceAxes, rule: OpShardingRule, mapping: TensorMapping, dims: DimAxes
 ) -> Assignment:
-    """The factor axes that a tensor split as ``dims`` asks for; what no factor can take is dropped."""
+    """Return the factor axes of a tensor split as ``dims``; axes that no factor can take are dropped."""
     result: list[Axes] = [()] * len(rule.factors)
     for parts, split in zip(mapping, dims, strict=True):
         if len(parts) == 1:
@@ -44,7 +42,7 @@ def project(
 
 
 def tensor_dims(mapping: TensorMapping, assignment: Assignment) -> DimAxes:
-    """Axes per dimension of a tensor under a legal assignment."""
+    """Return the axes per dimension of a tensor under a legal assignment."""
     return tuple(tuple(a for factor in parts for a in assignment[factor]) for parts in mapping)
 
 
@@ -85,7 +83,7 @@ def _cut_back(
 
 
 def merge(rule: OpShardingRule, base: Assignment, more: Assignment) -> Assignment:
-    """``base`` extended by what of ``more`` does not clash: each axis splits the iteration space at most once."""
+    """Extend ``base`` by the axes of ``more`` that do not clash: each axis splits the iteration space at most once."""
     used = {a for chosen in base for a in chosen}
     result = list(base)
     for factor, wanted in enumerate(more):
@@ -103,7 +101,7 @@ def merge(rule: OpShardingRule, base: Assignment, more: Assignment) -> Assignmen
 def without_axes(
     assignment: Assignment, forbidden: Iterable[int], rule: OpShardingRule
 ) -> Assignment:
-    """Each factor's axes up to the first forbidden one; pinned factors stay."""
+    """Return each factor's axes up to the first forbidden one; pinned factors stay."""
     banned = frozenset(forbidden)
     return tuple(
         chosen if rule.factors[i].pinned is not None else _until(chosen, banned)

@@ -1,13 +1,13 @@
-"""Parameters and outputs that propagation may shard: the header's ``allow_spmd_sharding_propagation_to_*``.
+"""Header flags ``allow_spmd_sharding_propagation_to_*``: the parameters and outputs that propagation may shard.
 
     allow_spmd_sharding_propagation_to_parameters={true,false}   one per parameter, or per element of the only tuple
     allow_spmd_sharding_propagation_to_output={true}             one for all, or one per element of the root tuple
 
-True: the value takes the sharding that propagation finds, where that divides it evenly, else it is whole. False: the
-host expects the annotated sharding, and the whole value where there is none.
+True: the value takes the sharding that propagation finds if that divides it evenly; else it is replicated. False: the
+host expects the annotated sharding, or the entire value without an annotation.
 
-A header without them says nothing (JAX's ``as_text`` writes none): parameters are what their annotations say, and an
-output without one leaves as it is computed, since no host is known that would expect it whole.
+A header without these flags (JAX's ``as_text`` writes none): parameters have their annotated sharding, and an output
+without an annotation keeps its computed sharding, since no known host expects it replicated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FLAGS = re.compile(r"\{?((?:true|false)(?:\s*,\s*(?:true|false))*)?\s*\}?")
 
 
 class Allowed(Enum):
-    """Permission that the header gives for one value."""
+    """Permission of the header for one value."""
 
     YES = "yes"
     NO = "no"
@@ -34,7 +34,9 @@ class Allowed(Enum):
 
 
 def parameter_flags(module: HloModule) -> tuple[tuple[Allowed, ...], ...]:
-    """Per parameter, per leaf. ShardingError for a list that is neither one flag nor one per parameter (element)."""
+    """Return the flags per parameter, per leaf. Raises ShardingError for a list that is neither one flag nor one per
+    parameter (element).
+    """
     parameters = [p.shape for p in module.entry.parameters]
     stated = _stated(module, TO_PARAMETERS)
     if len(parameters) == 1 and isinstance(parameters[0], TupleShape):
@@ -49,7 +51,9 @@ def parameter_flags(module: HloModule) -> tuple[tuple[Allowed, ...], ...]:
 
 
 def output_flags(module: HloModule) -> tuple[Allowed, ...]:
-    """Per leaf of the root. ShardingError for a list that is neither one flag nor one per element of the root."""
+    """Return the flag of each root leaf. Raises ShardingError for a list that is neither one flag nor one per element
+    of the root.
+    """
     return _per_element(_stated(module, TO_OUTPUT), module.entry.root.shape, TO_OUTPUT)
 
 

@@ -1,11 +1,11 @@
-"""Sharding groups: values that are to be sharded alike, though no op connects them (JAX's ``shard_alike``).
+"""Sharding groups: values with one sharding although no op connects them (JAX's ``shard_alike``).
 
     xla.sdy.ShardingGroup    Shardy: a call without results on each member, the group's number in its attributes
     shard_as N               GSPMD, in an annotation: all members end with one sharding
     shard_like N             GSPMD: what one member has is offered to the others, no more
 
-A group is one more slot that every member is tied to as to a copy of itself, so a sharding passes from member to member
-in two steps, however many there are.
+A group is one more slot, to which every member is tied as to a copy of itself. A sharding thus passes from member to
+member in two steps, however many members there are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spmd.errors import ShardingError
 
 @dataclass(slots=True)
 class ShardingGroup:
-    """``aligned``: all members must end alike, apart from what annotations bind."""
+    """One sharding group. ``aligned``: all members must end with one sharding, unless annotations bind them."""
 
     hub: Slot
     aligned: bool
@@ -29,13 +29,15 @@ class ShardingGroup:
 
 
 class ShardingGroups:
-    """The groups of one module, by name, in the order in which they are met."""
+    """The groups of one module by name, in the order of first use."""
 
     def __init__(self) -> None:
         self._groups: dict[str, ShardingGroup] = {}
 
     def join(self, name: str, slot: Slot, *, aligned: bool) -> Edge:
-        """Make ``slot`` a member of group ``name``; the edge that ties it. ShardingError where sizes differ."""
+        """Make ``slot`` a member of group ``name``. Returns the edge to the group. Raises ShardingError if sizes
+        differ.
+        """
         group = self._groups.get(name)
         if group is None:
             group = ShardingGroup(Slot.for_shape(slot.shape, name), aligned)
@@ -49,9 +51,9 @@ class ShardingGroups:
         return Edge.connect(rule, [slot], [group.hub], name, OpPriority.KEEPS_VALUE)
 
     def align(self, axes: DeviceAxes) -> bool:
-        """Give every member what its group found, where no annotation binds it; whether any changed.
+        """Give every member the group's sharding unless an annotation binds it. Returns whether any changed.
 
-        Members can differ only where conflicting axes reached two of them before they reached each other.
+        Members can differ only if conflicting axes reached two of them before they reached each other.
         """
         changed = False
         for name, group in self._groups.items():

@@ -21,7 +21,7 @@ from spmd.shape import ArrayShape, Shape, leaves
 
 Slots = tuple[Slot | None, ...]  # one per leaf; None for tokens
 
-#: Ops that keep every dimension: a sharding follows the value through them before it crosses anything else.
+#: Ops that keep every dimension: a sharding follows the value through them before it crosses other ops.
 _KEEPS_VALUE = frozenset(
     {
         Opcode.RESHAPE,
@@ -40,7 +40,9 @@ _SLICES = frozenset({Opcode.DYNAMIC_SLICE, Opcode.DYNAMIC_UPDATE_SLICE})
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Data flow of one op: what is manual on the operands is manual on the results, less ``removes``, plus ``adds``."""
+    """Data flow of one op: the manual axes of the results are those of the operands, less ``removes``, plus
+    ``adds``.
+    """
 
     operands: tuple[Slot, ...]
     results: tuple[Slot, ...]
@@ -66,11 +68,11 @@ class SlotGraph:
         return self._slots[instruction]
 
     def instructions(self) -> tuple[HloInstruction, ...]:
-        """All that have slots: those of the entry and of control flow, not those of reducers."""
+        """Return the instructions that have slots: those of the entry and of control flow, not those of reducers."""
         return tuple(self._slots)
 
     def array_slots(self) -> Iterator[Slot]:
-        """Every slot of an instruction, several times where instructions share it."""
+        """Yield every slot of an instruction; shared slots occur several times."""
         return (slot for slots in self._slots.values() for slot in slots if slot is not None)
 
     def slot(self, instruction: HloInstruction) -> Slot | None:
@@ -79,7 +81,7 @@ class SlotGraph:
 
     # ---- building
     def add_computation(self, computation: HloComputation, parameters: Sequence[Slots]) -> Slots:
-        """Take in a computation whose parameter i has the slots ``parameters[i]``; returns the root's slots."""
+        """Add a computation whose parameter i has the slots ``parameters[i]``. Returns the root's slots."""
         for parameter, slots in zip(computation.parameters, parameters, strict=True):
             self._slots[parameter] = slots
         for instruction in computation.post_order():
@@ -92,8 +94,8 @@ class SlotGraph:
         return self.add_by_rule(instruction) if special is None else special(self, instruction)
 
     def add_by_rule(self, instruction: HloInstruction, manual: Axes = ()) -> Slots:
-        """New slots for the results, tied to the operands by the op's rule; ``manual``: axes along which the op itself
-        makes its results differ.
+        """Make slots for the results and connect them to the operands by the op's rule. ``manual``: axes along which
+        the op itself makes its results differ.
         """
         results = self.new_slots(instruction.shape, instruction.name)
         self.flow([self._slots[operand] for operand in instruction.operands], results, manual)
@@ -106,7 +108,7 @@ class SlotGraph:
     def connect_instruction(
         self, rule: OpShardingRule, instruction: HloInstruction, results: Slots
     ) -> None:
-        """Nothing where an operand is a tuple or a token, which no rule describes."""
+        """Connect an instruction by its rule, unless an operand is a tuple or a token, which no rule describes."""
         operands = [slot for operand in instruction.operands for slot in self._slots[operand]]
         arrays = [slot for slot in operands if slot is not None]
         outputs = [slot for slot in results if slot is not None]
@@ -137,7 +139,7 @@ class SlotGraph:
     def connect_same(
         self, a: Slot | None, b: Slot | None, name: str, allowed: Direction = Direction.BOTH
     ) -> None:
-        """Both hold one value: every dimension passes through."""
+        """Connect two slots of one value: every dimension passes through."""
         if a is not None and b is not None and a is not b:
             self.flow([(a,)], (b,))
             self.connect(identity_rule(a.shape), [a], [b], name, allowed=allowed)
@@ -149,7 +151,7 @@ class SlotGraph:
         )
 
     def annotate(self, instruction: HloInstruction, slots: Slots) -> None:
-        """Bind an instruction's slots to the annotation that stands on it, and let them join its sharding groups."""
+        """Bind an instruction's slots to its annotation, and join them to its sharding groups."""
         self.constrain(slots, self.reader.of_instruction(instruction), instruction.name)
         for slot, group in zip(slots, self.reader.groups_of(instruction), strict=True):
             if slot is not None and group:
@@ -173,7 +175,7 @@ class SlotGraph:
 
 
 def op_priority(instruction: HloInstruction, rule: OpShardingRule) -> OpPriority:
-    """Return the propagation priority of `instruction`; ops of higher priority propagate first."""
+    """Return the op priority of ``instruction``: the levels and directions of its factors (see op_priority.py)."""
     if instruction.opcode in _SLICES:
         return OpPriority.SLICES
     if instruction.opcode is Opcode.BROADCAST:
@@ -183,7 +185,7 @@ def op_priority(instruction: HloInstruction, rule: OpShardingRule) -> OpPriority
 
 
 def _is_elementwise(rule: OpShardingRule) -> bool:
-    """Every index stands in the same place of every tensor that is no scalar."""
+    """Return whether all tensors except scalars have the same mapping and all factors pass through."""
     mappings = {mapping for mapping in (*rule.operands, *rule.results) if mapping}
     return len(mappings) == 1 and all(f.kind is FactorKind.PASS_THROUGH for f in rule.factors)
 
@@ -191,7 +193,7 @@ def _is_elementwise(rule: OpShardingRule) -> bool:
 def spread_manual(graph: SlotGraph) -> None:
     """Mark, on every slot, the axes along which its value differs because of a manual region; they may not shard it.
 
-    Forward data flow from the region's entries (and partition-id) to its exits.
+    The analysis is forward data flow from the region's entries (and partition-id) to its exits.
     """
     changed = True
     while changed:

@@ -1,4 +1,4 @@
-"""Number of devices with the same tile in two states: the symbolic core of costs and bounds."""
+"""Fraction of devices with the same tile in two states: the symbolic core of costs and bounds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ Digit: TypeAlias = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """``fraction`` of the devices whose tile numbers agree in every dimension, as far as the digits could be compared.
+    """Result of a comparison: ``fraction`` of the devices whose tile numbers agree in every compared dimension.
 
-    ``exact``: all could be; otherwise ``fraction`` is an upper bound (sizes 2 and 3 in the same place).
+    ``exact``: all digits could be compared; otherwise ``fraction`` is an upper bound (sizes 2 and 3 at the same
+    position).
     """
 
     fraction: float
@@ -30,8 +31,8 @@ class Agreement:
 def agreement(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> Agreement:
     """Compare tile numbers along each dimension, major digits first, as far as both states split it.
 
-    Two digits of different axes agree on 1/size of the devices; two that other equalities tie together already agree at
-    no further cost. So the count is that of a spanning forest, without listing devices.
+    Two digits of different axes agree on 1/size of the devices; two that other equalities connect agree already, at no
+    further cost. The count is that of a spanning forest, without listing devices.
 
         axes (2, 2): ((0,), (1,)) against ((1,), (0,))    0 = 1, then 1 = 0 again: half the devices agree
     """
@@ -49,7 +50,7 @@ def agreement(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> Agreement:
 
 @lru_cache(maxsize=4096)
 def digits(axes: DeviceAxes, which: Axes) -> tuple[Digit, ...]:
-    """``which`` as prime digits, major to minor."""
+    """Return ``which`` as prime digits, major to minor."""
     found: list[Digit] = []
     for axis in which:
         left, prime, position = axes.sizes[axis], 2, 0
@@ -64,7 +65,7 @@ def digits(axes: DeviceAxes, which: Axes) -> tuple[Digit, ...]:
 
 
 def same_tile_fraction(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> float:
-    """Fraction of the devices that hold the same tile in two states with equal shard counts. Exact."""
+    """Return the fraction of devices that hold the same tile in two states with equal shard counts. Exact."""
     found = agreement(axes, before, after)
     if found.exact:
         return found.fraction
@@ -73,7 +74,9 @@ def same_tile_fraction(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> flo
 
 @lru_cache(maxsize=1024)
 def _counted_fraction(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> float:
-    """By listing the coordinates of the axes involved: for digits that cannot be compared one by one."""
+    """Count the fraction by listing the coordinates of the axes involved, for digits that cannot be compared one by
+    one.
+    """
     involved = tuple(dict.fromkeys(a for dims in (before, after) for held in dims for a in held))
     coordinates = np.indices([axes.sizes[a] for a in involved]).reshape(len(involved), -1)
     agree = np.ones(coordinates.shape[1], dtype=bool)

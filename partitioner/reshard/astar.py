@@ -1,4 +1,4 @@
-"""A* over the states of one value: the cheapest steps from one to another."""
+"""A* search over the states of one value for the cheapest steps from one to another."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from partitioner.reshard.step import Step
 from partitioner.reshard.steps import EDGES
 from partitioner.reshard.steps.slice_step import SliceStep
 
-#: What is left may be underestimated for uneven tiles of more devices than this: a search asks for it many times.
+#: Number of devices above which the remaining cost may be underestimated for uneven tiles: a search asks for it many
+#: times.
 MOST_LISTED = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps and their cost (bytes on the wire; see cost.py); ``tried`` steps were looked at to find them."""
+    """Steps and their cost (bytes on the wire; see cost.py). ``tried``: the number of steps examined to find them."""
 
     steps: tuple[Step, ...]
     cost: float
@@ -28,7 +29,7 @@ class Plan:
 
 
 class AStar:
-    """One search. ``_cost`` is the cheapest way known to each state, ``_came`` its last step."""
+    """One search. ``_cost``: the lowest known cost of each state; ``_came``: its last step."""
 
     def __init__(self, problem: ReshardProblem) -> None:
         self.problem = problem
@@ -42,9 +43,10 @@ class AStar:
     def run(
         self, source: ShardState, limit: float, max_tried: int, haste: float = 1.0
     ) -> Plan | None:
-        """The cheapest plan below ``limit``, or the cheapest known once ``max_tried`` steps were looked at, or None.
+        """Return the cheapest plan below ``limit``, or the best known one after ``max_tried`` steps, or None.
 
-        With ``haste`` above 1 what is left counts more than what was paid: a plan comes sooner, perhaps a dearer one.
+        With ``haste`` above 1 the remaining cost counts more than the paid cost: a plan is found sooner, but may cost
+        more.
         """
         problem = self.problem
         self._cost[source] = 0.0
@@ -54,7 +56,7 @@ class AStar:
             _, known, _, state = heapq.heappop(queue)
             cost = self._cost[state]
             if cost < -known or cost + self._remaining(state) >= limit:
-                continue  # reached more cheaply since, or of no use any more
+                continue  # a cheaper path was found since, or the state cannot improve the result
             for step, after, reached in self._neighbours(state, cost):
                 tried += 1
                 remaining = self._remaining(after)
@@ -82,14 +84,14 @@ class AStar:
                 yield step, after, cost + step_cost(problem.axes, self.shape, state, step, after)
 
     def _remaining(self, state: ShardState) -> float:
-        """At most what is left to pay: the bound, a start-up, and the last step's result."""
+        """Return a lower bound of the remaining cost: the bytes bound, a start-up, and the last step's result."""
         if state not in self._bound:
             problem = self.problem
             devices = problem.axes.count(problem.usable)
             elements = bound_elements(
                 problem.axes, problem.dims, state, problem.target, devices, MOST_LISTED
             )
-            # Rounding may leave a crumb of a byte where nothing has to move.
+            # Rounding may leave a fraction of a byte although nothing has to move.
             wire = elements * problem.item_bytes
             left = wire + LATENCY_BYTES if wire > 1e-6 else 0.0
             self._bound[state] = left + self._last_copy if state != problem.target else 0.0
@@ -105,7 +107,7 @@ class AStar:
 
 
 def merge_slices(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Neighbouring slices as one."""
+    """Merge adjacent slices."""
     merged: list[Step] = []
     for step in steps:
         if isinstance(step, SliceStep) and merged and isinstance(merged[-1], SliceStep):

@@ -1,4 +1,4 @@
-"""The least that any program must send to get from one state to another."""
+"""Lower bound of the bytes that any program must send to get from one state to another."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ def lower_bound(
     target: ShardState,
     scratch: Axes = (),
 ) -> float:
-    """Bytes a device must receive, averaged over the devices, whatever the algorithm.
+    """Return the bytes that a device must receive, averaged over the devices, whatever the algorithm.
 
-    Devices help each other along the axes that the states name, and ``scratch``; along others values may differ.
+    Devices help each other along the axes that the states name, and ``scratch``; along other axes values may differ.
 
-    Without reduction: what its target tile has and its source tile has not.
+    Without reduction: the elements of its target tile that are not in its source tile.
 
     With k terms to be reduced to j, each wanted in C copies: an element's first complete copy of each term takes k - j
-    transfers, every other copy at least one that comes later, that is k - 2j + jC transfers per element. One more where
-    no device holds a term of the element and wants its result: the first complete copy is then made for someone else.
-    (j may be any number up to the target's terms, since the others may be zero, which costs nothing.)
-    For an all-reduce over n devices this is 2(n-1)/n times the array, for a reduce-scatter (n-1) times the tile.
+    transfers, every other copy at least one later transfer, that is k - 2j + jC transfers per element. One more
+    transfer is needed if no device both holds a term of the element and wants its result: the first complete copy is
+    then made for another device. (j may be any number up to the target's terms, since the others may be zero, which
+    costs nothing.) For an all-reduce over n devices this is 2(n-1)/n times the array, for a reduce-scatter (n-1) times
+    the tile.
     """
     named = dict.fromkeys((*source.used, *source.partial, *target.used, *scratch))
     elements = bound_elements(axes, shape.dims, source, target, axes.count(named))
@@ -42,9 +43,9 @@ def bound_elements(
     devices: int,
     most_listed: int = MOST_LISTED,
 ) -> float:
-    """``lower_bound`` in elements, where only ``devices`` devices (those along some axes) may help each other.
+    """Return ``lower_bound`` in elements if only ``devices`` devices (those along some axes) may help each other.
 
-    ``most_listed``: a weaker bound is found sooner (see overlap.py).
+    A small ``most_listed`` gives a weaker bound in less time (overlap.py).
     """
     elements = math.prod(dims)
     terms, left = axes.count(source.partial), axes.count(target.partial)

@@ -1,4 +1,4 @@
-"""Cost of a step: bytes on the wire, with a little for each collective and for local copies."""
+"""Cost of a step: bytes on the wire, plus a small cost of each collective and of local copies."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from partitioner.partition.shard_state import ShardState
 from partitioner.reshard.step import Step
 from spmd.shape import ArrayShape
 
-#: A collective's start-up counts like this many bytes. Small against the tensors that matter: it breaks ties in favour
-#: of fewer collectives, and keeps scalars from being split.
+#: Start-up cost of a collective in bytes. It is small against the tensors that matter: it favours fewer collectives
+#: among equal plans, and keeps scalars from being split.
 LATENCY_BYTES = 1024.0
 
-#: Writing a byte locally, in bytes on the wire.
+#: Cost of writing a byte locally, in bytes on the wire.
 LOCAL_COPY = 1.0 / 1024
 
-#: Any step at all, so that of two equal plans the shorter one wins.
+#: Cost of any step, so that the shorter of two equal plans wins.
 STEP_BYTES = 0.125
 
 
 def step_cost(
     axes: DeviceAxes, shape: ArrayShape, state: ShardState, step: Step, after: ShardState
 ) -> float:
-    """Cost in bytes on the wire of taking ``step`` from ``state`` to ``after``."""
+    """Return the cost in bytes on the wire of taking ``step`` from ``state`` to ``after``."""
     cost = STEP_BYTES + LOCAL_COPY * after.local_shape(shape, axes).byte_size
     return cost + LATENCY_BYTES * step.collectives + step.wire_bytes(axes, shape, state)
 
@@ -31,7 +31,7 @@ def step_cost(
 def plan_cost(
     axes: DeviceAxes, shape: ArrayShape, source: ShardState, steps: Iterable[Step]
 ) -> float:
-    """Cost of all steps, one after the other."""
+    """Return the cost of all steps, one after the other."""
     total, state = 0.0, source
     for step in steps:
         after = step.apply(state)
@@ -43,7 +43,7 @@ def plan_cost(
 def plan_wire_bytes(
     axes: DeviceAxes, shape: ArrayShape, source: ShardState, steps: Iterable[Step]
 ) -> float:
-    """Bytes a device sends over all steps, averaged over devices."""
+    """Return the bytes a device sends over all steps, averaged over devices."""
     total, state = 0.0, source
     for step in steps:
         total += step.wire_bytes(axes, shape, state)

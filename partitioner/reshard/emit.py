@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def emit_steps(context: StepContext, value: ShardedValue, steps: Iterable[Step]) -> HloInstruction:
-    """The local array of ``value`` after all ``steps``; the given one when there are none."""
+    """Return the local array of ``value`` after all ``steps``; the given one without steps."""
     for step in steps:
         after = step.apply(value.state)
         if value.shape.num_elements == 0:
-            # Nothing to send: whatever the steps, the tile is empty.
+            # Nothing is sent: the tile is empty, whatever the steps.
             local = context.builder.full(after.local_shape(value.shape, context.axes), 0)
         else:
             local = step.emit(context, value)

@@ -1,4 +1,4 @@
-"""EquivalenceClasses: which things are equal, as equalities come in (a union-find)."""
+"""Equivalence classes of items under incoming equalities (union-find)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class EquivalenceClasses(Generic[Item]):
-    """Classes of equal items; an item that was never tied is a class of its own."""
+    """Classes of equal items. An item without equalities is a class of its own."""
 
     def __init__(self) -> None:
         self._parent: dict[Item, Item] = {}
 
     def find(self, item: Item) -> Item:
-        """The item that stands for the class of ``item``."""
+        """Return the representative of the class of ``item``."""
         while item in self._parent:
             item = self._parent[item]
         return item
 
     def tie(self, a: Item, b: Item) -> bool:
-        """Make two items equal; False where they are already."""
+        """Make two items equal. Returns False if they are already."""
         a, b = self.find(a), self.find(b)
         if a == b:
             return False

@@ -1,4 +1,4 @@
-"""The plan that always exists: reduce, gather what differs, slice."""
+"""Plan that always exists: reduce, gather the dimensions that differ, slice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from partitioner.reshard.steps.slice_step import SliceStep
 def fallback_plan(problem: ReshardProblem, source: ShardState) -> tuple[Step, ...]:
     """All-reduce the partial axes, gather every dimension that differs, slice it anew.
 
-    Legal for every pair of states: a dimension that no axis splits lines up with any split.
+    This is legal for every pair of states: a dimension that no axis splits lines up with any split.
     """
     steps: list[Step] = []
     removable = problem.removable(source)

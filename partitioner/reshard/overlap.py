@@ -1,7 +1,7 @@
-"""Elements that a device's tile has in common with another tile of its own: the core of the lower bound.
+"""Overlap of a device's tiles in two states: the core of the lower bound.
 
 Two questions about a source and a target split of one array: how many elements of its target tile does a device hold
-already, and of how many elements does any device hold both tiles. Both are counted by digits where everything divides.
+already, and of how many elements does any device hold both tiles? Both are counted by digits if everything divides.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from partitioner.partition.shard_state import tile_size
 from partitioner.reshard.agreement import Digit, agreement, digits
 from partitioner.reshard.equivalence_classes import EquivalenceClasses
 
-#: Coordinates or pieces listed to count what digits cannot say: uneven tiles, sizes 2 and 3 in the same place.
+#: Largest number of coordinates or pieces listed if digits do not suffice: uneven tiles, sizes 2 and 3 at the same
+#: position.
 MOST_LISTED = 4096
 
 Vector: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -30,9 +31,10 @@ def held_elements(
     after: DimAxes,
     most_listed: int = MOST_LISTED,
 ) -> float:
-    """Elements of its tile after that lie in its tile before, averaged over devices.
+    """Return the elements of the tile after that lie in the tile before, averaged over devices.
 
-    Exact, but for uneven dimensions whose axes have more than ``most_listed`` coordinates: at least that many.
+    The result is exact, except for uneven dimensions whose axes have more than ``most_listed`` coordinates: there it is
+    a lower bound.
     """
     held = 1.0
     for part in _independent(before, after):
@@ -44,7 +46,7 @@ def held_elements(
 
 
 def _independent(before: DimAxes, after: DimAxes) -> tuple[tuple[int, ...], ...]:
-    """Dimensions in groups; no axis splits dimensions of two groups, so overlaps in them are independent."""
+    """Return dimensions in groups. No axis splits dimensions of two groups, so their overlaps are independent."""
     ties: EquivalenceClasses[tuple[str, int]] = EquivalenceClasses()
     for dim, (have, want) in enumerate(zip(before, after, strict=True)):
         for axis in (*have, *want):
@@ -63,7 +65,7 @@ def _held_together(
     after: DimAxes,
     most_listed: int,
 ) -> float:
-    """``held_elements`` of dimensions that share axes."""
+    """Return ``held_elements`` of dimensions that share axes."""
     counts = [
         (axes.count(have), axes.count(want)) for have, want in zip(before, after, strict=True)
     ]
@@ -91,7 +93,7 @@ def _held_together(
 def _tile(
     axes: DeviceAxes, place: dict[int, Vector], n: int, held: Axes
 ) -> tuple[Vector | int, Vector | int]:
-    """First element, and the one after the last, of the tiles that ``held`` makes of ``n`` elements."""
+    """Return the first element, and the one after the last, of the tiles into which ``held`` splits ``n`` elements."""
     number: Vector | int = 0
     for axis in held:
         number = number * axes.sizes[axis] + place[axis]
@@ -106,9 +108,10 @@ def met_fraction(
     after: DimAxes,
     most_listed: int = MOST_LISTED,
 ) -> float:
-    """Fraction of the elements that some device has in its tile before and in its tile after.
+    """Return the fraction of the elements that some device has in its tile before and in its tile after.
 
-    Exact, but for uneven dimensions that make more than ``most_listed`` pieces: at least that much.
+    The result is exact, except for uneven dimensions that make more than ``most_listed`` pieces: there it is a lower
+    bound.
 
         axes (2, 2): ((0,), ()) against ((), (0,))    rows of half i and columns of half i: half of the elements
         axes (2, 2): ((0,), ()) against ((), (1,))    device (i, j) has rows i before, columns j after: all of them
@@ -130,7 +133,7 @@ def _met_together(
     after: DimAxes,
     most_listed: int,
 ) -> float:
-    """``met_fraction`` of dimensions that share axes.
+    """Return ``met_fraction`` of dimensions that share axes.
 
     An axis that splits both ways makes two digits of an element's position equal on such devices; the others are free.
     """
@@ -152,7 +155,7 @@ def _met_together(
 
 
 def _compares(axes: DeviceAxes, dims: tuple[int, ...], before: DimAxes, after: DimAxes) -> bool:
-    """Everything divides, and digits of both splits stand for the same digits of a position."""
+    """Return whether everything divides, and digits of both splits stand for the same digits of a position."""
     counts = [axes.count(held) for held in (*before, *after)]
     even = not any(n % count for n, count in zip((*dims, *dims), counts, strict=True))
     return even and agreement(axes, before, after).exact
@@ -170,7 +173,7 @@ def _positions(axes: DeviceAxes, split: DimAxes) -> dict[Digit, tuple[int, int]]
 def _met_elements(
     axes: DeviceAxes, dims: tuple[int, ...], before: DimAxes, after: DimAxes
 ) -> float:
-    """By listing the pieces into which both splits cut the dimensions."""
+    """Count by listing the pieces into which both splits cut the dimensions."""
     met = np.ones((1,) * len(dims))
     old: dict[int, Vector] = {}
     new: dict[int, Vector] = {}
@@ -179,7 +182,7 @@ def _met_elements(
             np.minimum(np.arange(axes.count(held)) * tile_size(n, axes.count(held)), n)
             for held in (have, want)
         ]
-        cuts = np.sort(np.concatenate([*starts, [n]]))  # between equal ones lies nothing
+        cuts = np.sort(np.concatenate([*starts, [n]]))  # no element lies between equal bounds
         along = [-1 if d == dim else 1 for d in range(len(dims))]
         met = met * np.diff(cuts).reshape(along)
         for held, places in ((have, old), (want, new)):

@@ -1,4 +1,4 @@
-"""ReshardProblem: what a plan depends on, and which splits of a dimension line up."""
+"""ReshardProblem: the inputs of a plan, and the splits of a dimension that line up."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _WIDTHS = {
 
 @dataclass(frozen=True, slots=True)
 class ReshardProblem:
-    """An array of global sizes ``dims`` and ``item_bytes`` per element that should reach the state ``target``.
+    """An array of global sizes ``dims`` and ``item_bytes`` per element, to be brought to the state ``target``.
 
     Tiles line up when a shard's tile is cut into whole tiles of the finer split: 9 elements over 4 devices have tiles
     of 3, over 2 devices tiles of 5, so neither cutting the second nor joining the first gives the other. A dimension
     that is not split at all lines up with everything: it is padded before it is cut, and trimmed after it is joined.
 
-    ``usable``: the axes that steps may involve. Along others the value may differ (manual axes).
+    ``usable``: the axes that steps may involve. Along other axes the value may differ (manual axes).
     """
 
     axes: DeviceAxes
@@ -37,20 +37,22 @@ class ReshardProblem:
 
     @property
     def shape(self) -> ArrayShape:
-        """A shape of these sizes whose elements have the right width; costs depend on nothing else."""
+        """The shape of these sizes with elements of the right width; costs depend on nothing else."""
         return ArrayShape(_WIDTHS[self.item_bytes], self.dims)
 
     def lines_up(self, dim: int, coarse: int, factor: int) -> bool:
-        """Whether ``coarse`` shards of a dimension are unions of ``factor`` of its ``coarse * factor`` shards each."""
+        """Return whether each of ``coarse`` shards of a dimension is the union of ``factor`` of its ``coarse * factor``
+        shards.
+        """
         size = self.dims[dim]
         return coarse == 1 or tile_size(size, coarse) == factor * tile_size(size, coarse * factor)
 
     def can_split(self, state: ShardState, dim: int, added: Axes) -> bool:
-        """``added`` may be appended to the axes of ``dim`` by cutting each tile."""
+        """Return whether ``added`` may be appended to the axes of ``dim`` by cutting each tile."""
         return self.lines_up(dim, self.axes.count(state.dims[dim]), self.axes.count(added))
 
     def can_join(self, state: ShardState, dim: int, removed: int) -> bool:
-        """The ``removed`` most minor axes may be taken off ``dim`` by joining tiles."""
+        """Return whether the ``removed`` most minor axes may be taken off ``dim`` by joining tiles."""
         held = state.dims[dim]
         kept = self.axes.count(held[: len(held) - removed])
         return self.lines_up(dim, kept, self.axes.count(held[len(held) - removed :]))
@@ -65,22 +67,24 @@ class ReshardProblem:
         return count
 
     def missing(self, state: ShardState, dim: int) -> Axes:
-        """The target's axes of ``dim`` that only need appending; empty where a foreign axis is in the way."""
+        """Return the target's axes of ``dim`` that only need appending; empty if an axis that the target lacks is in
+        the way.
+        """
         settled = self.settled(state, dim)
         return self.target.dims[dim][settled:] if settled == len(state.dims[dim]) else ()
 
     def removable(self, state: ShardState) -> Axes:
-        """Axes over which the target is no longer partial."""
+        """Return the axes over which the target is no longer partial."""
         return tuple(a for a in state.partial if a not in self.target.partial)
 
     def free(self, state: ShardState) -> Axes:
-        """Usable axes along which ``state`` holds copies."""
+        """Return the usable axes along which ``state`` holds copies."""
         taken = (*state.used, *state.partial)
         return tuple(a for a in self.usable if a not in taken)
 
 
 def leading(wanted: Axes, available: Axes) -> Axes:
-    """The longest head of ``wanted`` that ``available`` holds."""
+    """Return the longest prefix of ``wanted`` whose axes ``available`` contains."""
     count = 0
     while count < len(wanted) and wanted[count] in available:
         count += 1
@@ -88,7 +92,9 @@ def leading(wanted: Axes, available: Axes) -> Axes:
 
 
 def check_states(axes: DeviceAxes, rank: int, source: ShardState, target: ShardState) -> None:
-    """ShardingError unless both describe a value of ``rank`` and the target is partial only where the source is."""
+    """Raise ShardingError unless both describe a value of ``rank`` and the target is partial only where the
+    source is.
+    """
     for state in (source, target):
         named = (*state.used, *state.partial)
         if state.rank != rank:
@@ -104,7 +110,7 @@ def check_states(axes: DeviceAxes, rank: int, source: ShardState, target: ShardS
 
 
 def canonical(state: ShardState) -> ShardState:
-    """Partial axes in ascending order: their order has no meaning."""
+    """Return the state with partial axes in ascending order: their order has no meaning."""
     if not state.partial:
         return state if state.reduction is None else state.without_partial()
     return ShardState(state.dims, tuple(sorted(state.partial)), state.reduction)

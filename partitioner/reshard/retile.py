@@ -1,4 +1,4 @@
-"""Retile: move the edges of a split dimension's tiles, by what neighbours hold beyond them.
+"""Retile: change the tile size along a dimension with elements from neighbours.
 
 Shard i of s holds elements [i*old, (i+1)*old) and wants [i*new, (i+1)*new). The edges of shard i drift by
 i*(new - old), so at most (s-1) * |new - old| elements come from one neighbour: the next one where tiles grow, the
@@ -25,9 +25,9 @@ _S32 = PrimitiveType.S32
 
 @dataclass(frozen=True, slots=True)
 class Retile:
-    """Tiles of ``old`` elements along ``dim``, split by ``held``, become tiles of ``new``.
+    """Change from tiles of ``old`` elements along ``dim``, split by ``held``, to tiles of ``new``.
 
-    What lies beyond the dimension's elements is unspecified before and after.
+    Elements beyond the dimension are unspecified before and after.
     """
 
     dim: int
@@ -36,32 +36,32 @@ class Retile:
     new: int
 
     def halo(self, axes: DeviceAxes) -> int:
-        """Elements along the dimension that come from a neighbour."""
+        """Return the number of elements along the dimension that come from a neighbour."""
         return (axes.count(self.held) - 1) * abs(self.new - self.old)
 
     def is_near(self, axes: DeviceAxes) -> bool:
-        """Whether one neighbour holds all that a shard lacks."""
+        """Return whether one neighbour holds all elements that a shard lacks."""
         return self.halo(axes) <= self.old
 
     def local_dims(self, dims: tuple[int, ...]) -> tuple[int, ...]:
-        """Local sizes afterwards."""
+        """Return the local sizes after the change."""
         return replaced(dims, self.dim, self.new)
 
     def dims_before(self, dims: tuple[int, ...]) -> tuple[int, ...]:
-        """Local sizes before, from those afterwards."""
+        """Return the local sizes before, from those after."""
         return replaced(dims, self.dim, self.old)
 
     def sent_elements(self, axes: DeviceAxes, local: tuple[int, ...]) -> int:
-        """Elements that a shard of sizes ``local`` sends to its neighbour; the one at the end need not."""
+        """Return the elements that a shard of sizes ``local`` sends to its neighbour; the shard at the end need not."""
         return math.prod(replaced(local, self.dim, self.halo(axes)))
 
     @property
     def is_exchange(self) -> bool:
-        """Whether devices talk: an unsplit dimension is padded or trimmed."""
+        """Whether devices communicate: an unsplit dimension is padded or trimmed."""
         return bool(self.held) and self.old != self.new
 
     def emit(self, context: StepContext, x: HloInstruction) -> HloInstruction:
-        """The local array with the new tile; what a shard lacks must be near."""
+        """Return the local array with the new tile. The missing elements must be near (``is_near``)."""
         if not self.is_exchange:
             dims = self.local_dims(x.dims)
             fitting = pad_to if self.new > self.old else trim_to
@@ -69,7 +69,7 @@ class Retile:
         return self._grow(context, x) if self.new > self.old else self._shrink(context, x)
 
     def _grow(self, context: StepContext, x: HloInstruction) -> HloInstruction:
-        """Shard i's window begins i*drift into its tile; that of the last one ends in padding."""
+        """Grow tiles: shard i's window begins i*drift into its tile; the last one's ends in padding."""
         b, halo = context.builder, self.halo(context.axes)
         low, high = (0,) * len(x.dims), replaced(x.dims, self.dim, halo)
         pairs = shift_pairs(context.axes, self.held, -1)
@@ -79,7 +79,7 @@ class Retile:
         return self._window(context, pad_to(b, joined, room), 0)
 
     def _shrink(self, context: StepContext, x: HloInstruction) -> HloInstruction:
-        """Shard i's window begins i*drift before its tile."""
+        """Shrink tiles: shard i's window begins i*drift before its tile."""
         b, halo = context.builder, self.halo(context.axes)
         low = replaced((0,) * len(x.dims), self.dim, self.old - halo)
         pairs = shift_pairs(context.axes, self.held, 1)
@@ -87,7 +87,7 @@ class Retile:
         return self._window(context, b.concatenate([came, x], self.dim), halo)
 
     def _window(self, context: StepContext, x: HloInstruction, first: int) -> HloInstruction:
-        """The new tile, which begins at ``first`` on shard 0 and ``new - old`` further on each next one."""
+        """Return the new tile, which begins at ``first`` on shard 0 and ``new - old`` further on each next shard."""
         b = context.builder
         drift = b.multiply(context.coordinate(self.held), b.scalar(_S32, self.new - self.old))
         starts = [b.scalar(_S32, 0)] * len(x.dims)

@@ -1,4 +1,4 @@
-"""Find the cheapest steps from one state to another."""
+"""Search for the cheapest steps from one state to another."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from partitioner.reshard.step import Step
 from partitioner.reshard.view import ViewedSteps, views
 from spmd.shape import ArrayShape
 
-#: Steps tried before the best plan known is taken: six axes over four ordered dimensions are too many states to visit.
+#: Number of steps tried before the best known plan is taken: six axes over four ordered dimensions have too many states
+#: to visit.
 MAX_TRIED = 2500
 MAX_TRIED_FINER = 1000
-#: Weight of what is left to pay in a second search, where the first one found nothing.
+#: Weight of the remaining cost in a second search, after the first one found nothing.
 HASTE = 3.0
 
-#: Where a plan costs this much more than the bound, and so many bytes on top, finer views are searched too.
+#: Finer views are searched too if a plan costs this many times the bound, plus this many bytes.
 WORTH_ANOTHER_LOOK = 1.2
 LEAST_WORTH_SAVING = 4096.0
-#: A finer plan must be cheaper by this factor: it reshapes and transposes more.
+#: Factor by which a finer plan must be cheaper: it reshapes and transposes more.
 WORTH_THE_TROUBLE = 1.1
 
-#: Plans remembered.
+#: Number of cached plans.
 CACHE_SIZE = 65536
 
 
@@ -38,11 +39,12 @@ def plan_reshard(
     target: ShardState,
     scratch: Axes = (),
 ) -> tuple[Step, ...]:
-    """The cheapest steps that take a value of global ``shape`` from ``source`` to ``target``; () when they are equal.
+    """Return the cheapest steps that take a value of global ``shape`` from ``source`` to ``target``; () if they are
+    equal.
 
-    Steps involve the axes that the states name, and ``scratch``: others along which the value surely holds copies (no
-    manual axes), which can help an all-reduce.
-    The target may be partial only over axes of the source's, with the same reduction: ShardingError otherwise.
+    Steps involve the axes that the states name, and ``scratch``: other axes along which the value certainly holds
+    copies (no manual axes), which can help an all-reduce. The target may be partial only over axes of the source's,
+    with the same reduction; otherwise raises ShardingError.
     """
     return best_plan(axes, shape, source, target, scratch).steps
 
@@ -54,7 +56,9 @@ def reshard_cost(
     target: ShardState,
     scratch: Axes = (),
 ) -> float:
-    """Cost of ``plan_reshard``: bytes a device sends, plus a little per collective and per byte copied locally."""
+    """Return the cost of ``plan_reshard``: bytes a device sends, plus a little per collective and per byte copied
+    locally.
+    """
     return best_plan(axes, shape, source, target, scratch).cost
 
 
@@ -65,7 +69,7 @@ def best_plan(
     target: ShardState,
     scratch: Axes = (),
 ) -> Plan:
-    """Remembered by axes, sizes, width of the elements and both states."""
+    """Return the best plan, cached by axes, sizes, element width and both states."""
     if source == target:
         return _NOTHING
     named = (*source.used, *source.partial, *target.used, *scratch)
@@ -74,7 +78,7 @@ def best_plan(
 
 
 def forget_plans() -> None:
-    """Search anew from here on: for whoever measures how long planning takes."""
+    """Clear the cache of plans, to measure how long planning takes."""
     _best_plan.cache_clear()
 
 

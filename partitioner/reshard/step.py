@@ -1,4 +1,4 @@
-"""Step: one edge of the reshard search, and one instruction group of the program that comes out."""
+"""Step: one edge of the reshard search, and one group of instructions in the resulting program."""
 
 from __future__ import annotations
 
@@ -17,34 +17,35 @@ if TYPE_CHECKING:
 
 
 class StepContext(Protocol):
-    """Part of a PartitionContext that steps need: the builder, and this device's coordinates."""
+    """The part of a PartitionContext that steps need: the builder, and this device's coordinates."""
 
     axes: DeviceAxes
     builder: Builder
 
     def coordinate(self, axes: Axes) -> HloInstruction:
-        """s32[]: this device's index along ``axes`` taken as one, major to minor."""
+        """Return this device's index along ``axes`` taken as one, major to minor (s32[])."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step(ABC):
-    """A change of a value's state. Whoever makes a step has checked that its tiles line up (see ReshardProblem).
+    """A change of a value's state. The caller that makes a step has checked that its tiles line up (see
+    ReshardProblem).
 
     S1 ``emit`` returns an array of ``apply(state).local_shape``; elements beyond the global size are unspecified
     """
 
     @property
     def collectives(self) -> int:
-        """The number of collectives that it takes; 0 without communication."""
+        """The number of collectives of the step; 0 without communication."""
         return 1
 
     @abstractmethod
     def apply(self, state: ShardState) -> ShardState:
-        """The state after the step."""
+        """Return the state after the step."""
 
     @abstractmethod
     def wire_bytes(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> float:
-        """Bytes a device sends (and receives), averaged over devices, by a bandwidth-optimal algorithm.
+        """Return the bytes that a device sends (and receives), averaged over devices, by a bandwidth-optimal algorithm.
 
         ``shape`` is the global one, ``state`` the one before the step. Padding travels too.
         """

@@ -1,4 +1,4 @@
-"""Local instructions around a step: pad a whole dimension before it is cut, trim it after it is joined."""
+"""Local instructions around a step: pad a dimension before it is cut, trim it after it is joined."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from spmd.hlo.instruction import HloInstruction
 
 
 def pad_to(builder: Builder, x: HloInstruction, dims: tuple[int, ...]) -> HloInstruction:
-    """``x`` grown at the high end to ``dims`` (with zeros, though nobody may rely on it); itself when it fits."""
+    """Return ``x`` grown at the high end to ``dims`` (with zeros, but callers must not rely on it); ``x`` itself if it
+    fits.
+    """
     if x.dims == dims:
         return x
     low = (0,) * len(dims)
@@ -16,7 +18,7 @@ def pad_to(builder: Builder, x: HloInstruction, dims: tuple[int, ...]) -> HloIns
 
 
 def trim_to(builder: Builder, x: HloInstruction, dims: tuple[int, ...]) -> HloInstruction:
-    """The leading ``dims`` elements of ``x``; itself when nothing is left over."""
+    """Return the leading ``dims`` elements of ``x``; ``x`` itself if nothing is left over."""
     if x.dims == dims:
         return x
     return builder.slice(x, (0,) * len(dims), dims)
@@ -31,5 +33,5 @@ def transpose_by(builder: Builder, x: HloInstruction, order: tuple[int, ...]) ->
 
 
 def replaced(dims: tuple[int, ...], dim: int, size: int) -> tuple[int, ...]:
-    """``dims`` with entry ``dim`` set to ``size``."""
+    """Return ``dims`` with entry ``dim`` set to ``size``."""
     return (*dims[:dim], size, *dims[dim + 1 :])

@@ -1,6 +1,6 @@
-"""Views of a reshard in which more steps are possible, and steps in a view as one step.
+"""Views of a reshard in which more steps are possible; the steps in a view form one step of the plan.
 
-Three things the plain states cannot say: that only part of an axis moves (an axis of 4 replaces one of 2), that a
+Plain states cannot express three things: that only part of an axis moves (an axis of 4 replaces one of 2), that a
 middle digit of a dimension is split while a more major one is not, and that uneven tiles are those of a larger
 dimension, which line up.
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The problem and its source state, on finer axes over the same devices and sizes that split the dimensions.
+    """A reshard problem and its source state, on finer axes over the same devices and on sizes that split the
+    dimensions.
 
     ``enter`` and ``leave`` move the edges of uneven tiles before and after.
     V1 between ``enter`` and ``leave``, local arrays hold the same elements in the same order in both views, in the
@@ -62,7 +63,7 @@ class ViewedSteps(Step):
 
     @property
     def exchanges(self) -> int:
-        """Collectives that move the edges of tiles."""
+        """The number of collectives that move the edges of tiles."""
         return sum(retile.is_exchange for retile in (*self.view.enter, *self.view.leave))
 
     def apply(self, state: ShardState) -> ShardState:
@@ -110,7 +111,7 @@ class ViewedSteps(Step):
 
 
 class ViewedContext:
-    """A StepContext on the finer axes: other digits of the same device number."""
+    """StepContext on the finer axes: other digits of the same device number."""
 
     def __init__(self, context: StepContext, view: View) -> None:
         self.axes: DeviceAxes = view.problem.axes
@@ -123,7 +124,9 @@ class ViewedContext:
 
 
 def views(problem: ReshardProblem, source: ShardState) -> Iterator[View]:
-    """The views that differ from the problem itself: uneven dimensions grown, then that and finer, then finer alone."""
+    """Yield the views that differ from the problem itself: uneven dimensions grown, then also finer, then
+    only finer.
+    """
     grown = _grown(problem, source)
     if grown is not None:
         yield grown
@@ -132,7 +135,9 @@ def views(problem: ReshardProblem, source: ShardState) -> Iterator[View]:
 
 
 def _grown(problem: ReshardProblem, source: ShardState) -> View | None:
-    """Every dimension that one of its splits does not divide grown to what both do, where its tiles' edges are near."""
+    """Return the view in which every unevenly split dimension is grown to a size that both splits divide, if the edges
+    of tiles are near.
+    """
     axes, target = problem.axes, problem.target
     dims = list(problem.dims)
     enter: list[Retile] = []
@@ -153,7 +158,7 @@ def _grown(problem: ReshardProblem, source: ShardState) -> View | None:
 
 
 def _finer(view: View) -> Iterator[View]:
-    """On prime axes, then on prime axes and split dimensions."""
+    """Yield the view on prime axes, then on prime axes and split dimensions."""
     problem, source = view.problem, view.source
     parts, axes = prime_axes(problem.axes)
     fine_source, fine_target = refined(parts, source), refined(parts, problem.target)
@@ -177,7 +182,7 @@ def _finer(view: View) -> Iterator[View]:
 
 
 def prime_axes(axes: DeviceAxes) -> tuple[tuple[Axes, ...], DeviceAxes]:
-    """The finer axes of each axis, and all of them."""
+    """Return the finer axes of each axis, and all of them."""
     parts: list[Axes] = []
     sizes: list[int] = []
     for axis in axes.all:
@@ -192,7 +197,7 @@ def concatenated(parts: tuple[Axes, ...], axes: Axes) -> Axes:
 
 
 def refined(parts: tuple[Axes, ...], state: ShardState) -> ShardState:
-    """``state`` on the finer axes."""
+    """Return ``state`` on the finer axes."""
     dims: DimAxes = tuple(concatenated(parts, axes) for axes in state.dims)
     return ShardState(dims, concatenated(parts, state.partial), state.reduction)
 
@@ -200,10 +205,10 @@ def refined(parts: tuple[Axes, ...], state: ShardState) -> ShardState:
 def split_dimension(
     axes: DeviceAxes, n: int, held: Axes, wanted: Axes
 ) -> list[tuple[int, Axes, Axes]]:
-    """The digits of a dimension of size ``n``, major to minor: (size, axes before, axes after).
+    """Return the digits of a dimension of size ``n``, major to minor: (size, axes before, axes after).
 
-    One digit per axis as long as both states split by the same sizes; the rest of the dimension is the last digit.
-    Uneven dimensions stay whole.
+    There is one digit per axis as long as both states split by the same sizes; the rest of the dimension is the last
+    digit. Uneven dimensions are not cut into digits.
     """
     found: list[tuple[int, Axes, Axes]] = []
     if n == 0 or n % axes.count(held) or n % axes.count(wanted):

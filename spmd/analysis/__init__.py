@@ -1,1 +1,1 @@
-"""Facts about modules: cost, trip counts, side effects. Nothing here changes a module."""
+"""Analyses of modules: cost, trip counts, side effects. They do not change a module."""

@@ -1,4 +1,4 @@
-"""Costs of fused attention: Transformer Engine's calls, and cuDNN's as XLA writes them.
+"""Costs of fused attention: the calls of Transformer Engine, and those of cuDNN as XLA writes them.
 
 With b batches, h heads, s queries and t keys of d elements: the forward call makes two products over b h s t pairs (the
 scores, and their sums of values), the backward call five (the scores again; gradients of values, of scores, of queries
@@ -17,7 +17,7 @@ from spmd.ops.opdef import OpCost
 from spmd.shape import as_array
 
 _FORWARD, _BACKWARD = 2, 5
-#: NVTE_Mask_Type: causal, padding and causal, and both from the bottom right.
+#: NVTE_Mask_Type values: causal, padding and causal, and both from the bottom right.
 _NVTE_CAUSAL = ("2", "3", "4", "5")
 _NVTE_SETTING = re.compile(r"(\w+) = ([-+.\w]+)")
 _CUDNN_PAIRS = re.compile(r'"intermediate_tensor_shape":\{[^{}]*?"dimensions":\[([^\]]*)\]')
@@ -30,7 +30,7 @@ def _cost(products: int, pairs: float, depth: int) -> OpCost:
 
 def _transformer_engine(products: int) -> Callable[[HloInstruction], OpCost]:
     def cost(call: HloInstruction) -> OpCost:
-        """q is [b,s,h,d], k is [b,t,..]."""
+        """Return the cost of a Transformer Engine call. q is [b,s,h,d], k is [b,t,..]."""
         settings = dict(_NVTE_SETTING.findall(call.annotations.backend_config))
         q, k = (as_array(call.operand(i).shape).dims for i in (0, 1))
         pairs = float(q[0] * q[2] * q[1] * k[1])
@@ -43,7 +43,7 @@ def _transformer_engine(products: int) -> Callable[[HloInstruction], OpCost]:
 
 def _cudnn(products: int) -> Callable[[HloInstruction], OpCost]:
     def cost(call: HloInstruction) -> OpCost:
-        """The configuration has the scores' sizes, [b,h,s,t]; q ends in d."""
+        """Return the cost of a cuDNN call. The configuration has the scores' sizes, [b,h,s,t]; q ends in d."""
         config = call.annotations.backend_config
         found = _CUDNN_PAIRS.search(config)
         sizes = re.findall(r"\d+", found.group(1)) if found else []
@@ -55,7 +55,7 @@ def _cudnn(products: int) -> Callable[[HloInstruction], OpCost]:
     return cost
 
 
-#: By target.
+#: Cost functions by custom-call target.
 FUSED_ATTENTION: dict[str, Callable[[HloInstruction], OpCost]] = {
     "te_fused_attn_forward_ffi": _transformer_engine(_FORWARD),
     "te_fused_attn_backward_ffi": _transformer_engine(_BACKWARD),

@@ -1,4 +1,4 @@
-"""Count the callers of each computation, and the size of a program in which each call has its own callee."""
+"""Numbers of callers of computations, and the size of a program in which each call has its own callee."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from spmd.limits import MAX_UNSHARED
 
 
 def call_sites(module: HloModule) -> Counter[HloComputation]:
-    """Count the calls of each computation that the entry reaches; an instruction that names one twice counts twice."""
+    """Count the calls of each computation that the entry reaches; an instruction that names a computation twice counts
+    twice.
+    """
     return Counter(
         callee
         for computation in module.computations_post_order()
@@ -27,8 +29,9 @@ def require_bounded(
 ) -> None:
     """Raise UnsupportedError if the program would have more than MAX_UNSHARED instructions, and more than it has.
 
-    The callees of each instruction that `unshares` holds of are copied for it alone; others stay shared. Linear in the
-    module's size, however large the result would be. `doing`: what happens to the callees, as a participle.
+    The callees of each instruction for which `unshares` is true are copied for it alone; others stay shared. Time is
+    linear in the module's size, however large the result would be. `doing`: the rewrite of the callees as a participle,
+    for the message.
     """
     sizes: dict[HloComputation, int] = {}
     shared = {module.entry}

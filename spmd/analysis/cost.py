@@ -20,7 +20,8 @@ from spmd.ops.attrs import CustomCallAttrs
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCost:
-    """One kind of collective. count: instructions; the rest per execution of the entry, loops counted.
+    """Cost of one kind of collective. count: instructions; the other fields are per execution of the entry, loops
+    counted.
 
     bytes: of results on one device; wire_bytes: what a device sends.
     """
@@ -43,7 +44,7 @@ class CollectiveCost:
 class ModuleCost:
     """Cost of a computation (of a module: its entry) executed once.
 
-    ``unknown_loops`` names the loops whose trip count is not known; they count as one iteration.
+    ``unknown_loops``: the loops of unknown trip count; they count as one iteration.
     """
 
     work: OpCost
@@ -68,7 +69,7 @@ class ModuleCost:
 
 
 def op_cost(instruction: HloInstruction) -> OpCost:
-    """The instruction itself, called computations left out; a custom call as its target's record says."""
+    """Return the cost of the instruction itself, without called computations; the registered cost of a custom call."""
     op = definition(instruction.opcode)
     cost = op.cost
     if isinstance(instruction.attrs, CustomCallAttrs):
@@ -77,7 +78,9 @@ def op_cost(instruction: HloInstruction) -> OpCost:
 
 
 def module_cost(module: HloModule, trips: TripCount = trip_count) -> ModuleCost:
-    """Cost per execution of the entry on one device. A conditional counts its dearest branch, its collectives all."""
+    """Return the cost per execution of the entry on one device. A conditional counts its most expensive branch, and all
+    its collectives.
+    """
     counter = _Counter(module.num_partitions * module.replica_count, trips)
     for computation in module.computations_post_order():
         counter.count(computation)
@@ -119,14 +122,15 @@ class _Counter:
         work = OpCost()
         for callee, times in zip(callees, self._times(instruction), strict=True):
             inside = self._cost[callee].work.scaled(times)
-            # A reducer or fused operation touches no memory of its own: its caller counts the bytes.
+            # A reducer or fused operation accesses no memory of its own: its caller counts the
+            # bytes.
             work += (
                 inside if instruction.opcode in _OWN_BYTES else replace(inside, bytes_accessed=0.0)
             )
         return work
 
     def _times(self, instruction: HloInstruction) -> tuple[float, ...]:
-        """Executions of each callee per execution of the instruction."""
+        """Return the executions of each callee per execution of the instruction."""
         if instruction.opcode is not Opcode.WHILE:
             return definition(instruction.opcode).applications(instruction)
         if self._trips(instruction) is None and instruction.name not in self._unknown:
@@ -156,7 +160,7 @@ class _Counter:
                 total[kind] = total.get(kind, CollectiveCost()).plus(cost, often)
 
 
-#: Callees of these run as ordinary computations whose memory traffic is their own.
+#: Opcodes whose callees run as ordinary computations with their own memory traffic.
 _OWN_BYTES = (Opcode.CALL, Opcode.WHILE, Opcode.ASYNC_START)
 
 

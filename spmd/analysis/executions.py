@@ -11,14 +11,14 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 
-#: Executions of a loop's body, None where unknown.
+#: Number of executions of a loop's body, None if unknown.
 TripCount: TypeAlias = Callable[[HloInstruction], int | None]
 
 _MOST = (1 << 63) - 1
 
 
 def counted_trips(loop: HloInstruction, trips: TripCount = trip_count) -> int:
-    """One where nothing tells how many there are."""
+    """Return the trip count of a loop, or 1 if it is unknown."""
     known = trips(loop)
     return 1 if known is None else known
 
@@ -26,7 +26,7 @@ def counted_trips(loop: HloInstruction, trips: TripCount = trip_count) -> int:
 def callee_runs(x: HloInstruction, trips: TripCount = trip_count) -> tuple[int, ...]:
     """Return how often each callee runs per run of ``x``; each branch of a conditional counts as if it were taken.
 
-    A loop asks its condition once more than it goes through its body. Reducers and insides of fusions count once.
+    A loop evaluates its condition once more than its body. Reducers and fused computations count once.
     """
     if x.opcode is not Opcode.WHILE:
         return (1,) * len(x.called_computations)
@@ -35,14 +35,16 @@ def callee_runs(x: HloInstruction, trips: TripCount = trip_count) -> tuple[int, 
 
 
 def summed_over_callees(x: HloInstruction, each: Sequence[float]) -> float:
-    """Return the figure of a run of ``x`` from those of ``each`` callee's run; a conditional takes the largest."""
+    """Return the sum over the callees of runs times value; the largest value for a conditional."""
     if x.opcode is Opcode.CONDITIONAL:
         return max(each)
     return sum(runs * one for runs, one in zip(callee_runs(x), each, strict=True))
 
 
 def executions(module: HloModule) -> dict[HloComputation, int]:
-    """In one step, by ``callee_runs``; at most an int64's largest, of loops in loops that never come to an end."""
+    """Return the executions of each computation per step, by ``callee_runs``. They saturate at the largest int64, for
+    nested loops that never end.
+    """
     times = dict.fromkeys(module.computations, 0)
     times[module.entry] = 1
     for computation in reversed(module.computations_post_order()):

@@ -1,4 +1,4 @@
-"""A check that the replica groups of a per-device program hold every device that it runs on."""
+"""Check that the replica groups of a per-device program contain every device that it runs on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def require_every_device(module: HloModule) -> None:
 
 
 def _named_ids(x: HloInstruction) -> int:
-    """Return the number of ids in the groups of ``x``, without writing out groups that a form spans."""
+    """Return the number of ids in the groups of ``x``, without expanding compact forms."""
     groups = x.attrs_as(CollectiveAttrs).replica_groups
     spanned = groups.spanned()
     return sum(map(len, groups.expand(0))) if spanned is None else spanned

@@ -1,4 +1,4 @@
-"""Costs of LAPACK's routines, so that a factorization counts the same as an opcode and as a library call.
+"""Costs of LAPACK routines, so that a factorization costs the same as an opcode and as a library call.
 
 Leading terms in multiplications and additions of the element type (Golub and Van Loan, Matrix Computations), per
 matrix of m rows and n columns; potrf and trsm as HLO's own cholesky and triangular-solve.
@@ -25,7 +25,7 @@ def _lu(m: int, n: int) -> float:
 
 
 def _reflections(m: int, n: int) -> float:
-    """Householder's QR, or making Q from it."""
+    """Return the flops of Householder QR, which are also those of forming Q from it."""
     return 2 * _lu(m, n)
 
 

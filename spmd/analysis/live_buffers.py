@@ -1,9 +1,9 @@
 """Buffers of a computation's values, and the bytes that are live while each instruction runs.
 
-Counted per leaf, from the program alone, so that it holds for every device: a tuple, an element of one, a bitcast and a
-done show buffers of their operands; what comes in and a loop's state are there already; a result may be written over an
-operand of its size that dies with it where the operation allows that. What a back end adds (alignment, scratch, copies)
-and what it saves (views) is not in it: buffer assignment tells.
+Buffers are counted per leaf, from the program alone, so the result holds for every device. A tuple, a tuple element, a
+bitcast and a done share buffers of their operands. Inputs and a loop's state exist already. A result may overwrite an
+operand of its size that dies with it if the operation allows it. The memory that a back end adds (alignment, scratch,
+copies) or saves (views) is not included; buffer assignment reports it.
 
     p = f32[4] parameter(0)                      p live
     s = (f32[4], f32[8]) all-gather-start(p)     p, g live: g is the second part of s
@@ -26,19 +26,21 @@ from spmd.ops import definition
 from spmd.ops.attrs import TupleIndexAttrs
 from spmd.shape import Shape, TupleShape, as_tuple, leaves
 
-#: A buffer of one computation, by number.
+#: Number of a buffer within its computation.
 Buffer: TypeAlias = int
 
-#: These show their operands' buffers, all of them in order.
+#: Opcodes that share all their operands' buffers, in order.
 _NAMES = frozenset({Opcode.TUPLE, Opcode.BITCAST, Opcode.OPT_BARRIER, Opcode.ASYNC_UPDATE})
-#: These write a part of operand 0 and leave the rest.
+#: Opcodes that write a part of operand 0 and keep the rest.
 _UPDATES = frozenset({Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER})
-#: No memory of a step: constants lie in the program.
+#: Opcodes that use no memory of a step: constants lie in the program.
 _NOTHING = frozenset({Opcode.CONSTANT, Opcode.AFTER_ALL})
 
 
 def running_computations(module: HloModule) -> list[HloComputation]:
-    """Those that run on memory of their own, callees first: no reducers, no insides of fusions or of async starts."""
+    """Return the computations with memory of their own, callees first: no reducers, no computations of fusions or async
+    starts.
+    """
     order = module.computations_post_order()
     run = {module.entry: None}
     for computation in reversed(order):
@@ -58,11 +60,11 @@ def module_buffers(module: HloModule) -> dict[HloComputation, LiveBuffers]:
 
 @dataclass
 class LiveBuffers:
-    """The buffers of one computation, whatever its order.
+    """Buffers of one computation, independent of its order.
 
-    size[b]: bytes. shown[i]: the buffers of i's leaves, in order. written[i]: those that i is the first to write.
-    read[i]: those that must hold their values while i runs, each once. over[b]: buffers that b may be written over if
-    they die where b is written. returned: what must be there at the end. inputs: what comes in.
+    size[b]: bytes. shown[i]: the buffers of i's leaves, in order. written[i]: buffers that i is the first to write.
+    read[i]: buffers that must hold their values while i runs, each once. over[b]: buffers that b may overwrite if they
+    die where b is written. returned: buffers that must exist at the end. inputs: buffers of the parameters.
     """
 
     computation: HloComputation
@@ -87,7 +89,7 @@ class LiveBuffers:
 
     @property
     def returned_bytes(self) -> int:
-        """The bytes of returned buffers that are no inputs."""
+        """The bytes of returned buffers that are not inputs."""
         came_in = dict.fromkeys(self.inputs)
         return sum(self.size[buffer] for buffer in self.returned if buffer not in came_in)
 
@@ -124,7 +126,9 @@ class LiveBuffers:
         self.read[x] = tuple(dict.fromkeys((*self.shown[x], *self.read[start])))
 
     def _add_loop(self, x: HloInstruction) -> None:
-        """Elements that the body hands on stay where they are; the others are written over what comes in."""
+        """Add a loop. Elements that the body passes on unchanged keep their buffers; the others overwrite the initial
+        state.
+        """
         state = self.shown[x.operand(0)]
         body = self.callees[x.while_body]
         given, handed_on = body.inputs, body.shown[body.computation.root]
@@ -179,7 +183,8 @@ class LiveBuffers:
         parent = x.operand(0)
         index = x.attrs_as(TupleIndexAttrs).index
         elements = as_tuple(parent.shape).elements
-        # Mostly arrays: then the index is the place, and a long tuple is not walked for each of its elements.
+        # Mostly arrays: then the index is the leaf position, and a long tuple is not walked for
+        # each of its elements.
         is_flat = self._count(parent.shape) == len(elements) and not any(
             isinstance(e, TupleShape) for e in elements[: index + 1]
         )

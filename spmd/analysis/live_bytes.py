@@ -1,7 +1,7 @@
-"""Bytes that a device holds while each instruction of a scheduled module runs, in its stored order.
+"""Bytes that a device holds while each instruction of a scheduled module runs, in the stored order.
 
-What a loop's body hands on is its state, which the caller holds already; a branch's operands stay, as its caller may
-read them again; parameters that the entry gives away (aliases, donors) end with their last reader, others never.
+A loop's body returns its state, which the caller holds already. A branch's operands stay, as its caller may read them
+again. Parameters that the entry donates (aliases, donors) end with their last reader, others never end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spmd.shape import leaves
 
 
 def peak_bytes(module: HloModule) -> int:
-    """The most bytes that are live at one time, parameters and constants included."""
+    """Return the largest number of bytes that are live at one time, parameters and constants included."""
     return ModuleBytes.of(module).total
 
 
@@ -30,9 +30,9 @@ def live_bytes(
     inner: Mapping[HloInstruction, int],
     held: Sequence[Buffer],
 ) -> list[int]:
-    """Bytes that are live while each instruction of ``order`` runs.
+    """Return the bytes that are live while each instruction of ``order`` runs.
 
-    ``inner``: what instructions need while they run besides operands and results. ``held``: inputs that stay.
+    ``inner``: bytes that instructions need while they run, besides operands and results. ``held``: inputs that stay.
     """
     size = buffers.size
     left = [0] * len(size)
@@ -59,7 +59,7 @@ def live_bytes(
 
 
 def reused_bytes(buffers: LiveBuffers, written: Sequence[Buffer], dying: Sequence[Buffer]) -> int:
-    """Return the bytes of ``written`` that are written over dying buffers, each of which is used once."""
+    """Return the bytes of ``written`` that overwrite dying buffers, each of which is used once."""
     if not dying or not buffers.over:
         return 0
     free = dict.fromkeys(dying)
@@ -75,9 +75,9 @@ def reused_bytes(buffers: LiveBuffers, written: Sequence[Buffer], dying: Sequenc
 
 @dataclass
 class ModuleBytes:
-    """Needs of a module's computations in their orders.
+    """Memory needs of a module's computations in their current orders.
 
-    peaks[c]: bytes that c needs at its peak, with what comes in. constants: bytes of all of them.
+    peaks[c]: the peak bytes of c, inputs included. constants: bytes of all constants.
     """
 
     module: HloModule
@@ -100,7 +100,9 @@ class ModuleBytes:
         return self.peaks[self.module.entry] + self.constants
 
     def look(self, computation: HloComputation) -> list[int]:
-        """Bytes that are live at each instruction of ``computation`` as it stands; callees have been looked at."""
+        """Return the bytes live at each instruction of ``computation`` in its current order, and store its peak.
+        Callees must be done before.
+        """
         needs = live_bytes(
             self.buffers[computation],
             computation.instructions,
@@ -111,7 +113,9 @@ class ModuleBytes:
         return needs
 
     def budgets(self, limit: int) -> dict[HloComputation, int]:
-        """Bytes that each computation may need, if all else stays as it stands, for a device to need ``limit``."""
+        """Return the bytes that each computation may use, all others unchanged, so that a device needs
+        ``limit`` bytes.
+        """
         budgets = {self.module.entry: limit - self.constants}
         for computation in reversed(self.buffers):
             needs = self.look(computation)
@@ -136,7 +140,7 @@ class ModuleBytes:
         return max(needs)
 
     def held(self, computation: HloComputation) -> tuple[Buffer, ...]:
-        """Inputs that stay until the end, read or not."""
+        """Return the inputs that stay until the end, read or not."""
         inputs = self.buffers[computation].inputs
         if computation is self.module.entry:
             given = self._given_away()
@@ -152,7 +156,7 @@ class ModuleBytes:
         }
 
     def _given_away(self) -> frozenset[int]:
-        """Numbers of the entry's input leaves whose memory is the program's to write."""
+        """Return the numbers of the entry's input leaves whose memory the program may write."""
         places = {
             (n, index): None
             for n, parameter in enumerate(self.module.entry.parameters)

@@ -1,4 +1,4 @@
-"""Instructions that may not be dropped, merged or moved: they or their callees have side effects."""
+"""Side effects of instructions and their callees: such instructions may not be dropped, merged or moved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spmd.ops import definition
 
 
 class SideEffects:
-    """Answers per instruction; computations are looked at once per object, so make a new one after editing them."""
+    """Answers per instruction. Each object looks at a computation once; make a new object after editing the module."""
 
     def __init__(self) -> None:
         self._computations: dict[HloComputation, bool] = {}

@@ -10,7 +10,7 @@ _FIELD = re.compile(r"(\w+)=(\d+)")
 
 
 class SourceLines:
-    """``file:line`` of instructions of one module; the op_name where it states no file."""
+    """``file:line`` of instructions of one module; the op_name if an instruction states no file."""
 
     def __init__(self, module: HloModule) -> None:
         tables = dict(module.file_tables)
@@ -26,7 +26,7 @@ class SourceLines:
         return self._of_frame(frame) or metadata.op_name
 
     def _of_frame(self, frame: str) -> str:
-        """The innermost call's place."""
+        """Return the location of the innermost call."""
         location = self._locations.get(self._frames.get(frame, {}).get("file_location_id", ""), {})
         file = self._files.get(location.get("file_name_id", ""), "")
         return f"{file}:{location.get('line', '0')}" if file else ""

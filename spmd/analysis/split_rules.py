@@ -1,10 +1,10 @@
-"""Along which dimensions an operation can be computed in pieces, and what each piece reads: by opcode.
+"""Rules by opcode: the dimensions along which an operation can be computed in pieces, and the parts each piece reads.
 
     dot(x[b,m,k], y[b,k,n]) over k:   b   piece of x, piece of y -> piece of the result
                                       m   piece of x, all of y   -> piece of the result
                                       k   piece of x, piece of y -> all of the result, one term of a sum
 
-Pieces are equal parts, so that a part of a dimension stays that part where a reshape merges it with smaller ones.
+Pieces are equal parts, so a part of a dimension stays that part if a reshape merges it with smaller ones.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """One way to cut: the result's dimension, and each operand's (None: read whole).
+    """One way to split: the result's dimension, and each operand's (None: read entirely).
 
-    result None: pieces are whole results, to be joined by ``combine``, an elementwise operation of two operands.
+    If result is None, each piece has the shape of the result, and ``combine`` joins them, an elementwise operation of
+    two operands.
     """
 
     result: int | None
@@ -50,7 +51,7 @@ SPLIT_RULES: Registry[Opcode, SplitRule] = Registry("split rule")
 
 
 def ways_to_split(instruction: HloInstruction) -> tuple[Along, ...]:
-    """Empty for what is computed whole: side effects, collectives, loops, results that are no arrays."""
+    """Return the ways to split; empty for side effects, collectives, loops, and results that are no arrays."""
     shapes = (instruction.shape, *(operand.shape for operand in instruction.operands))
     if not all(isinstance(shape, ArrayShape) and not any(shape.dynamic) for shape in shapes):
         return ()
@@ -63,7 +64,7 @@ def ways_to_split(instruction: HloInstruction) -> tuple[Along, ...]:
 
 
 def length_along(instruction: HloInstruction, along: Along) -> int:
-    """Elements of the dimension that is cut."""
+    """Return the number of elements of the split dimension."""
     if along.result is not None:
         return instruction.dims[along.result]
     pairs = zip(instruction.operands, along.operands, strict=True)
@@ -71,7 +72,7 @@ def length_along(instruction: HloInstruction, along: Along) -> int:
 
 
 def _elementwise(x: HloInstruction) -> Iterator[Along]:
-    """Scalar operands of select and clamp are read whole."""
+    """Yield the ways to split an elementwise op. Scalar operands of select and clamp are read entirely."""
     ranks = [len(operand.dims) for operand in x.operands]
     for dim in range(len(x.dims)):
         yield Along(dim, tuple(dim if rank else None for rank in ranks))
@@ -110,7 +111,7 @@ def _reverse(x: HloInstruction) -> Iterator[Along]:
 
 @SPLIT_RULES.register(Opcode.RESHAPE, Opcode.BITCAST)
 def _reshape(x: HloInstruction) -> Iterator[Along]:
-    """Dimensions with as many elements before them; a part of one is that part of the other."""
+    """Yield dimensions with equal numbers of elements before them; a part of one is that part of the other."""
     source = x.operand(0)
     if math.prod(source.dims) != math.prod(x.dims) or not math.prod(x.dims):
         return
@@ -133,8 +134,7 @@ def _slice(x: HloInstruction) -> Iterator[Along]:
 
 @SPLIT_RULES.register(Opcode.DYNAMIC_SLICE)
 def _dynamic_slice(x: HloInstruction) -> Iterator[Along]:
-    """Yield the ways to split a dynamic-slice. The start of a dimension that is taken as a whole is 0 for any
-    operand."""
+    """Yield the ways to split a dynamic-slice. The start of a dimension that is taken entirely is 0 for any operand."""
     starts = (None,) * (x.num_operands - 1)
     for dim, size in enumerate(x.dims):
         if size == x.operand(0).dims[dim]:
@@ -199,7 +199,9 @@ def _convolution(x: HloInstruction) -> Iterator[Along]:
 
 @SPLIT_RULES.register(Opcode.REDUCE)
 def _reduce(x: HloInstruction) -> Iterator[Along]:
-    """Over the dimensions that are reduced, each piece would start from the initial value: only a neutral one may."""
+    """Yield the ways to split a reduce. Over reduced dimensions each piece starts from the initial value, so that must
+    be neutral.
+    """
     if x.num_operands != 2:
         return
     reduced = x.attrs_as(DimensionsAttrs).dimensions
@@ -212,7 +214,7 @@ def _reduce(x: HloInstruction) -> Iterator[Along]:
 
 
 def _combining(reduce: HloInstruction) -> Opcode | None:
-    """The operation that joins what pieces reduce to; None where they cannot be joined exactly enough."""
+    """Return the operation that joins the pieces' results; None if they cannot be joined exactly enough."""
     kind = reduction_kind(reduce.to_apply)
     init, element_type = reduce.operand(1), reduce.array_shape.element_type
     if kind is None or init.opcode is not Opcode.CONSTANT:
@@ -227,7 +229,7 @@ def _combining(reduce: HloInstruction) -> Opcode | None:
 
 
 def may_be_summed(element_type: PrimitiveType) -> bool:
-    """Whether terms of a sum may be kept in this type: rounding each to a narrow one would lose digits."""
+    """Return whether terms of a sum may be stored in this type: rounding each to a narrow type would lose digits."""
     if element_type.is_integer:
         return True
     return (element_type.is_floating or element_type.is_complex) and element_type.bits >= 32

@@ -1,4 +1,4 @@
-"""Whether every value of a module has a size and is a value: what partitioning and evaluation need."""
+"""Check that every value of a module has a size and is a value, as partitioning and evaluation need."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from spmd.shape import ArrayShape, BufferShape, Shape, leaves
 
 
 def require_values(module: HloModule) -> None:
-    """UnsupportedError naming the first instruction with an unbounded dimension or a buffer.
+    """Raise UnsupportedError naming the first instruction with an unbounded dimension or a buffer.
 
-    Such modules are read, verified and printed; nothing here computes with them.
+    Such modules are read, verified and printed, but not computed.
     """
     for instruction in module.all_instructions():
         for _, leaf in leaves(instruction.shape):

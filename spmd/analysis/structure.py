@@ -10,7 +10,7 @@ from spmd.ops.checks import plain
 
 
 class StructuralKeys:
-    """Numbers computations so that two have one number when they are the same program.
+    """Numbering of computations: two have one number if they are the same program.
 
     Names, layouts and metadata do not count. Each computation is read once; make a new object after editing.
     """
@@ -52,7 +52,7 @@ def instruction_form(
 
 
 def canonical_order(computation: HloComputation) -> list[HloInstruction]:
-    """Operands first, as the root needs them; then parameters and whatever else stands there.
+    """Return the instructions in post-order from the root, then parameters and all others.
 
     Unlike the stored order, it depends on the program alone as far as the root reaches.
     """

@@ -2,7 +2,7 @@
 
     state = (s32[] i, ...)    i starts at a constant, is compared with a constant, grows by a constant
 
-The pattern is found through tuples, copies, calls and fusions, so it holds before and after optimization alike.
+The pattern is found through tuples, copies, calls and fusions, so it works before and after optimization.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CompareAttrs, ParameterAttrs, TupleIndexAttrs
 from spmd.shape import PrimitiveType
 
-#: XLA states an int64: a longer number is none.
+#: XLA states an int64: a longer number is no trip count.
 _KNOWN = re.compile(r'known_trip_count"?\s*:\s*\{\s*"?n"?\s*:\s*"?(\d{1,19})(?!\d)')
 _MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE", "EQ": "EQ"}
 
 
 @dataclass(frozen=True, slots=True)
 class InductionVariable:
-    """Element ``index`` of the state counts from ``init`` by ``step`` while ``direction`` ``limit`` holds.
+    """Element ``index`` of the state, which counts from ``init`` by ``step`` while ``direction`` ``limit`` is true.
 
     It counts in ``element_type``, modulo its size.
     """
@@ -37,7 +37,7 @@ class InductionVariable:
 
 
 def trip_count(loop: HloInstruction) -> int | None:
-    """Executions of the body, or None when they cannot be told; XLA's ``known_trip_count`` is believed."""
+    """Return the number of executions of the body, or None if unknown. XLA's ``known_trip_count`` is trusted."""
     stated = _KNOWN.search(loop.annotations.backend_config)
     if stated:
         return int(stated.group(1))
@@ -64,12 +64,12 @@ def _count(v: InductionVariable) -> int | None:
 
 
 def _wraps(v: InductionVariable, trips: int) -> bool:
-    """The value that should end the loop is none of its type, so the count starts over."""
+    """Return whether the counter wraps: the value that would end the loop does not fit its type."""
     return not holds_integer(v.element_type, v.init + trips * v.step)
 
 
 def induction_variable(loop: HloInstruction) -> InductionVariable | None:
-    """The variable that the condition compares, if it counts in constant steps between constants."""
+    """Return the variable that the condition compares, if it counts in constant steps between constants."""
     condition = trace(Value(loop.while_condition.root))
     if condition.instruction.opcode is not Opcode.COMPARE:
         return None
@@ -96,8 +96,7 @@ def counting(loop: HloInstruction, index: int) -> tuple[int, int] | None:
 
 
 def state_index(value: Value) -> int | None:
-    """Return the element of the loop's state that a value of its body or condition is; -1 for a state that is no
-    tuple."""
+    """Return the state element that a value of the loop's body or condition reads; -1 if the state is no tuple."""
     value = trace(value)
     x = value.instruction
     if (
@@ -115,7 +114,7 @@ def state_index(value: Value) -> int | None:
 
 
 def _initial(loop: HloInstruction, index: int) -> Value:
-    """Element ``index`` of the state before the loop (the state itself where it cannot be taken apart)."""
+    """Return element ``index`` of the state before the loop (the state itself if it is not a known tuple)."""
     state = trace(Value(loop.operand(0)))
     if index >= 0 and state.instruction.opcode is Opcode.TUPLE:
         return state.operand(index)
@@ -123,7 +122,7 @@ def _initial(loop: HloInstruction, index: int) -> Value:
 
 
 def _next(loop: HloInstruction, index: int) -> Value:
-    """Element ``index`` of what the body returns."""
+    """Return element ``index`` of the body's result."""
     root = trace(Value(loop.while_body.root))
     if index >= 0 and root.instruction.opcode is Opcode.TUPLE:
         return root.operand(index)
@@ -131,7 +130,9 @@ def _next(loop: HloInstruction, index: int) -> Value:
 
 
 def _loop_constant(loop: HloInstruction, value: Value) -> int | None:
-    """A constant of the condition or body, or a state element that never changes and starts as one."""
+    """Return the value of a constant of the condition or body, or of a state element that is a constant and never
+    changes.
+    """
     index = state_index(value)
     if index is None:
         return constant_int(value)
@@ -145,7 +146,7 @@ def _step(loop: HloInstruction, index: int) -> int | None:
 
 
 def _grown(loop: HloInstruction, index: int, value: Value) -> int | None:
-    """Return the difference of ``value`` and element ``index`` of the state if it is a constant, else None."""
+    """Return ``value`` minus element ``index`` of the state if it is a constant, else None."""
     grown = 0
     value = trace(value)
     while state_index(value) != index:

@@ -1,6 +1,6 @@
-"""Follow a value to where it is made: through tuples, copies, annotations, calls and fusions.
+"""Traces of values to their origin: through tuples, copies, annotations, calls and fusions.
 
-Used to recognize induction variables whatever passes have wrapped around them.
+They recognize induction variables, whatever passes have wrapped around them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ENTERED = (Opcode.CALL, Opcode.FUSION)
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """``instruction`` as seen inside a chain of calls; ``caller`` is the call (itself a value) that it lies in."""
+    """``instruction`` as seen inside a chain of calls; ``caller`` is the enclosing call (itself a value)."""
 
     instruction: HloInstruction
     caller: Value | None = None
@@ -35,7 +35,9 @@ class Value:
 
 
 def trace(value: Value) -> Value:
-    """The value behind forwarding instructions (for scalars: what a reshape does to an array is not looked at)."""
+    """Return the value behind forwarding instructions. Reshapes count as forwarding: the result describes
+    scalars only.
+    """
     while True:
         step = _step(value)
         if step is None:
@@ -60,7 +62,7 @@ def _step(value: Value) -> Value | None:
 
 
 def _widens(x: HloInstruction) -> bool:
-    """A conversion between integer types that keeps every value."""
+    """Return whether this is a conversion between integer types that keeps every value."""
     if x.opcode is not Opcode.CONVERT:
         return False
     old, new = x.operand(0).array_shape.element_type, x.array_shape.element_type
@@ -76,9 +78,9 @@ def _is_identity_call(x: HloInstruction) -> bool:
 
 
 def constant_int(value: Value) -> int | None:
-    """The integer a value is known to be, computing sums, differences and products of constants.
+    """Return the integer that a value is known to be, through sums, differences and products of constants.
 
-    None also where these do not fit their type.
+    Returns None also if these do not fit their type.
     """
     known: dict[Value, int] = {}
     first = trace(value)
@@ -112,7 +114,7 @@ def _literal_int(constant: HloInstruction) -> int | None:
 
 
 def holds_integer(element_type: PrimitiveType, value: int) -> bool:
-    """``value`` is a number of the integer type."""
+    """Return whether ``value`` is a number of the integer type."""
     if element_type.is_signed_integer:
         return -(1 << (element_type.bits - 1)) <= value < 1 << (element_type.bits - 1)
     return 0 <= value < 1 << element_type.bits

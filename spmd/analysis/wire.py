@@ -23,14 +23,14 @@ KIND = {
 
 
 def result_bytes(collective: HloInstruction) -> int:
-    """Bytes of the result on one device; of an asynchronous start, of what its done gives."""
+    """Return the bytes of the result on one device; for an asynchronous start, those of its done."""
     if collective.opcode in (Opcode.ALL_GATHER_START, Opcode.COLLECTIVE_PERMUTE_START):
         return subshape(collective.shape, (1,)).byte_size
     return collective.shape.byte_size
 
 
 def wire_weight(collective: HloInstruction, devices: int) -> float:
-    """Bytes a device sends per byte of its result; a permute is averaged over all ``devices``."""
+    """Return the bytes that a device sends per byte of its result; a permute is averaged over all ``devices``."""
     attrs = collective.attrs
     if isinstance(attrs, CollectivePermuteAttrs):
         return attrs.source_target_pairs.moved / devices

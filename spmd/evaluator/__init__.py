@@ -1,4 +1,4 @@
-"""The reference evaluator: what HLO means, in NumPy.
+"""Reference evaluator: the definition of HLO, in NumPy.
 
     evaluator.py     the calls; families.py loads what registers itself
     interpreter.py   runs computations (session.py plans them once), one generator per device
@@ -8,8 +8,8 @@
     pointwise.py     reducers and comparators on whole arrays; combine.py, windows.py, sort_keys.py serve their families
     numerics.py      which type computes; integer.py, conversion.py, special.py what NumPy lacks or does otherwise
 
-It is a definition, not a back end: nothing here is fused or done in place, and every other way to run a program is
-compared with it.
+It is a definition, not a back end: nothing is fused or done in place, and every other way to run a program is compared
+with it.
 """
 
 from spmd.evaluator.evaluator import evaluate, evaluate_instruction, evaluate_partitions

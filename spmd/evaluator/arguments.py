@@ -1,4 +1,4 @@
-"""Between callers and computations: input arrays to parameter values, the root's value to output arrays."""
+"""Conversions between callers and computations: input arrays to parameter values, the root's value to output arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spmd.shape import ArrayShape, leaves
 
 
 def entry_arguments(module: HloModule, arrays: Sequence[NDArray]) -> Operands:
-    """One value per entry parameter, from its leaves in order. ShapeError when an array does not fit."""
+    """Return one value per entry parameter, from its leaves in order. Raises ShapeError if an array does not fit."""
     parameters = module.entry.parameters
     wanted = [
         (parameter.name, shape)
@@ -40,7 +40,7 @@ def _checked(position: int, x: NDArray, name: str, shape: ArrayShape) -> NDArray
 
 
 def _fits(sizes: tuple[int, ...], shape: ArrayShape) -> bool:
-    """Equal sizes; a bounded dimension (``<=n``) may be smaller."""
+    """Return whether sizes are equal; a bounded dimension (``<=n``) may be smaller."""
     if not any(shape.dynamic):
         return sizes == shape.dims
     return len(sizes) == shape.rank and all(
@@ -50,7 +50,7 @@ def _fits(sizes: tuple[int, ...], shape: ArrayShape) -> bool:
 
 
 def output_arrays(module: HloModule, value: Value) -> list[NDArray]:
-    """Array leaves of the root, each an array of its own."""
+    """Return the array leaves of the root, each an array of its own."""
     shapes = [shape for _, shape in leaves(module.entry.root.shape)]
     outputs = []
     for shape, leaf in zip(shapes, flatten(value), strict=True):

@@ -15,7 +15,7 @@ from spmd.ops.attrs import BatchNormAttrs
 
 
 class _Features:
-    """Broadcasts between per-feature vectors and whole arrays."""
+    """Broadcasts between per-feature vectors and full arrays."""
 
     def __init__(self, x: NDArray, attrs: BatchNormAttrs) -> None:
         self.axes = tuple(d for d in range(x.ndim) if d != attrs.feature_index)
@@ -26,14 +26,14 @@ class _Features:
         return per_feature.reshape(self.sizes)
 
     def mean(self, x: NDArray) -> NDArray:
-        """Over nothing it is 0 / 0."""
+        """Return the mean per feature; 0 / 0 if there are no elements."""
         count = x.dtype.type(math.prod(x.shape[d] for d in self.axes))
         return np.asarray(np.sum(x, axis=self.axes) / count)
 
 
 @evaluates(Opcode.BATCH_NORM_TRAINING)
 def evaluate_batch_norm_training(instruction: HloInstruction, operands: Operands) -> Value:
-    """operands: x, scale [f], offset [f]; result: (normalised, mean [f], variance [f])."""
+    """Evaluate. operands: x, scale [f], offset [f]; result: (normalised, mean [f], variance [f])."""
     raw = arrays_of(operands)
     x, scale, offset = (widen(o) for o in raw)
     features = _Features(x, instruction.attrs_as(BatchNormAttrs))
@@ -47,7 +47,7 @@ def evaluate_batch_norm_training(instruction: HloInstruction, operands: Operands
 
 @evaluates(Opcode.BATCH_NORM_INFERENCE)
 def evaluate_batch_norm_inference(instruction: HloInstruction, operands: Operands) -> Value:
-    """operands: x, scale, offset, mean, variance (each [f])."""
+    """Evaluate. operands: x, scale, offset, mean, variance (each [f])."""
     raw = arrays_of(operands)
     x, scale, offset, mean, variance = (widen(o) for o in raw)
     features = _Features(x, instruction.attrs_as(BatchNormAttrs))
@@ -57,7 +57,9 @@ def evaluate_batch_norm_inference(instruction: HloInstruction, operands: Operand
 
 @evaluates(Opcode.BATCH_NORM_GRAD)
 def evaluate_batch_norm_grad(instruction: HloInstruction, operands: Operands) -> Value:
-    """operands: x, scale, mean, variance (each [f]), grad_output; result: (grad x, grad scale, grad offset)."""
+    """Evaluate. operands: x, scale, mean, variance (each [f]), grad_output; result: (grad x, grad scale, grad
+    offset).
+    """
     raw = arrays_of(operands)
     x, scale, mean, variance, grad = (widen(o) for o in raw)
     features = _Features(x, instruction.attrs_as(BatchNormAttrs))

@@ -1,7 +1,7 @@
-"""Collectives: each member brings its operands to a meeting of its group and takes its part of the result.
+"""Collectives: each member brings its operands to a rendezvous of its group and takes its part of the result.
 
-Sums run over members in group order, in f32 for narrower floats, and every member gets the same bits. A start does the
-whole of it; its done unpacks the result.
+Sums run over members in group order, in f32 for narrower floats, and every member gets the same bits. A start performs
+the entire collective; its done unpacks the result.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _all_gather(instruction: HloInstruction, members: list[list[NDArray]]) -> Se
 
 
 def _all_gather_start(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
-    """(operand, result), each a tuple where there are several operands."""
+    """Return (operand, result) per member, each a tuple if there are several operands."""
     result = _one_or_tuple(_gathered(instruction, members))
     return [(_one_or_tuple(mine), result) for mine in members]
 
@@ -130,13 +130,13 @@ def evaluate_all_gather_start(
 
 @evaluates(Opcode.ALL_GATHER_DONE, Opcode.COLLECTIVE_PERMUTE_DONE)
 def evaluate_second_part(_: HloInstruction, operands: Operands) -> Value:
-    """The result in what the start returns: (operand, result, ...)."""
+    """Return the result part of a start's value: (operand, result, ...)."""
     return tuple_of(operands[0])[1]
 
 
 # ---- all-to-all
 def _all_to_all(instruction: HloInstruction, members: list[list[NDArray]]) -> Sequence[Value]:
-    """Array form: part i of the split dimension goes to member i. Tuple form: operand i goes to member i."""
+    """Exchange. Array form: part i of the split dimension goes to member i. Tuple form: operand i goes to member i."""
     dimension = instruction.attrs_as(CollectiveAttrs).dimension
     if isinstance(instruction.shape, TupleShape) and dimension is None:
         return [tuple(sent[i] for sent in members) for i in range(len(members))]
@@ -158,9 +158,9 @@ def evaluate_all_to_all(instruction: HloInstruction, operands: Operands, device:
 def _ragged_all_to_all(
     instruction: HloInstruction, members: list[list[NDArray]]
 ) -> Sequence[Value]:
-    """operands: input, output, input_offsets, send_sizes, output_offsets, recv_sizes.
+    """Exchange rows. operands: input, output, input_offsets, send_sizes, output_offsets, recv_sizes.
 
-    Member s sends rows [input_offsets[t], + send_sizes[t]) to member t, who writes them at s's output_offsets[t].
+    Member s sends rows [input_offsets[t], + send_sizes[t]) to member t, which writes them at s's output_offsets[t].
     """
     results = [np.array(mine[1]) for mine in members]
     for rows, _, starts, sizes, places, _ in members:
@@ -189,7 +189,7 @@ def _collective_broadcast(
 def evaluate_collective_broadcast(
     instruction: HloInstruction, operands: Operands, device: Device
 ) -> Steps:
-    """A device that stands in no group gets zeros."""
+    """Broadcast in the group; a device in no group gets zeros."""
     if device.session.find_group(instruction, device) is None:
         return _zeros(instruction, operands)
     return (yield from _meet(instruction, operands, device, _collective_broadcast))
@@ -201,7 +201,7 @@ def _zeros(instruction: HloInstruction, operands: Operands) -> Value:
 
 # ---- collective-permute
 def _permuted(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
-    """Operands of the source; zeros where nobody sends. Returned as a tuple of arrays."""
+    """Return the operands of the source as a tuple of arrays; zeros if there is no source."""
     nothing: Operands = tuple(np.zeros_like(array_of(x)) for x in operands)
     received = yield from _sent_to(instruction, operands, device)
     return nothing if received is None else received
@@ -225,9 +225,10 @@ def _sent_to(
 
 
 def _permuted_in_place(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
-    """operands: input, buffer, places in the input, places in the buffer; one place per entry of ``slice_sizes``.
+    """Permute in place. operands: input, buffer, offsets in the input, offsets in the buffer; one per entry of
+    ``slice_sizes``.
 
-    The slices that the source takes from its input are written into the target's buffer; nothing else of it changes.
+    The slices that the source takes from its input are written into the target's buffer; the rest of it is unchanged.
     """
     source, target, taken_at, written_at = operands
     if isinstance(source, tuple) or isinstance(target, tuple):
@@ -248,7 +249,9 @@ def _permuted_in_place(instruction: HloInstruction, operands: Operands, device: 
 def _places(
     starts: Value, sizes: Sequence[tuple[int, ...]], dims: tuple[int, ...]
 ) -> list[tuple[slice, ...]]:
-    """One block per slice; starts are a tuple of scalars, or a tuple of those for several slices. Clamped inside."""
+    """Return one block per slice, clamped inside. Starts are a tuple of scalars, or a tuple of those for several
+    slices.
+    """
     given = tuple_of(starts)
     rows = given if given and isinstance(given[0], tuple) else (given,)
     return [
@@ -281,7 +284,7 @@ def evaluate_collective_permute(
 def evaluate_collective_permute_start(
     instruction: HloInstruction, operands: Operands, device: Device
 ) -> Steps:
-    """(operand, result, contexts..); in place ((input, buffer, places..), result, contexts..)"""
+    """Return (operand, result, contexts..); in place ((input, buffer, offsets..), result, contexts..)."""
     shape = as_tuple(instruction.shape)
     contexts = [np.zeros((), np.uint32)] * (len(shape.elements) - 2)
     if _in_place(instruction):

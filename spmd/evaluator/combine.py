@@ -1,4 +1,4 @@
-"""Combining updates into places of flat arrays: the common end of scatter and select-and-scatter."""
+"""Combination of updates into positions of flat arrays: the common part of scatter and select-and-scatter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def combine_at(
     places: NDArray,
     updates: Sequence[NDArray],
 ) -> None:
-    """targets[..][place] = combiner(targets[place], update), one after the other; targets flat and written in place."""
+    """Set targets[..][place] = combiner(targets[place], update), one after the other; targets are flat and written in
+    place.
+    """
     if places.size == 0:
         return
     kind = reduction_kind(combiner) if len(targets) == 1 else None
@@ -29,7 +31,7 @@ def combine_at(
         _combine_known(kind, targets[0], places, updates[0])
     elif _keeps_updates(combiner):
         for target, update in zip(targets, updates, strict=True):
-            target[places] = update  # of equal places the last one stays
+            target[places] = update  # the last update of equal places wins
     else:
         _combine_in_rounds(combiner, targets, places, updates)
 
@@ -45,7 +47,7 @@ def _combine_known(kind: ReductionKind, target: NDArray, places: NDArray, update
 
 
 def _keeps_updates(combiner: HloComputation) -> bool:
-    """The combiner returns the updates (its last parameters): a plain assignment."""
+    """Return whether the combiner returns the updates (its last parameters): a plain assignment."""
     root = through_annotations(combiner.root)
     roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
     updates = combiner.parameters[len(combiner.parameters) // 2 :]
@@ -58,7 +60,7 @@ def _combine_in_rounds(
     places: NDArray,
     updates: Sequence[NDArray],
 ) -> None:
-    """Round r takes the r-th update of every place, so each round has distinct places."""
+    """Combine in rounds: round r takes the r-th update of every place, so the places of a round are distinct."""
     order = np.argsort(places, kind="stable")
     ordered = places[order]
     first = np.r_[True, ordered[1:] != ordered[:-1]]

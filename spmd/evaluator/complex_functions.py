@@ -1,6 +1,6 @@
-"""Elementwise functions of complex numbers that NumPy lacks, or loses where parts are huge or denormal.
+"""Elementwise functions of complex numbers that NumPy lacks, or computes imprecisely for huge or denormal parts.
 
-Powers of two are taken out first where a quotient or a square could leave the range; that is exact.
+If a quotient or a square could leave the range, powers of two are factored out first; that is exact.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from spmd.evaluator.value import NDArray
 
 
 def make_complex(real: NDArray, imag: NDArray) -> NDArray:
-    """real + i imag, with the parts' zeros, infinities and NaN as they are."""
+    """Return real + i imag, keeping the parts' zeros, infinities and NaN."""
     out = np.empty(
         np.broadcast_shapes(real.shape, imag.shape), np.result_type(real.dtype, np.complex64)
     )
@@ -25,17 +25,17 @@ def _size(x: NDArray) -> NDArray:
 
 
 def _exponent(x: NDArray) -> NDArray:
-    """e with the larger part of x in 2^(e - 1) .. 2^e; 0 for zero and for what is not finite."""
+    """Return e with the larger part of x in 2^(e - 1) .. 2^e; 0 for zero and for non-finite values."""
     return np.asarray(np.frexp(_size(x))[1])
 
 
 def _scaled(x: NDArray, exponent: NDArray) -> NDArray:
-    """x * 2^exponent"""
+    """Return x * 2^exponent."""
     return make_complex(np.ldexp(x.real, exponent), np.ldexp(x.imag, exponent))
 
 
 def sign(x: NDArray) -> NDArray:
-    """x / |x|; zero stays."""
+    """Return x / |x|; zero stays."""
     unit = _scaled(x, -_exponent(x))
     size = np.abs(unit)
     size = np.where(size == 0, size.dtype.type(1), size)
@@ -43,7 +43,7 @@ def sign(x: NDArray) -> NDArray:
 
 
 def logistic(x: NDArray) -> NDArray:
-    """1 / (1 + exp(-x)), to the left exp(x) / (1 + exp(x)): the exponential that does not grow."""
+    """Return 1 / (1 + exp(-x)), for negative real parts exp(x) / (1 + exp(x)): the exponential does not overflow."""
     one = x.dtype.type(1)
     left = x.real < 0
     small = np.exp(np.where(left, x, -x))
@@ -57,13 +57,13 @@ def rsqrt(x: NDArray) -> NDArray:
 
 
 def expm1(x: NDArray) -> NDArray:
-    """exp(x) - 1: real where x is, and -1 far to the left whatever the angle."""
+    """Return exp(x) - 1: real if x is, and -1 at a real part of -inf, whatever the angle."""
     result = np.where(x.imag == 0, make_complex(np.expm1(x.real), x.imag), np.expm1(x))
     return np.where(np.isneginf(x.real), np.exp(x) - 1, result)
 
 
 def log1p(x: NDArray) -> NDArray:
-    """log(1 + x); near 0 from |1 + x|^2 = 1 + (re (2 + re) + im^2), which keeps the digits of a small x."""
+    """Return log(1 + x); near 0 from |1 + x|^2 = 1 + (re (2 + re) + im^2), which keeps the digits of a small x."""
     re, im = x.real, x.imag
     near = np.maximum(np.abs(re), np.abs(im)) < 0.25
     small = np.where(near, x, x.dtype.type(0))
@@ -79,12 +79,12 @@ def divide(x: NDArray, y: NDArray) -> NDArray:
 
 
 def power(x: NDArray, y: NDArray) -> NDArray:
-    """exp(y log x); of c64 in c128, where y log x stays finite."""
+    """Return exp(y log x); c64 computes in c128, where y log x stays finite."""
     return np.asarray(np.power(x.astype(np.complex128), y.astype(np.complex128)).astype(x.dtype))
 
 
 def atan2(y: NDArray, x: NDArray) -> NDArray:
-    """-i log((x + i y) / sqrt(x^2 + y^2)), which does not depend on a common factor."""
+    """Return -i log((x + i y) / sqrt(x^2 + y^2)), which does not depend on a common factor."""
     common = -np.frexp(np.maximum(_size(x), _size(y)))[1]
     x, y = _scaled(x, common), _scaled(y, common)
     i = x.dtype.type(1j)

@@ -1,4 +1,4 @@
-"""call, fusion, while, conditional, scan, and the generic asynchronous wrapper."""
+"""Evaluation of call, fusion, while, conditional, scan, and the generic asynchronous wrapper."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def evaluate_while(instruction: HloInstruction, operands: Operands, device: Devi
         if on_trip is not None:
             on_trip(instruction, trip)
         if isinstance(state, PerDevice):
-            # The body entered a manual region that it does not leave: the other trips run on each device.
+            # The body entered a manual region that it does not leave: the other trips run on each
+            # device.
             return (yield from run_instruction(instruction, (state,), device))
         more = yield from run_computation(instruction.while_condition, (state,), device)
         if not array_of(more):
@@ -49,7 +50,7 @@ def evaluate_while(instruction: HloInstruction, operands: Operands, device: Devi
 
 @evaluates_in_steps(Opcode.CONDITIONAL)
 def evaluate_conditional(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
-    """A predicate chooses between two branches; an index out of range takes the last one."""
+    """Evaluate the chosen branch: a predicate chooses between two; an index out of range takes the last one."""
     selector, *arguments = operands
     if instruction.attrs_as(ConditionalAttrs).predicated:
         branch = 0 if array_of(selector) else 1
@@ -63,9 +64,9 @@ def evaluate_conditional(instruction: HloInstruction, operands: Operands, device
 
 @evaluates_in_steps(Opcode.SCAN)
 def evaluate_scan(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
-    """operands: inputs, then initial carries. Function: (input slices, carries) -> (outputs, carries).
+    """Evaluate a scan. operands: inputs, then initial carries. Function: (input slices, carries) -> (outputs, carries).
 
-    Result: outputs stacked along the scanned dimension, then the last carries.
+    The result is the outputs stacked along the scanned dimension, then the last carries.
     """
     attrs = instruction.attrs_as(ScanAttrs)
     arrays = arrays_of(operands)
@@ -85,7 +86,7 @@ def evaluate_scan(instruction: HloInstruction, operands: Operands, device: Devic
 
 
 def _empty_stacks(instruction: HloInstruction, num_carries: int) -> list[NDArray]:
-    """One array per stacked output, which stand before the carries in the result."""
+    """Return one array per stacked output; the outputs precede the carries in the result."""
     shape = instruction.shape
     shapes = [as_array(s) for s in (shape.elements if isinstance(shape, TupleShape) else (shape,))]
     return [np.empty(s.dims, s.element_type.numpy) for s in shapes[: len(shapes) - num_carries]]
@@ -93,7 +94,7 @@ def _empty_stacks(instruction: HloInstruction, num_carries: int) -> list[NDArray
 
 @evaluates_in_steps(Opcode.ASYNC_START)
 def evaluate_async_start(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
-    """The wrapped computation runs at the start: (operands, result, context)."""
+    """Run the wrapped computation at the start; return (operands, result, context)."""
     result = yield from run_computation(instruction.to_apply, operands, device)
     return (operands, result, ())
 
@@ -110,7 +111,7 @@ def evaluate_async_done(_: HloInstruction, operands: Operands) -> Value:
 
 @evaluates(Opcode.COPY_START)
 def evaluate_copy_start(_: HloInstruction, operands: Operands) -> Value:
-    """(destination, source, context)"""
+    """Return (destination, source, context)."""
     return (operands[0], operands[0], np.zeros((), np.uint32))
 
 

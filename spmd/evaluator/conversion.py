@@ -1,4 +1,4 @@
-"""convert, reduce-precision and bitcast-convert: values between element types."""
+"""Conversions between element types: convert, reduce-precision and bitcast-convert."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spmd.shape import PrimitiveType
 
 
 def convert(x: NDArray, to: PrimitiveType) -> NDArray:
-    """Elements of ``x`` as ``to``.
+    """Return the elements of ``x`` as ``to``.
 
     Floating to integer rounds to zero, saturates, and makes NaN 0. Integer to integer wraps. Complex to real drops the
     imaginary part. Anything to pred is x != 0.
@@ -35,7 +35,7 @@ def _saturate(x: NDArray, to: PrimitiveType) -> NDArray:
     low = -(2 ** (to.bits - 1)) if signed else 0
     high = 2 ** (to.bits - 1 if signed else to.bits) - 1
     compute = np.dtype(f"{'i' if signed else 'u'}{max(to.byte_size, 1)}")
-    # 2.0**k is exact in every floating type that reaches it, high = 2**k - 1 often is not.
+    # 2.0**k is exact in every floating type that reaches it; high = 2**k - 1 often is not.
     over, under = x >= float(high + 1), x <= float(low)
     inside = np.where(over | under | np.isnan(x), 0, x)
     result = np.trunc(inside).astype(compute)
@@ -88,7 +88,7 @@ _IEEE = frozenset(
 
 
 def _float_bits(x: NDArray) -> tuple[int, int]:
-    """Mantissa and exponent bits of x's floating type."""
+    """Return the mantissa and exponent bits of x's floating type."""
     info = ml_dtypes.finfo(x.dtype)  # type: ignore[no-untyped-call]
     return int(info.nmant), int(info.nexp)
 
@@ -96,7 +96,8 @@ def _float_bits(x: NDArray) -> tuple[int, int]:
 def bitcast_convert(
     x: NDArray, to: PrimitiveType, dims: tuple[int, ...], bits_from: int
 ) -> NDArray:
-    """The same bits read as ``to``: sizes ``dims``; a trailing dimension appears or goes where widths differ.
+    """Return the same bits as type ``to`` and sizes ``dims``; a trailing dimension is added or removed if widths
+    differ.
 
     The first element of that dimension holds the lowest bits. Sub-byte types are packed in memory as XLA defines them,
     although arrays here hold one element per byte.
@@ -129,5 +130,5 @@ def _from_bytes(raw: NDArray, to: PrimitiveType) -> NDArray:
 
 
 def _unpacked(patterns: NDArray, to: PrimitiveType) -> NDArray:
-    """Elements of a sub-byte type from their bits, one element per byte."""
+    """Return the elements of a sub-byte type from their bits, one element per byte."""
     return wrap_integers(patterns, to) if to.is_integer else patterns.view(to.numpy)

@@ -1,4 +1,4 @@
-"""convolution: every window becomes a row (im2col), the rest is a matrix product per feature group."""
+"""Convolution: every window becomes a row (im2col), then a matrix product per feature group."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spmd.ops.attrs import ConvDimensionNumbers, ConvolutionAttrs
 from spmd.ops.window import Window, WindowDimension
 from spmd.shape import PrimitiveType
 
-#: Rows are made for a part of the batch at a time, so that they stay below this many elements.
+#: Rows are made for a part of the batch at a time, so that they have fewer elements than this.
 _MAX_ROWS_ELEMENTS = 1 << 25
 
 
@@ -47,7 +47,7 @@ def _output_order(dims: ConvDimensionNumbers) -> list[int]:
 def _batch_groups(
     x: NDArray, kernel: NDArray, attrs: ConvolutionAttrs, result: PrimitiveType
 ) -> NDArray:
-    """Group g of the batch convolves with group g of the output features."""
+    """Convolve group g of the batch with group g of the output features."""
     groups = attrs.batch_group_count
     parts = [
         _feature_groups(xs, ks, attrs.window, attrs.feature_group_count, result)
@@ -59,7 +59,7 @@ def _batch_groups(
 def _feature_groups(
     x: NDArray, kernel: NDArray, window: Window, groups: int, result: PrimitiveType
 ) -> NDArray:
-    """x [n, spatial.., c], kernel [window.., c / groups, o] -> [n, out.., o]."""
+    """Convolve x [n, spatial.., c] with kernel [window.., c / groups, o] to [n, out.., o]."""
     zero = np.zeros((), x.dtype)
     frame = Window((WindowDimension(), *window.dims, WindowDimension()))
     padded = dilate_and_pad(x, frame, zero)
@@ -83,11 +83,11 @@ def _feature_groups(
 
 
 def _windows(padded: NDArray, window: Window, out: tuple[int, ...], groups: int) -> NDArray:
-    """A view [n, out.., groups, window.., c / groups] of padded [n, spatial.., c]."""
+    """Return a view [n, out.., groups, window.., c / groups] of padded [n, spatial.., c]."""
     n, *_, c = padded.shape
     batch_stride, *spatial, feature_stride = padded.strides
     sizes = [w.size for w in window.dims]
-    # NumPy cannot describe all 8-bit floats to as_strided, but their bytes.
+    # as_strided does not accept all 8-bit float types, but it accepts their bytes.
     elements = padded.view(np.uint8) if padded.itemsize == 1 else padded
     view = as_strided(
         elements,

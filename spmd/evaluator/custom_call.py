@@ -1,4 +1,6 @@
-"""custom-call: looked up by target. Annotations and memory moves are identities; manual regions stand in manual.py."""
+"""Evaluation of custom calls, by target. Annotations and memory moves are identities; manual regions are in
+manual.py.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ def _at_bounds(array: NDArray, bounds: tuple[int, ...]) -> NDArray:
 
 
 def _cut(_: HloInstruction, operands: Operands) -> Value:
-    """Return an array cut to the sizes behind it."""
+    """Return an array cut to the sizes given by the other operands."""
     x, *sizes = map(array_of, operands)
     return x[tuple(slice(int(size)) for size in sizes)]
 
@@ -124,7 +126,7 @@ for _target in _IDENTITIES:
 
 
 def _nothing(_: HloInstruction, __: Operands) -> Value:
-    """A sharding group has no result: a tuple of no parts."""
+    """Return a tuple of no parts: a sharding group has no result."""
     return ()
 
 
@@ -132,7 +134,7 @@ register_custom_call("xla.sdy.ShardingGroup", evaluate=_nothing)
 
 
 def _unwritten(instruction: HloInstruction, _: Operands) -> Value:
-    """Whatever lies there: nan, -1 or true here, so that a program that reads it is found out."""
+    """Return memory of unspecified content: nan, -1 or true here, so that a program that reads it is detected."""
     shape = instruction.array_shape
     filler = -1 if shape.element_type.is_integer else np.nan
     with np.errstate(invalid="ignore"):
@@ -143,7 +145,7 @@ register_custom_call(ALLOCATE_BUFFER, evaluate=_unwritten)
 
 
 def _top_k(instruction: HloInstruction, operands: Operands) -> Value:
-    """(values, positions): the k largest along the last dimension; k is the result's size."""
+    """Return (values, positions): the k largest along the last dimension; k is the result's size."""
     k = as_array(as_tuple(instruction.shape).elements[0]).dims[-1]
     return top_k(array_of(operands[0]), k, largest=True)
 

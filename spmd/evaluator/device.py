@@ -1,4 +1,4 @@
-"""State of one simulated device, and its rendezvous with others."""
+"""State of one simulated device, and its rendezvous with other devices."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Meeting:
-    """A device waits at ``instruction`` until all ``members`` wait there for the same group.
+    """Rendezvous: a device waits at ``instruction`` until all ``members`` wait there for the same group.
 
-    ``combine`` takes the members' payloads in the order of ``members`` and returns each one's result in that order.
-    It must not depend on the device that brings it: any member's is called, once. ``is_ready``: what else must be true.
+    ``combine`` takes the members' payloads in the order of ``members`` and returns each one's result in that order. It
+    must not depend on the device: the one of any member is called, once. ``is_ready``: an additional condition.
     """
 
     instruction: HloInstruction
@@ -28,7 +28,7 @@ class Meeting:
     is_ready: Callable[[], bool] | None = None
 
 
-#: An evaluation that may wait: it yields meetings, is sent their results, and returns its value.
+#: Evaluation that may wait: a generator that yields meetings, receives their results, and returns its value.
 Steps: TypeAlias = Generator[Meeting, Value, Value]
 
 
@@ -36,7 +36,7 @@ Steps: TypeAlias = Generator[Meeting, Value, Value]
 class Device:
     """Device ``id`` = replica * num_partitions + partition.
 
-    ``is_logical``: not one of the program's devices but the whole of them: the unpartitioned evaluation.
+    ``is_logical``: the unpartitioned evaluation, which represents all devices at once.
     """
 
     id: int
@@ -44,7 +44,7 @@ class Device:
     num_partitions: int
     session: Session
     is_logical: bool = False
-    #: State of rng-get-and-update-state, a 128-bit counter, from which rng draws, too: draws differ, runs repeat.
+    #: State of rng-get-and-update-state, a 128-bit counter. rng draws from it too: draws differ, runs repeat.
     rng_state: int = 0
 
     @property

@@ -1,4 +1,4 @@
-"""dot, ragged-dot and scaled-dot, as matrix products.
+"""Evaluation of dot, ragged-dot and scaled-dot, as matrix products.
 
 Floats multiply in f32 or wider through BLAS and are rounded once. Integers are exact modulo 2**bits: narrow ones go
 through f64 BLAS where no sum can leave its 53 bits, the rest through NumPy's integer product.
@@ -33,7 +33,7 @@ def evaluate_dot(instruction: HloInstruction, operands: Operands) -> Value:
 
 
 def contract(lhs: NDArray, rhs: NDArray, attrs: DotAttrs, result: PrimitiveType) -> NDArray:
-    """Result dimensions: batch, free of lhs, free of rhs."""
+    """Contract. Result dimensions: batch, free of lhs, free of rhs."""
     lhs_free = [d for d in range(lhs.ndim) if d not in (*attrs.lhs_batch, *attrs.lhs_contracting)]
     rhs_free = [d for d in range(rhs.ndim) if d not in (*attrs.rhs_batch, *attrs.rhs_contracting)]
     batch = [lhs.shape[d] for d in attrs.lhs_batch]
@@ -51,7 +51,7 @@ def contract(lhs: NDArray, rhs: NDArray, attrs: DotAttrs, result: PrimitiveType)
 
 
 def matmul(left: NDArray, right: NDArray, result: PrimitiveType) -> NDArray:
-    """[.., m, k] x [.., k, n] -> [.., m, n] with elements of ``result``."""
+    """Multiply [.., m, k] x [.., k, n] -> [.., m, n] with elements of ``result``."""
     if result is PrimitiveType.PRED:
         return np.asarray(_floats(left, right, np.dtype(np.float32)) != 0)
     if result.is_integer:
@@ -78,14 +78,16 @@ def _integers(left: NDArray, right: NDArray, result: PrimitiveType) -> NDArray:
 
 
 def _magnitude(x: NDArray) -> float:
-    """Bound of |element| by type."""
+    """Return a bound of |element| by type."""
     kind = PrimitiveType.from_numpy(x.dtype)
     return float(2 ** (kind.bits - (1 if kind.is_signed_integer else 0)))
 
 
 @evaluates(Opcode.SCALED_DOT)
 def evaluate_scaled_dot(instruction: HloInstruction, operands: Operands) -> Value:
-    """operands: lhs, rhs, scale of lhs, scale of rhs: one factor per block of elements, multiplied in f32 or wider."""
+    """Evaluate. operands: lhs, rhs, scale of lhs, scale of rhs: one factor per block of elements, multiplied in f32 or
+    wider.
+    """
     lhs, rhs, lhs_scale, rhs_scale = arrays_of(operands)
     result = instruction.array_shape.element_type
     compute = np.result_type(working_type(result.numpy), np.float32)
@@ -98,7 +100,9 @@ def evaluate_scaled_dot(instruction: HloInstruction, operands: Operands) -> Valu
 
 
 def _scaled(x: NDArray, scale: NDArray, compute: np.dtype[np.generic]) -> NDArray:
-    """x times its blocks' scales; a dimension of the scale divides that of x. A scalar scale holds for all of x."""
+    """Return x times its blocks' scales; a dimension of the scale divides that of x. A scalar scale applies to all of
+    x.
+    """
     factors = scale.astype(compute)
     if scale.ndim:
         for d, (size, blocks) in enumerate(zip(x.shape, scale.shape, strict=True)):
@@ -108,7 +112,8 @@ def _scaled(x: NDArray, scale: NDArray, compute: np.dtype[np.generic]) -> NDArra
 
 @evaluates(Opcode.RAGGED_DOT)
 def evaluate_ragged_dot(instruction: HloInstruction, operands: Operands) -> Value:
-    """operands: lhs, rhs, group_sizes [.., g]: consecutive runs of lhs's ragged dimension, each its own product.
+    """Evaluate. operands: lhs, rhs, group_sizes [.., g]: consecutive runs of lhs's ragged dimension, each its own
+    product.
 
     Ragged free dimension: run i multiplies rhs's group i. Ragged contracting dimension: the result gets a leading group
     dimension. Ragged batch dimension: the groups change nothing. Rows beyond the last group give zeros.
@@ -130,9 +135,10 @@ def evaluate_ragged_dot(instruction: HloInstruction, operands: Operands) -> Valu
 
 
 def _runs(lhs: NDArray, sizes: NDArray, attrs: RaggedDotAttrs) -> Iterator[NDArray]:
-    """For each group where its run lies in lhs: a mask that broadcasts to lhs.
+    """Yield for each group the position of its run in lhs: a mask that broadcasts to lhs.
 
-    ``sizes`` is [g], or has before it the batch dimensions and those of the ragged one's kind that stand before it.
+    ``sizes`` is [g], or is preceded by the batch dimensions and by those of the ragged dimension's kind that precede
+    it.
     """
     (ragged,) = attrs.lhs_ragged_dims
     leading = group_prefix(lhs.ndim, attrs) if sizes.ndim > 1 else ()

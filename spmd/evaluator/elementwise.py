@@ -1,4 +1,4 @@
-"""Elementwise arithmetic: one table per operand class, XLA's edge cases in the functions they concern.
+"""Elementwise arithmetic: one table per operand class; XLA's edge cases are in the functions they concern.
 
 All functions take operands in working types (numerics.widen) and work on arrays of any shape, so that scalar
 computations (reducers, comparators) can be applied to whole arrays.
@@ -32,7 +32,8 @@ def element_type(instruction: HloInstruction) -> PrimitiveType:
 
 
 def _round_half_away(x: NDArray) -> NDArray:
-    # trunc(x + 0.5) is wrong for 0.49999997 and for odd integers above 2**23; the remainder is exact.
+    # trunc(x + 0.5) is wrong for 0.49999997 and for odd integers above 2**23; the remainder is
+    # exact.
     whole = np.trunc(x)
     away = np.abs(x - whole) >= 0.5
     return np.copysign(np.where(away, np.abs(whole) + x.dtype.type(1), np.abs(whole)), x)
@@ -170,7 +171,7 @@ def evaluate_unary(instruction: HloInstruction, operands: Operands) -> Value:
 
 
 def of_common_sizes(lhs: NDArray, rhs: NDArray) -> tuple[NDArray, NDArray]:
-    """Return operands cut to the smaller of their run-time sizes; a size of 1 is repeated as often as the other has it.
+    """Return operands cut to the smaller of their run-time sizes; a size of 1 is repeated to the other's size.
 
     Static arrays have the same sizes, or are scalars of a function that is applied to entire arrays.
     """
@@ -213,7 +214,9 @@ def evaluate_shift(instruction: HloInstruction, operands: Operands) -> Value:
 
 @evaluates(Opcode.COMPARE)
 def evaluate_compare(instruction: HloInstruction, operands: Operands) -> Value:
-    """``type=TOTALORDER`` compares floats by sign and magnitude: -nan < -inf < ... < -0 < +0 < ... < inf < nan."""
+    """Evaluate a comparison. ``type=TOTALORDER`` compares floats by sign and magnitude: -nan < -inf < ... < -0 < +0 <
+    ... < inf < nan.
+    """
     attrs = instruction.attrs_as(CompareAttrs)
     lhs, rhs = of_common_sizes(*arrays_of(operands))
     if attrs.type == "TOTALORDER":
@@ -229,7 +232,7 @@ def evaluate_select(_: HloInstruction, operands: Operands) -> Value:
 
 @evaluates(Opcode.CLAMP)
 def evaluate_clamp(instruction: HloInstruction, operands: Operands) -> Value:
-    """min(high, max(value, low)); NaN in any of the three comes through. Scalar bounds hold for all elements."""
+    """Return min(high, max(value, low)); NaN in any of the three propagates. Scalar bounds apply to all elements."""
     low, value, high = (widen(x) for x in arrays_of(operands))
     return narrow(np.minimum(high, np.maximum(value, low)), element_type(instruction).numpy)
 

@@ -1,4 +1,4 @@
-"""The reference evaluator: what a module means, computed with NumPy.
+"""Reference evaluator: computes the results of a module with NumPy.
 
 outputs = evaluate(module, *arrays)                     unpartitioned
 outputs = evaluate_partitions(module, [[..], [..]])     a per-device program, in lock step
@@ -37,14 +37,14 @@ def evaluate(
     infeed: Iterable[Item] | HostFeed | None = None,
     outfeed: list[Item] | None = None,
 ) -> list[NDArray]:
-    """Outputs (leaves of the root) of the program on global inputs (leaves of the entry parameters).
+    """Evaluate the program on global inputs (leaves of the entry parameters). Returns the outputs (leaves of the root).
 
     Sharding annotations change nothing; manual regions run on every device of their axes. Raises ShapeError for inputs
-    that do not fit, UnsupportedError for what cannot be evaluated (elided constants, unknown custom calls),
-    RunError for a program that is per-device already. ``tables``: the functions that opcodes are evaluated with.
+    that do not fit, UnsupportedError for operations that cannot be evaluated (elided constants, unknown custom calls),
+    RunError for a program that is already per-device. ``tables``: the functions that evaluate opcodes.
 
-    ``infeed``: an item (an array, or a tuple of items) for each infeed, in the order in which they run. What outfeeds
-    give is appended to ``outfeed``. Or a HostFeed, which takes that, too.
+    ``infeed``: an item (an array, or a tuple of items) for each infeed, in the order in which they run. The values of
+    outfeeds are appended to ``outfeed``. Alternatively ``infeed`` is a HostFeed, which also takes the outfeeds.
     """
     require_values(module)
     feed = infeed if isinstance(infeed, HostFeed) else WholeFeed(infeed, outfeed)
@@ -61,9 +61,9 @@ def evaluate(
 
 
 def evaluate_instruction(instruction: HloInstruction, operands: Sequence[Value]) -> Value:
-    """The value of one instruction on operand values, callees included.
+    """Return the value of one instruction on operand values, callees included.
 
-    RunError where the value depends on the device: collectives, partition-id.
+    Raises RunError if the value depends on the device: collectives, partition-id.
     """
     if differs_by_device(instruction):
         raise RunError(f"{instruction!r} has no value apart from its device")

@@ -1,4 +1,4 @@
-"""Loads the op families, which register themselves; the driver imports this and nothing else need do so."""
+"""Imports of the op families, which register themselves. Only the driver needs to import this."""
 
 from __future__ import annotations
 

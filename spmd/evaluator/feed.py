@@ -1,4 +1,4 @@
-"""infeed and outfeed: what the host gives and takes stands beside the module (spmd/host_feed.py)."""
+"""Evaluation of infeed and outfeed: the host's values are kept outside the module (spmd/host_feed.py)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from spmd.host_feed import fed_shape
 
 @evaluates_on_device(Opcode.INFEED)
 def evaluate_infeed(instruction: HloInstruction, _: Operands, device: Device) -> Value:
-    """(data, token)"""
+    """Return (data, token)."""
     arrays = device.session.feed.take(instruction, device.id)
     return (unflatten(fed_shape(instruction), iter(arrays)), TOKEN)
 
 
 @evaluates_on_device(Opcode.OUTFEED)
 def evaluate_outfeed(instruction: HloInstruction, operands: Operands, device: Device) -> Value:
-    """operands: data, token"""
+    """Give the data to the host. operands: data, token."""
     arrays = [array_of(leaf) for leaf in flatten(operands[0]) if leaf is not TOKEN]
     device.session.feed.put(instruction, device.id, arrays)
     return TOKEN

@@ -23,14 +23,14 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.shape import as_array, as_tuple
 
 _SETTING = re.compile(r"(\w+) = ([-+.\w]+)")
-#: Packed k and v; all apart.
+#: Packed k and v; all separate.
 _KV_PACKED, _APART = 7, 9
 #: none, padding, causal, padding and causal.
 _PADDED, _CAUSAL = (1, 3), (2, 3)
 
 
 def _settings(instruction: HloInstruction) -> dict[str, str]:
-    """The call's configuration; UnsupportedError for what has no reference here."""
+    """Return the call's configuration. Raises UnsupportedError for settings without a reference here."""
     found = dict(_SETTING.findall(instruction.annotations.backend_config))
     wanted = {
         "bias_type": ("0",),
@@ -51,7 +51,7 @@ def _settings(instruction: HloInstruction) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Attention:
-    """One call's operands in f32 or wider, heads before positions: q [b,g,r,s,d], k and v [b,g,t,d], h = g r."""
+    """Operands of one call in f32 or wider, heads before positions: q [b,g,r,s,d], k and v [b,g,t,d], h = g r."""
 
     q: NDArray
     k: NDArray
@@ -85,7 +85,7 @@ def _attention(
 
 
 def _visible(mask: int, b: int, s: int, t: int, q_ends: Value, kv_ends: Value) -> NDArray:
-    """[b,s,t]: may this query see this key."""
+    """Return [b,s,t]: whether the query may see the key."""
     rows, columns = np.arange(s)[:, None], np.arange(t)[None, :]
     seen = np.broadcast_to(columns <= rows if mask in _CAUSAL else np.array(True), (b, s, t))
     if mask in _PADDED:
@@ -95,7 +95,7 @@ def _visible(mask: int, b: int, s: int, t: int, q_ends: Value, kv_ends: Value) -
 
 
 def _heads_last(x: NDArray) -> NDArray:
-    """[b,g,r,s,d] -> [b,s,h,d]"""
+    """Transpose [b,g,r,s,d] -> [b,s,h,d]."""
     b, g, r, s, d = x.shape
     return x.transpose(0, 3, 1, 2, 4).reshape(b, s, g * r, d)
 
@@ -106,7 +106,7 @@ def _zeros(instruction: HloInstruction, index: int) -> NDArray:
 
 
 def _forward(instruction: HloInstruction, operands: Operands) -> Value:
-    """A query that sees nothing gives zeros."""
+    """Evaluate the forward call. A query that sees no key gives zeros."""
     at = _attention(instruction, operands, operands[5], operands[6])
     largest = at.scores.max(axis=-1, keepdims=True, initial=-np.inf)
     weights = np.exp(at.scores - np.where(np.isinf(largest), 0, largest))
@@ -124,7 +124,9 @@ def _forward(instruction: HloInstruction, operands: Operands) -> Value:
 
 
 def _backward(instruction: HloInstruction, operands: Operands) -> Value:
-    """p = exp(scores - lse); dv = p^T dout; ds = p (dout v^T - sum(dout out)); dq = ds k; dk = ds^T q."""
+    """Evaluate the backward call: p = exp(scores - lse); dv = p^T dout; ds = p (dout v^T - sum(dout out)); dq = ds k;
+    dk = ds^T q.
+    """
     at = _attention(instruction, operands, operands[8], operands[9])
     b, g, r, s, d = at.q.shape
     statistics = widen(array_of(operands[4])).reshape(b, g, r, s, 1)

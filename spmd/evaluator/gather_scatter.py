@@ -1,8 +1,8 @@
-"""gather and scatter: slices of an operand at places that an index array names.
+"""Evaluation of gather and scatter: slices of an operand at positions that an index array names.
 
-gather clamps start indices so that each slice lies inside the operand. scatter skips a window that does not lie wholly
+gather clamps start indices so that each slice lies inside the operand. scatter skips a window that is not entirely
 inside, as XLA does. Windows combine one after the other, in row-major order of the index vectors, whichever dimensions
-of the updates the windows have: where windows overlap, the last index vector's update is the last one.
+of the updates are window dimensions: if windows overlap, the update of the last index vector is applied last.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from spmd.ops.attrs import GatherAttrs, ScatterAttrs
 
 @evaluates(Opcode.GATHER)
 def evaluate_gather(instruction: HloInstruction, operands: Operands) -> Value:
-    """operands: operand [..], start_indices [..]; result: batch dimensions and offset dimensions, interleaved.
+    """Evaluate. operands: operand [..], start_indices [..]; result: batch dimensions and offset dimensions,
+    interleaved.
 
-    Dimensions taken whole stay slices; all others are indexed by arrays over (batch dims, partial offset dims).
+    Dimensions taken entirely stay slices; all others are indexed by arrays over (batch dims, partial offset dims).
     """
     x, indices = arrays_of(operands)
     attrs = _whole_at_run_time(instruction, x.shape)
@@ -54,7 +55,7 @@ def evaluate_gather(instruction: HloInstruction, operands: Operands) -> Value:
 
 
 def _whole_at_run_time(instruction: HloInstruction, sizes: tuple[int, ...]) -> GatherAttrs:
-    """Return attributes in which what is taken whole is so at ``sizes`` below the bounds, too."""
+    """Return attributes in which a dimension that is taken entirely stays so if ``sizes`` are below the bounds."""
     attrs, bounds = instruction.attrs_as(GatherAttrs), instruction.operand(0).dims
     if sizes == bounds:
         return attrs
@@ -63,7 +64,7 @@ def _whole_at_run_time(instruction: HloInstruction, sizes: tuple[int, ...]) -> G
 
 
 def _is_whole(attrs: GatherAttrs, d: int, dims: tuple[int, ...]) -> bool:
-    """The slice spans the dimension, so clamping leaves only start 0."""
+    """Return whether the slice spans the dimension, so that clamping leaves only start 0."""
     return attrs.slice_sizes[d] == dims[d]
 
 
@@ -75,13 +76,13 @@ def _index(
     partial: list[int],
     index_rank: int,
 ) -> NDArray:
-    """Index into operand dimension ``d``, broadcastable over (batch dims, partial offset dims)."""
+    """Return the index into operand dimension ``d``, broadcastable over (batch dims, partial offset dims)."""
     batch_rank = vectors.ndim - 1
     tail = [1] * (index_rank - batch_rank)
     index: NDArray = np.zeros([1] * index_rank, np.int64)
     if d in attrs.start_index_map:
         start = vectors[..., attrs.start_index_map.index(d)]
-        # Clamp before the cast: an unsigned index above 2**63 must not turn negative.
+        # Clamp before the cast: an unsigned index above 2**63 must not become negative.
         start = (
             np.clip(start, 0, dims[d] - attrs.slice_sizes[d])
             if start.dtype.kind == "u"
@@ -103,7 +104,7 @@ def _index(
 
 @evaluates(Opcode.SCATTER)
 def evaluate_scatter(instruction: HloInstruction, operands: Operands) -> Value:
-    """operands: n operands [..], indices [..], n updates [..]."""
+    """Evaluate. operands: n operands [..], indices [..], n updates [..]."""
     attrs = instruction.attrs_as(ScatterAttrs)
     arrays = arrays_of(operands)
     count = len(arrays) // 2
@@ -133,7 +134,9 @@ def _by_index_vector(attrs: ScatterAttrs, x: NDArray) -> NDArray:
 def _places(
     attrs: ScatterAttrs, dims: tuple[int, ...], indices: NDArray, update_dims: tuple[int, ...]
 ) -> tuple[NDArray, NDArray]:
-    """Flat operand index of every update element, and whether its window lies inside (broadcastable to updates)."""
+    """Return the flat operand index of every update element, and whether its window lies inside (broadcastable to
+    updates).
+    """
     rank = len(update_dims)
     scatter_dims = [d for d in range(rank) if d not in attrs.update_window_dims]
     if attrs.index_vector_dim == indices.ndim:

@@ -1,4 +1,4 @@
-"""Integer arithmetic with XLA's answers where C has none: division by zero, overflowing quotients, wide shifts."""
+"""Integer arithmetic with XLA's results where C defines none: division by zero, overflowing quotients, wide shifts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def _lowest(x: NDArray) -> int:
 
 
 def divide(x: NDArray, y: NDArray) -> NDArray:
-    """Quotient rounded to zero. x / 0 is -1 (all ones); lowest / -1 is lowest."""
+    """Return the quotient rounded to zero. x / 0 is -1 (all ones); lowest / -1 is lowest."""
     if x.dtype == np.bool_:
         return np.asarray(x | ~y)
     zero = y == 0
@@ -28,7 +28,7 @@ def divide(x: NDArray, y: NDArray) -> NDArray:
 
 
 def remainder(x: NDArray, y: NDArray) -> NDArray:
-    """Remainder with the sign of the dividend. x % 0 is x; lowest % -1 is 0."""
+    """Return the remainder with the sign of the dividend. x % 0 is x; lowest % -1 is 0."""
     if x.dtype == np.bool_:
         return np.asarray(x & ~y)
     zero = y == 0
@@ -40,10 +40,12 @@ def remainder(x: NDArray, y: NDArray) -> NDArray:
 
 
 def power(x: NDArray, y: NDArray) -> NDArray:
-    """x ** y modulo 2**bits; for y < 0 the exact value rounded to zero: 1 or -1 where x is, else 0 (0 ** -1 too)."""
+    """Return x ** y modulo 2**bits; for y < 0 the exact value rounded to zero: 1 or -1 if x is, else 0 (0 **
+    -1 too).
+    """
     if x.dtype == np.bool_:
         return np.asarray(x | ~y)
-    exponent = np.where(y < 0, y & y.dtype.type(1), y)  # of 1 and -1 the parity decides
+    exponent = np.where(y < 0, y & y.dtype.type(1), y)  # for 1 and -1 the parity decides
     result = np.ones(np.broadcast_shapes(x.shape, y.shape), x.dtype)
     base = np.broadcast_to(x, result.shape).copy()
     left = np.broadcast_to(exponent, result.shape).copy()
@@ -56,16 +58,18 @@ def power(x: NDArray, y: NDArray) -> NDArray:
 
 
 def shift_left(x: NDArray, by: NDArray, bits: int) -> NDArray:
-    """0 where the distance is negative or at least ``bits``."""
+    """Shift left; 0 if the distance is negative or at least ``bits``."""
     inside = _in_range(by, bits)
     shifted = np.left_shift(x, np.where(inside, by, 0).astype(x.dtype))
     return np.asarray(np.where(inside, shifted, x.dtype.type(0)))
 
 
 def shift_right_arithmetic(x: NDArray, by: NDArray, bits: int) -> NDArray:
-    """Keeps the sign bit (of the same bits read as signed); all sign where the distance is out of range."""
+    """Shift right, keeping the sign bit (of the same bits read as signed); all sign bits if the distance is out of
+    range.
+    """
     signed = x.view(f"i{x.dtype.itemsize}") if x.dtype.kind == "u" else x
-    if bits < 8:  # the sign stands inside the byte
+    if bits < 8:  # the sign is inside the byte
         unused = signed.dtype.type(8 - bits)
         signed = (signed << unused) >> unused
     distance = np.where(_in_range(by, bits), by, bits - 1).astype(signed.dtype)
@@ -73,7 +77,7 @@ def shift_right_arithmetic(x: NDArray, by: NDArray, bits: int) -> NDArray:
 
 
 def shift_right_logical(x: NDArray, by: NDArray, bits: int) -> NDArray:
-    """Shifts in zeros; 0 where the distance is out of range."""
+    """Shift right, inserting zeros; 0 if the distance is out of range."""
     inside = _in_range(by, bits)
     raw = _low_bits(x, bits)
     shifted = np.right_shift(raw, np.where(inside, by, 0).astype(raw.dtype))
@@ -85,12 +89,12 @@ def _in_range(by: NDArray, bits: int) -> NDArray:
 
 
 def population_count(x: NDArray, bits: int) -> NDArray:
-    """One bits among the lowest ``bits``."""
+    """Count the one bits among the lowest ``bits``."""
     return np.asarray(np.bitwise_count(_low_bits(x, bits))).astype(x.dtype)
 
 
 def count_leading_zeros(x: NDArray, bits: int) -> NDArray:
-    """Zero bits above the highest one bit; ``bits`` for 0."""
+    """Count the zero bits above the highest one bit; ``bits`` for 0."""
     left = _low_bits(x, bits)
     for shift in (1, 2, 4, 8, 16, 32):
         if shift < bits:

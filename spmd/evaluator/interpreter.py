@@ -1,8 +1,8 @@
-"""Runs computations: one generator per device and computation, which waits where the device needs others.
+"""Interpreter of computations: one generator per device and computation, which waits where the device needs others.
 
-The unpartitioned evaluation is one logical device. Where it meets a manual region, values become ``PerDevice`` (one
-version per device of the manual axes) and instructions on them run on all these devices in lock step, until the region
-is left.
+The unpartitioned evaluation is one logical device. In a manual region, values become ``PerDevice`` (one version per
+device of the manual axes), and instructions on them run on all these devices in lock step, until the program leaves the
+region.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spmd.hlo.instruction import HloInstruction
 
 
 def run_computation(computation: HloComputation, arguments: Operands, device: Device) -> Steps:
-    """The value of ``computation`` on ``device``."""
+    """Return the value of ``computation`` on ``device``."""
     plan = device.session.plan(computation)
     frame = list(plan.frame)
     for step in plan.steps:
@@ -35,7 +35,7 @@ def run_computation(computation: HloComputation, arguments: Operands, device: De
 
 
 def run_instruction(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
-    """The value of one instruction of any kind; UnsupportedError for one that nothing evaluates."""
+    """Return the value of an instruction of any kind. Raises UnsupportedError if no function evaluates it."""
     if device.is_logical and (has_versions(operands) or differs_by_device(instruction)):
         return _run_on_every_device(instruction, operands, device)
     tables = device.session.tables
@@ -52,7 +52,9 @@ def run_instruction(instruction: HloInstruction, operands: Operands, device: Dev
 
 
 def run_alone(computation: HloComputation, arguments: Operands, device: Device) -> Value:
-    """The value of a computation that may not wait for other devices: a reducer, a comparator, a function of map."""
+    """Return the value of a computation that may not wait for other devices: a reducer, a comparator, a function of
+    map.
+    """
     steps = run_computation(computation, arguments, device)
     try:
         meeting = next(steps)

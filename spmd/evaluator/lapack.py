@@ -1,7 +1,7 @@
 """LAPACK and BLAS targets of JAX's CPU lowering: potrf, trsm, getrf, geqrf, orgqr, syevd, gesdd; pivots too.
 
 Matrices are the last two dimensions. Flags are characters, in backend_config ``{uplo = 76 : ui8, ..}``; the info result
-is 0, or positive where the factorization failed.
+is 0, or positive if the factorization failed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Lapack: TypeAlias = Callable[[dict[str, str], list[NDArray]], Value]
 
 
 def flags_of(instruction: HloInstruction) -> dict[str, str]:
-    """The character flags of a LAPACK call by name."""
+    """Return the character flags of a LAPACK call by name."""
     return {
         name: chr(int(code)) for name, code in _FLAG.findall(instruction.annotations.backend_config)
     }
 
 
 def _potrf(flags: dict[str, str], operands: list[NDArray]) -> Value:
-    """(a with one triangle replaced by the factor, info); the other triangle is left as it was."""
+    """Return (a with one triangle replaced by the factor, info); the other triangle is unchanged."""
     (a,) = operands
     lower = flags["uplo"] == "L"
     factor, info = cholesky(a, lower=lower)
@@ -59,7 +59,9 @@ def _trsm(flags: dict[str, str], operands: list[NDArray]) -> Value:
 
 
 def _getrf(_: dict[str, str], operands: list[NDArray]) -> Value:
-    """(L and U in one matrix, pivots counted from 1, info); rows exchanged for the pivot whose parts sum up to most."""
+    """Return (L and U in one matrix, pivots counted from 1, info). The pivot is the element with the largest sum of
+    absolute parts.
+    """
     lu = np.array(operands[0])
     m, n = lu.shape[-2:]
     matrices = lu.reshape(-1, m, n)
@@ -80,7 +82,7 @@ def _getrf(_: dict[str, str], operands: list[NDArray]) -> Value:
 
 
 def _geqrf(_: dict[str, str], operands: list[NDArray]) -> Value:
-    """(R above and Householder vectors below the diagonal, tau)."""
+    """Return (R above and Householder vectors below the diagonal, tau)."""
     (a,) = operands
     m, n = a.shape[-2:]
     packed_qr, tau = [], []
@@ -95,7 +97,7 @@ def _geqrf(_: dict[str, str], operands: list[NDArray]) -> Value:
 
 
 def _orgqr(_: dict[str, str], operands: list[NDArray]) -> Value:
-    """The first n columns of Q = H1 H2 .. Hk, from geqrf's vectors [.., m, n] and tau [.., k]."""
+    """Return the first n columns of Q = H1 H2 .. Hk, from geqrf's vectors [.., m, n] and tau [.., k]."""
     vectors, tau = operands
     m, n = vectors.shape[-2:]
     q = np.broadcast_to(np.eye(m, n, dtype=vectors.dtype), vectors.shape).copy()
@@ -109,14 +111,14 @@ def _orgqr(_: dict[str, str], operands: list[NDArray]) -> Value:
 
 
 def _syevd(flags: dict[str, str], operands: list[NDArray]) -> Value:
-    """(eigenvectors, eigenvalues ascending, info)."""
+    """Return (eigenvectors, eigenvalues ascending, info)."""
     (a,) = operands
     values, vectors = np.linalg.eigh(a, UPLO="L" if flags["uplo"] == "L" else "U")
     return (vectors.astype(a.dtype), values, np.zeros(a.shape[:-2], np.int32))
 
 
 def _gesdd(flags: dict[str, str], operands: list[NDArray]) -> Value:
-    """(a overwritten, singular values descending, U, V^H, info); mode A full, S reduced, N values alone.
+    """Return (a overwritten, singular values descending, U, V^H, info); mode A full, S reduced, N values alone.
 
     Mode N leaves U and V^H, which have the shapes of mode A, unspecified: zeros here.
     """
@@ -133,7 +135,8 @@ def _gesdd(flags: dict[str, str], operands: list[NDArray]) -> Value:
 
 
 def _permutation(instruction: HloInstruction, operands: Operands) -> Value:
-    """Return the order of rows [.., m] that exchanging row i with row pivots[.., i], counted from 0, leads to.
+    """Return the order of rows [.., m] after exchanging row i with row pivots[.., i], counted from 0, for each i in
+    turn.
 
     Raises RunError for a pivot that is no row.
     """

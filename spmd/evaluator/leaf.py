@@ -1,4 +1,4 @@
-"""constant, iota, and what the device knows of itself: partition-id, replica-id."""
+"""Evaluation of constant, iota, and the device's own numbers: partition-id, replica-id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Library calls: the operations that each stands for are evaluated. Workspaces are unwritten arrays."""
+"""Evaluation of library calls by the operations they stand for. Workspaces are uninitialized arrays."""
 
 from __future__ import annotations
 

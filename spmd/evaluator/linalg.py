@@ -1,4 +1,4 @@
-"""cholesky, triangular-solve, fft. All batched over leading dimensions."""
+"""Evaluation of cholesky, triangular-solve and fft, all batched over leading dimensions."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CholeskyAttrs, FftAttrs, TriangularSolveAttrs
 
-#: Rows solved one after the other between matrix products; BLAS kernels take 4 as well.
+#: Rows solved one after the other between matrix products; BLAS kernels use 4 as well.
 _BLOCK = 4
 
 
 @evaluates(Opcode.CHOLESKY)
 def evaluate_cholesky(instruction: HloInstruction, operands: Operands) -> Value:
-    """The factor in the lower (or upper) triangle, zeros in the other; NaN where it does not exist."""
+    """Return the factor in the lower (or upper) triangle, zeros in the other; NaN if it does not exist."""
     x = array_of(operands[0])
     factor, _ = cholesky(widen(x), lower=instruction.attrs_as(CholeskyAttrs).lower)
     return narrow(factor, x.dtype)
 
 
 def cholesky(x: NDArray, *, lower: bool) -> tuple[NDArray, NDArray]:
-    """Factors of [.., n, n], and for each matrix 0 or (as in LAPACK's info) 1 where it is not positive definite.
+    """Return factors of [.., n, n], and for each matrix 0 or (as in LAPACK's info) 1 if it is not positive definite.
 
     Reads the ``lower`` (or upper) triangle only. x = L L^H, or U^H U.
     """
     a = np.tril(x if lower else _adjoint(x))
     factor = _cholesky_by_columns(a)
-    # A pivot that is not positive ends LAPACK's factorization too, if only a later column shows it.
+    # A pivot that is not positive ends LAPACK's factorization too, even if only a later column
+    # shows it.
     pivots = np.diagonal(factor, axis1=-2, axis2=-1).real
     failed = np.asarray(np.isnan(factor).any(axis=(-2, -1)) | ~(pivots > 0).all(axis=-1))
     factor[failed] = np.nan
@@ -39,10 +40,11 @@ def cholesky(x: NDArray, *, lower: bool) -> tuple[NDArray, NDArray]:
 
 
 def _cholesky_by_columns(a: NDArray) -> NDArray:
-    """Left-looking, all matrices of the batch at once; NaN appears where a pivot is negative.
+    """Factorize left-looking, all matrices of the batch at once; NaN appears if a pivot is negative.
 
-    Operations are those of the usual LAPACK and BLAS in their order (pivots' dot products in f64, the column scaled by
-    the pivot's reciprocal), so that small factorizations agree with XLA's to the last bit: programs return residuals.
+    The operations are those of the usual LAPACK and BLAS in their order (pivots' dot products in f64, the column scaled
+    by the pivot's reciprocal), so that small factorizations agree with XLA's to the last bit: programs return
+    residuals.
     """
     factor = np.zeros_like(a)
     wide = np.result_type(a.dtype, np.float64)
@@ -69,7 +71,9 @@ def evaluate_triangular_solve(instruction: HloInstruction, operands: Operands) -
 
 
 def triangular_solve(a: NDArray, b: NDArray, attrs: TriangularSolveAttrs) -> NDArray:
-    """x with op(a) x = b, or x op(a) = b. a: [.., n, n] of which one triangle is read; b: [.., n, m] or [.., m, n]."""
+    """Return x with op(a) x = b, or x op(a) = b. a: [.., n, n] of which one triangle is read; b: [.., n, m] or [.., m,
+    n].
+    """
     a = np.tril(a) if attrs.lower else np.triu(a)
     lower = attrs.lower
     if attrs.transpose_a != "NO_TRANSPOSE":
@@ -82,9 +86,9 @@ def triangular_solve(a: NDArray, b: NDArray, attrs: TriangularSolveAttrs) -> NDA
 
 
 def _substitute(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray:
-    """Forward (lower) or backward substitution in blocks of rows; between blocks the work is matrix products.
+    """Substitute forward (lower) or backward in blocks of rows; between blocks the work is matrix products.
 
-    Diagonals enter as reciprocals, as in BLAS; see ``_cholesky_by_columns`` for why that matters.
+    Diagonals enter as reciprocals, as in BLAS; see ``_cholesky_by_columns`` for the reason.
     """
     n = a.shape[-1]
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -103,7 +107,7 @@ def _substitute(a: NDArray, b: NDArray, lower: bool, unit: bool) -> NDArray:
 
 
 def _over(x: NDArray, pivot: NDArray) -> NDArray:
-    """x times the pivot's reciprocal; divided where that is infinite for a pivot that is not zero, a denormal."""
+    """Return x times the pivot's reciprocal; divide if that is infinite for a nonzero (denormal) pivot."""
     reciprocal = 1 / pivot
     if np.isfinite(reciprocal).all():
         return np.asarray(x * reciprocal)
@@ -113,7 +117,7 @@ def _over(x: NDArray, pivot: NDArray) -> NDArray:
 
 @evaluates(Opcode.FFT)
 def evaluate_fft(instruction: HloInstruction, operands: Operands) -> Value:
-    """Over the last len(fft_length) dimensions; inverse transforms divide by the number of points."""
+    """Transform over the last len(fft_length) dimensions; inverse transforms divide by the number of points."""
     attrs = instruction.attrs_as(FftAttrs)
     x = array_of(operands[0])
     axes = tuple(range(x.ndim - len(attrs.length), x.ndim))

@@ -23,11 +23,12 @@ def evaluate_partitions(
     tables: OpTables = REGISTERED,
     feed: HostFeed | None = None,
 ) -> list[list[NDArray]]:
-    """Outputs of every device from the inputs of every device; device = replica * num_partitions + partition.
+    """Evaluate on every device; device = replica * num_partitions + partition. Takes the inputs and returns the outputs
+    of every device.
 
     A module that does not state its partitions takes them from the number of inputs. Raises ShapeError for inputs that
     do not fit, CollectiveTimeoutError for collectives whose groups never meet. ``feed``: the host's side of infeeds and
-    outfeeds; without one every device takes and gives nothing.
+    outfeeds; without it an infeed fails and outfeeds are dropped.
     """
     count, replicas = len(per_device), module.replica_count
     partitions = module.num_partitions

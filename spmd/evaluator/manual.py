@@ -1,10 +1,10 @@
-"""Manual regions (shard_map) outside a partitioned program: each device takes its slice, and slices are glued again.
+"""Manual regions (shard_map) of an unpartitioned program: each device takes its slice, and slices are joined again.
 
 Shardy names the axes:  GlobalToLocalShape {in_shardings, manual_axes} -> body -> LocalToGlobalShape {out_shardings, ..}
 GSPMD gives devices:    Sharding {devices=[2,1,2]..} -> SPMDFullToShardShape {manual} -> body
                         -> Sharding {manual} -> SPMDShardToFullShape {devices=[2,1,2]..}
 
-Only manual axes slice; a dimension sharded along others stays whole. Slices are even: XLA demands it.
+Only manual axes slice; a dimension sharded along others is not sliced. Slices are even, as XLA requires.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from spmd.text.shardy_text import parse_sharding_per_value
 
 MANUAL_TARGETS = (GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL, FULL_TO_SHARD, SHARD_TO_FULL)
 
-#: Where a device's slice stands: (index, count) along each dimension.
+#: Position of a device's slice: (index, count) along each dimension.
 Place = tuple[tuple[int, int], ...]
 
 
@@ -89,7 +89,7 @@ def _index(dims: Sequence[int], place: Place) -> tuple[slice, ...]:
 def _glue(
     payloads: Sequence[Sequence[NDArray]], places_of: Sequence[Sequence[Place]]
 ) -> list[NDArray]:
-    """Whole arrays from every member's parts; of several copies of a part the first member's is taken."""
+    """Join every member's parts to full arrays; of several copies of a part the first member's is used."""
     results = []
     for k, (first, place) in enumerate(zip(payloads[0], places_of[0], strict=True)):
         dims = [size * count for size, (_, count) in zip(first.shape, place, strict=True)]
@@ -111,7 +111,7 @@ def _shardings(instruction: HloInstruction, key: str) -> tuple[TensorSharding, .
 def _named_places(
     instruction: HloInstruction, key: str, manual: ManualDevices, device: int
 ) -> list[Place]:
-    """One place per sharding: only axes the region is manual over divide."""
+    """Return one position per sharding: only axes over which the region is manual divide."""
     axes = manual_axes_of(instruction)
     return [_named_place(s, axes, manual, device) for s in _shardings(instruction, key)]
 
@@ -137,7 +137,7 @@ def _named_place(
 def _peers_along(
     manual: ManualDevices, axes: Sequence[str], instruction: HloInstruction, device: int
 ) -> tuple[int, ...]:
-    """Devices that differ from ``device`` along ``axes`` only."""
+    """Return the devices that differ from ``device`` only along ``axes``."""
     shardings = _shardings(instruction, "xla.sdy.out_shardings")
     if not shardings:
         return (device,)
@@ -173,7 +173,7 @@ def _tile_place(
 
 
 def _tile_position(sharding: HloSharding, device: int) -> tuple[int, ...]:
-    """Index of ``device`` in the tile assignment, subgroup dimensions included."""
+    """Return the index of ``device`` in the tile assignment, subgroup dimensions included."""
     if sharding.tiles is None:
         raise ShardingError(f"{sharding} has no tiles")
     found = np.argwhere(sharding.tiles.device_ids() == device)
@@ -185,7 +185,7 @@ def _tile_position(sharding: HloSharding, device: int) -> tuple[int, ...]:
 def _peers_in_tiles(
     instruction: HloInstruction, manual: ManualDevices, device: int
 ) -> tuple[int, ...]:
-    """All devices; where the result stays manual over some, those in the same manual subgroup."""
+    """Return all devices; if the result stays manual over some axes, those in the same manual subgroup."""
     sharding = instruction.sharding
     if sharding is None or SubgroupType.MANUAL not in sharding.subgroup_types:
         return manual.ids

@@ -1,7 +1,7 @@
-"""The devices of a module's manual regions (shard_map), as the unpartitioned evaluation simulates them.
+"""Devices of a module's manual regions (shard_map), as the unpartitioned evaluation simulates them.
 
-Only the manual axes matter: along the others a region's values are global, so one device stands for all of them (the
-one at position 0). Where collectives cross that picture, or the regions are written in GSPMD form, all devices run.
+Only the manual axes matter: along the others a region's values are global, so one device represents all of them (the
+one at position 0). If collectives cross these axes, or the regions are written in GSPMD form, all devices run.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from spmd.text.shardy_text import parse_manual_axes
 if TYPE_CHECKING:
     from spmd.evaluator.session import Session
 
-#: Into and out of a manual region: Shardy's and GSPMD's names.
+#: Entry and exit calls of manual regions: Shardy's and GSPMD's names.
 GLOBAL_TO_LOCAL = "xla.sdy.GlobalToLocalShape"
 LOCAL_TO_GLOBAL = "xla.sdy.LocalToGlobalShape"
 FULL_TO_SHARD = "SPMDFullToShardShape"
 SHARD_TO_FULL = "SPMDShardToFullShape"
 
-#: Stands for whatever axes a GSPMD region is manual over; they have no names.
+#: Name of all axes over which a GSPMD region is manual; they have no names of their own.
 _UNNAMED = "<manual>"
 
 _PER_DEVICE_OPCODES = frozenset(
@@ -48,14 +48,14 @@ _PER_DEVICE_OPCODES = frozenset(
 
 
 def target_of(instruction: HloInstruction) -> str:
-    """The custom-call target; empty for other opcodes."""
+    """Return the custom-call target; empty for other opcodes."""
     if instruction.opcode is not Opcode.CUSTOM_CALL:
         return ""
     return instruction.attrs_as(CustomCallAttrs).target
 
 
 def differs_by_device(instruction: HloInstruction) -> bool:
-    """The instruction means something different on each device, whatever its operands are."""
+    """Return whether the instruction's result differs by device, whatever its operands are."""
     return instruction.opcode in _PER_DEVICE_OPCODES or target_of(instruction) in (
         GLOBAL_TO_LOCAL,
         FULL_TO_SHARD,
@@ -71,7 +71,9 @@ def manual_axes_of(instruction: HloInstruction) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ManualDevices:
-    """``ids``: the devices that run; ``axes``: every axis some region is manual over; ``meshes`` by name."""
+    """Simulated devices. ``ids``: the devices that run; ``axes``: every axis over which some region is manual;
+    ``meshes`` by name.
+    """
 
     ids: tuple[int, ...]
     axes: frozenset[str]
@@ -106,7 +108,7 @@ class ManualDevices:
         return Device(id_, 1, self.num_partitions, session)
 
     def axes_after(self, instruction: HloInstruction, operands: Operands) -> frozenset[str]:
-        """Axes along which the result may differ between devices; empty outside every region."""
+        """Return the axes along which the result may differ between devices; empty outside every region."""
         before: frozenset[str] = frozenset()
         for operand in operands:
             before |= operand.axes if isinstance(operand, PerDevice) else frozenset()
@@ -124,7 +126,7 @@ class ManualDevices:
         return before
 
     def mesh_of(self, sharding: TensorSharding) -> Mesh:
-        """The sharding's mesh; ShardingError when the module does not name it."""
+        """Return the sharding's mesh. Raises ShardingError if the module does not name it."""
         if isinstance(sharding.mesh, Mesh):
             return sharding.mesh
         mesh = self.meshes.get(sharding.mesh)
@@ -141,7 +143,7 @@ def _is_partly_manual(instruction: HloInstruction) -> bool:
 def _device_count(
     module: HloModule, meshes: dict[str, Mesh], gspmd: Sequence[HloInstruction]
 ) -> int:
-    """Devices that the header, the meshes, or (in GSPMD form) shardings and collectives name."""
+    """Return the number of devices that the header, the meshes, or (in GSPMD form) shardings and collectives name."""
     counts = [module.num_partitions, *(m.num_devices for m in meshes.values())]
     if gspmd:
         for instruction in module.all_instructions():
@@ -152,7 +154,7 @@ def _device_count(
 
 
 def _named_devices(instruction: HloInstruction) -> int:
-    """One more than the highest device id that a collective names; 1 where it names none."""
+    """Return one more than the highest device id that a collective names; 1 if it names none."""
     attrs = instruction.attrs
     if isinstance(attrs, CollectiveAttrs) and not attrs.replica_groups.is_all:
         return 1 + max((i for group in attrs.replica_groups.expand(1) for i in group), default=0)
@@ -162,13 +164,13 @@ def _named_devices(instruction: HloInstruction) -> int:
 
 
 def device_grid(mesh: Mesh) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-    """Device ids by mesh position, one dimension per axis."""
+    """Return the device ids by mesh position, one dimension per axis."""
     ids = np.arange(mesh.num_devices) if mesh.device_ids is None else np.asarray(mesh.device_ids)
     return ids.reshape([size for _, size in mesh.axes])
 
 
 def coordinates(mesh: Mesh, device: int) -> dict[str, int]:
-    """Position of ``device`` along each axis."""
+    """Return the position of ``device`` along each axis."""
     found = np.argwhere(device_grid(mesh) == device)
     if len(found) != 1:
         raise ShardingError(f"device {device} is not in mesh {mesh}")
@@ -176,7 +178,7 @@ def coordinates(mesh: Mesh, device: int) -> dict[str, int]:
 
 
 def axis_part(mesh: Mesh, ref: AxisRef, position: int) -> tuple[int, int]:
-    """(index, size) of the (sub-)axis ``ref`` for a position along the whole axis."""
+    """Return (index, size) of the (sub-)axis ``ref`` for a position along the entire axis."""
     size = mesh.axis_size(ref.name)
     if size is None:
         raise ShardingError(f"mesh {mesh} has no axis {ref}")
@@ -192,7 +194,7 @@ def _representatives(mesh: Mesh, axes: frozenset[str]) -> tuple[int, ...]:
 
 
 def _groups_stay_inside(module: HloModule, chosen: Sequence[int], count: int) -> bool:
-    """No collective group holds both a chosen device and one that is not."""
+    """Return whether no collective group holds both a chosen device and one that is not."""
     inside = set(chosen)
     for instruction in module.all_instructions():
         if instruction.opcode in _PER_DEVICE_OPCODES and isinstance(

@@ -1,7 +1,7 @@
 """Arithmetic of element types: the NumPy types in which they compute, and the conversion of results.
 
 Floating types narrower than f32 compute in f32 and are rounded once per operation; f32 stays f32. Sub-byte integers
-compute in one byte and wrap to their width. NumPy's warnings are off while evaluating (``quiet``): infinities, NaN and
+compute in one byte and wrap to their width. NumPy's warnings are off during evaluation (``quiet``): infinities, NaN and
 wrap-around are results here, not accidents.
 """
 
@@ -36,23 +36,23 @@ _NO_MINUS_ZERO = (
 
 
 def quiet() -> np.errstate:
-    """Context in which evaluation runs."""
+    """Return the NumPy context in which evaluation runs."""
     return np.errstate(all="ignore")
 
 
 def working_type(dtype: DType) -> DType:
-    """The NumPy type in which elements of ``dtype`` compute."""
+    """Return the NumPy type in which elements of ``dtype`` compute."""
     return _WORKING.get(dtype, dtype)
 
 
 def widen(x: NDArray) -> NDArray:
-    """``x`` in its working type (itself where that is its own type)."""
+    """Return ``x`` in its working type (``x`` itself if that is its own type)."""
     wide = _WORKING.get(x.dtype)
     return x if wide is None else x.astype(wide)
 
 
 def narrow(x: NDArray | np.generic, dtype: DType) -> NDArray:
-    """``x``, computed in the working type, rounded (or wrapped) to ``dtype``."""
+    """Round (or wrap) ``x``, computed in the working type, to ``dtype``."""
     x = np.asarray(x)
     if x.dtype == dtype:
         return x
@@ -61,7 +61,7 @@ def narrow(x: NDArray | np.generic, dtype: DType) -> NDArray:
 
 
 def wrap_integers(x: NDArray, kind: PrimitiveType) -> NDArray:
-    """Integers modulo 2**bits of the integer type ``kind`` (two's complement)."""
+    """Return integers modulo 2**bits of the integer type ``kind`` (two's complement)."""
     if kind.bits >= 8:
         return x.astype(kind.numpy)
     return _wrap(x, kind)
@@ -77,12 +77,12 @@ def _wrap(x: NDArray, kind: PrimitiveType) -> NDArray:
 
 
 def unsigned_view(x: NDArray) -> NDArray:
-    """The bits of ``x`` as unsigned integers of the same width in memory."""
+    """Return the bits of ``x`` as unsigned integers of the same width in memory."""
     return np.ascontiguousarray(x).view(f"u{x.dtype.itemsize}").reshape(x.shape)
 
 
 def total_order_keys(x: NDArray) -> NDArray:
-    """Integers that order as ``x`` does: -nan < -inf < ... < -0 < +0 < ... < inf < nan.
+    """Return integers that order as ``x`` does: -nan < -inf < ... < -0 < +0 < ... < inf < nan.
 
     The one NaN of the types without -0 (fnuz) has the sign bit: it is the least. f8e8m0fnu has no sign.
     """
@@ -94,7 +94,7 @@ def total_order_keys(x: NDArray) -> NDArray:
     if kind is PrimitiveType.F8E8M0FNU:
         return unsigned_view(x)
     raw = unsigned_view(x).view(f"i{x.dtype.itemsize}")
-    if kind.bits < 8:  # the sign stands inside the byte
+    if kind.bits < 8:  # the sign is inside the byte
         unused = raw.dtype.type(8 - kind.bits)
         raw = (raw << unused) >> unused
     keys = np.where(raw < 0, raw ^ raw.dtype.type(np.iinfo(raw.dtype).max), raw)

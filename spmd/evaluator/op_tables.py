@@ -1,4 +1,4 @@
-"""The functions that one evaluation runs opcodes with: the registered ones, or these wrapped by an observer."""
+"""Functions with which one evaluation runs opcodes: the registered ones, or these wrapped by an observer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ OnTrip: TypeAlias = Callable[[HloInstruction, int], None]
 
 @dataclass(frozen=True)
 class OpTables:
-    """Lookup of the function that evaluates an opcode, from operands alone (`plain`) or as a generator.
+    """Table of the functions that evaluate opcodes, from operands alone (`plain`) or as a generator.
 
-    `on_trip` is called before every trip of every loop, with the loop and the number of trips that it has done; what it
-    raises ends the evaluation.
+    `on_trip` is called before every trip of every loop, with the loop and the number of completed trips; an exception
+    from it ends the evaluation.
     """
 
     plain: FindPlain = EVALUATORS.get

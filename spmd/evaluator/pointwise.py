@@ -1,4 +1,4 @@
-"""Scalar computations (reducers, comparators, map functions) applied to whole arrays at once."""
+"""Application of scalar computations (reducers, comparators, map functions) to entire arrays at once."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ from spmd.ops.reduction import identity_value
 from spmd.ops.scalar_function import widened
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape
 
-#: On scalars these change nothing, whatever their attributes say.
+#: Opcodes that change nothing on scalars, whatever their attributes.
 _SCALAR_IDENTITIES = frozenset({Opcode.BROADCAST, Opcode.COPY, Opcode.RESHAPE, Opcode.TRANSPOSE})
-#: Custom calls that annotate: identity in meaning.
+#: Custom calls that annotate: identities.
 _ANNOTATIONS = frozenset({"Sharding", "xla.sdy.FuncResultSharding"})
 _NOT_POINTWISE = frozenset({Opcode.IOTA})
 
 
 def is_annotation(instruction: HloInstruction) -> bool:
-    """A custom call that only carries a sharding; partly manual regions have them even in reducers."""
+    """Return whether this is a custom call that only carries a sharding; partly manual regions have them even in
+    reducers.
+    """
     return (
         instruction.opcode is Opcode.CUSTOM_CALL
         and instruction.attrs_as(CustomCallAttrs).target in _ANNOTATIONS
@@ -39,9 +41,10 @@ def is_annotation(instruction: HloInstruction) -> bool:
 
 
 def apply_scalar(computation: HloComputation, arguments: Sequence[NDArray]) -> list[NDArray]:
-    """``computation``, a function of scalars, on every element of ``arguments`` (broadcast against each other).
+    """Apply ``computation``, a function of scalars, to every element of ``arguments`` (broadcast against each other).
 
-    Returns one array per result (per root tuple element). Element by element where it is no pure elementwise program.
+    Returns one array per result (per root tuple element). Elements are evaluated one by one unless it is purely
+    elementwise.
     """
     if _is_pointwise(computation):
         return _evaluate_whole(computation, arguments)
@@ -51,14 +54,14 @@ def apply_scalar(computation: HloComputation, arguments: Sequence[NDArray]) -> l
 def made_of_elements(
     reducer: HloComputation, found: Sequence[Combining], elements: Sequence[NDArray]
 ) -> list[NDArray]:
-    """For each result what it makes of the elements: the reducer is asked with neutral totals."""
+    """Return for each result the part computed from the elements: the reducer is applied with neutral totals."""
     neutral = [_neutral(x.kind, x.element.array_shape.element_type) for x in found]
     made = apply_scalar(reducer, [*neutral, *elements])
     return [np.broadcast_to(x, elements[0].shape) for x in made]
 
 
 def _neutral(kind: ReductionKind, element_type: PrimitiveType) -> NDArray:
-    """The neutral element as a value of the type, which need not have infinities."""
+    """Return the neutral element as a value of the type, which need not have infinities."""
     dtype = element_type.numpy
     if kind in (ReductionKind.MIN, ReductionKind.MAX):
         return np.asarray(identity_value(kind, element_type), dtype)
@@ -68,7 +71,7 @@ def _neutral(kind: ReductionKind, element_type: PrimitiveType) -> NDArray:
 def in_working_types(
     reducer: HloComputation, totals: Sequence[NDArray], elements: Sequence[NDArray]
 ) -> tuple[HloComputation, list[NDArray], list[NDArray]]:
-    """The reducer that rounds to no float narrower than f32, with its arguments."""
+    """Return the reducer that rounds to no float narrower than f32, with its arguments."""
     wide = widened(reducer, HloModule("working_types"))
     if wide is None:
         return reducer, list(totals), list(elements)
@@ -85,7 +88,9 @@ def _is_pointwise(computation: HloComputation, loops: bool = True) -> bool:
 
 
 def _is_pointwise_instruction(instruction: HloInstruction, loops: bool) -> bool:
-    """``loops``: whether a loop may be evaluated. It may not end for elements that have not chosen to enter it."""
+    """Return whether the instruction is pointwise. ``loops``: whether a loop may be evaluated. Within a branch it may
+    not end for elements that did not choose the branch.
+    """
     opcode = instruction.opcode
     if opcode in (Opcode.CALL, Opcode.FUSION):
         return _is_pointwise(instruction.to_apply, loops)
@@ -137,7 +142,7 @@ def _run(computation: HloComputation, arguments: Sequence[Value]) -> Value:
 
 
 def _conditional(instruction: HloInstruction, operands: Sequence[Value]) -> Value:
-    """Evaluate all branches, and take for each element what its selector chooses."""
+    """Evaluate all branches, and select for each element by its selector."""
     selector, *arguments = operands
     pairs = zip(instruction.called_computations, arguments, strict=True)
     *results, chosen = [_run(branch, (argument,)) for branch, argument in pairs]
@@ -149,7 +154,7 @@ def _conditional(instruction: HloInstruction, operands: Sequence[Value]) -> Valu
 
 
 def _while(instruction: HloInstruction, state: Value) -> Value:
-    """Iterate until the condition holds for no element; those for which it does not hold keep their state."""
+    """Iterate until the condition is false for every element; elements for which it is false keep their state."""
     while True:
         mask = array_of(_run(instruction.while_condition, (state,)))
         if not mask.any():
@@ -166,7 +171,7 @@ def _where(mask: NDArray, x: Value, y: Value) -> Value:
 def _evaluate_each(computation: HloComputation, arguments: Sequence[NDArray]) -> list[NDArray]:
     from spmd.evaluator.interpreter import (
         run_alone,
-    )  # the interpreter needs the op families, these need this file
+    )  # the interpreter needs the op families, and these need this file
 
     device = Device(0, 1, 1, Session(None))
     broadcast = np.broadcast_arrays(*arguments)
@@ -197,7 +202,7 @@ UFUNCS: dict[ReductionKind, np.ufunc] = {
 
 
 def identity(kind: ReductionKind, dtype: np.dtype[Any]) -> NDArray:
-    """The element e with combine(e, x) = x, in a working type; -0 for floating sums, as 0 + -0 is 0."""
+    """Return the element e with combine(e, x) = x, in a working type; -0 for floating sums, as 0 + -0 is 0."""
     if kind is ReductionKind.SUM and dtype.kind in "fc":
         return np.asarray(complex(-0.0, -0.0) if dtype.kind == "c" else -0.0, dtype)
     if kind in (ReductionKind.SUM, ReductionKind.OR, ReductionKind.XOR):

@@ -1,10 +1,10 @@
-"""reduce and map.
+"""Evaluation of reduce and map.
 
-XLA lets a reduction associate as it likes. Known operations reduce with NumPy in the working type (f32 for narrower
-floats, rounded once at the end): sums pairwise, so that the error grows with log n. So do known operations on a total
-and on something made of the element. Any other reducer is folded as XLA folds it, which a reducer that is not
-associative shows: totals, which start from the initial values, are its first arguments and elements are its last, in
-f32 where it rounds to narrower floats. Of many elements the totals of groups are combined in the same way.
+XLA leaves the association of a reduction open. Known operations reduce with NumPy in the working type (f32 for narrower
+floats, rounded once at the end): sums pairwise, so that the error grows with log n. The same holds for known operations
+on a total and a function of the element. Any other reducer is folded in XLA's argument order, which matters if it is
+not associative: totals, which start from the initial values, are its first arguments and elements its last, in f32 if
+it rounds to narrower floats. If there are many elements, the totals of groups are combined in the same way.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from spmd.ops.attrs import DimensionsAttrs
 from spmd.ops.combining import Combining, combinings
 from spmd.ops.reduction import reduction_kind
 
-#: Rows that are summed one after the other before sums of sums are taken.
+#: Rows that are summed one after the other before partial sums are summed.
 _BLOCK = 64
-#: Elements that any other reducer takes one after the other, at most.
+#: Largest number of elements that any other reducer takes one after the other.
 _STEPS = 4096
 
 
@@ -57,7 +57,7 @@ def evaluate_reduce(instruction: HloInstruction, operands: Operands) -> Value:
 
 
 def reduce_known(kind: ReductionKind, x: NDArray, dimensions: tuple[int, ...]) -> NDArray:
-    """Reduce over ``dimensions`` with a known operation; x in a working type."""
+    """Reduce over ``dimensions`` with a known operation; x is in a working type."""
     ufunc = UFUNCS[kind]
     if not dimensions:
         return x
@@ -75,7 +75,7 @@ def reduce_known(kind: ReductionKind, x: NDArray, dimensions: tuple[int, ...]) -
 
 
 def _sum(x: NDArray, axes: int | tuple[int, ...]) -> NDArray:
-    """NumPy starts floating sums from +0, and so would lose the sign where all terms are -0."""
+    """Sum; keep the sign if all terms are -0. NumPy starts floating sums from +0 and would lose it."""
     return np.asarray(
         np.add.reduce(x, axis=axes, dtype=x.dtype, initial=identity(ReductionKind.SUM, x.dtype))
     )
@@ -106,7 +106,7 @@ def _reduce_elements(
     inits: Sequence[NDArray],
     dimensions: tuple[int, ...],
 ) -> list[NDArray]:
-    """Each result as a known reduction of what the reducer makes of the elements."""
+    """Return each result as a known reduction of the part that the reducer computes from the elements."""
     totals = []
     for x, init, made in zip(found, inits, made_of_elements(reducer, found, inputs), strict=True):
         total = reduce_known(x.kind, widen(made), dimensions)
@@ -135,7 +135,7 @@ def _reduce_any(
 def fold_rows(
     reducer: HloComputation, start: Sequence[NDArray], rows: Sequence[NDArray]
 ) -> list[NDArray]:
-    """Combine ``start`` with one row of dimension 0 after the other, which come in as elements."""
+    """Combine ``start`` with the rows of dimension 0, one after the other, as elements."""
     totals = [np.broadcast_to(s, r.shape[1:]) for s, r in zip(start, rows, strict=True)]
     for k in range(rows[0].shape[0]):
         totals = apply_scalar(reducer, [*totals, *(r[k, ...] for r in rows)])
@@ -145,9 +145,9 @@ def fold_rows(
 def _totals_of_lanes(
     reducer: HloComputation, rows: Sequence[NDArray], inits: Sequence[NDArray]
 ) -> list[NDArray]:
-    """Fewer rows: totals of as many neighbours as there are such groups.
+    """Reduce n rows to about sqrt(n): the totals of groups of neighbouring rows.
 
-    Totals start from the initial values where these combine to themselves, else from the first row of each group.
+    Totals start from the initial values if these combine to themselves, else from the first row of each group.
     """
     count, rest = rows[0].shape[0], rows[0].shape[1:]
     length = math.isqrt(count)

@@ -1,6 +1,6 @@
-"""reduce-window and select-and-scatter: reductions over a sliding frame.
+"""Evaluation of reduce-window and select-and-scatter: reductions over a sliding window.
 
-Both walk over the positions inside the window, each a strided view of the padded operand, so the cost is one NumPy
+Both iterate over the positions inside the window, each a strided view of the padded operand, so the cost is one NumPy
 operation per window element. Padding and the holes of a dilated base take no part: a window starts from the initial
 value and combines the elements it covers, in row-major order.
 """
@@ -58,7 +58,9 @@ def evaluate_reduce_window(instruction: HloInstruction, operands: Operands) -> V
 
 
 def _window_known(kind: ReductionKind, elements: NDArray, init: NDArray, window: Window) -> NDArray:
-    """A known operation is commutative, so one dimension at a time gives the same with fewer steps."""
+    """Reduce with a known operation one dimension at a time: it is commutative, so this gives the same in
+    fewer steps.
+    """
     x = widen(elements)
     nothing = identity(kind, x.dtype)
     for axis, dim in enumerate(window.dims):
@@ -80,7 +82,7 @@ def _window_along(
 
 
 def _covered(dims: tuple[int, ...], window: Window) -> NDArray:
-    """True where the padded operand holds an element."""
+    """Return where the padded operand holds an element."""
     return dilate_and_pad(np.ones(dims, np.bool_), window, np.zeros((), np.bool_))
 
 
@@ -102,10 +104,10 @@ def _window_any(
 
 @evaluates(Opcode.SELECT_AND_SCATTER)
 def evaluate_select_and_scatter(instruction: HloInstruction, operands: Operands) -> Value:
-    """operands: operand [..], source (one element per window), init []. Result: like the operand.
+    """Evaluate. operands: operand [..], source (one element per window), init []. Result: like the operand.
 
     Each window keeps its first element unless ``select(kept, next)`` is false; the source element of the window is
-    combined into the place of the kept element.
+    combined at the position of the kept element.
     """
     x, source, init = arrays_of(operands)
     select, scatter = instruction.called_computations
@@ -117,7 +119,7 @@ def evaluate_select_and_scatter(instruction: HloInstruction, operands: Operands)
 
 
 def _select(select: HloComputation, x: NDArray, window: Window, out: tuple[int, ...]) -> NDArray:
-    """Flat index in ``x`` of the element each window keeps; -1 for a window over padding only."""
+    """Return the flat index in ``x`` of the element each window keeps; -1 for a window over padding only."""
     missing = np.array(-1)
     indices = dilate_and_pad(np.arange(x.size).reshape(x.shape), window, missing)
     flat = x.reshape(-1)

@@ -1,4 +1,4 @@
-"""Registry of the functions that evaluate opcodes. There are three kinds, from plain to powerful:
+"""Registry of the functions that evaluate opcodes, of three kinds with increasing capabilities:
 
 * ``@evaluates``: result from operands alone; also used for constant folding;
 * ``@evaluates_on_device``: reads (or advances) the device's own state: partition-id, rng;

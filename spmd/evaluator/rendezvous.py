@@ -1,8 +1,8 @@
-"""Runs several devices in lock step: each is a generator that yields a Meeting wherever it needs others.
+"""Lock-step execution of several devices: each is a generator that yields a Meeting where it needs others.
 
-A device runs until it waits or is done. A meeting takes place when every member waits at the same instruction for the
-same group; nothing else is assumed about order, so devices may be at different trips of a loop, as long as the groups
-meet. When nobody can go on, the error names who waits where.
+A device runs until it waits or ends. A meeting takes place when every member waits at the same instruction for the same
+group. No other order is assumed, so devices may be at different trips of a loop, as long as the groups meet. If no
+device can continue, the error names each waiting device and its instruction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spmd.evaluator.value import Value
 
 
 class _Lockstep:
-    """State of one run: devices by id, the meetings they wait for, the values of those that are done."""
+    """State of one run: devices by id, the meetings they wait for, the values of finished devices."""
 
     def __init__(self, devices: Mapping[int, Steps]) -> None:
         self.devices = devices
@@ -23,7 +23,7 @@ class _Lockstep:
         self.done: dict[int, Value] = {}
 
     def advance(self, device: int, result: Value | None) -> None:
-        """Let ``device`` run to its next meeting or to its end; ``result`` answers its last meeting."""
+        """Run ``device`` to its next meeting or to its end; ``result`` answers its last meeting."""
         steps = self.devices[device]
         try:
             self.waiting[device] = next(steps) if result is None else steps.send(result)
@@ -31,7 +31,7 @@ class _Lockstep:
             self.done[device] = stop.value
 
     def ready(self, device: int) -> Meeting | None:
-        """The meeting of ``device`` if all its members are there."""
+        """Return the meeting of ``device`` if all its members have arrived, else None."""
         meeting = self.waiting.get(device)
         if meeting is None or (meeting.is_ready is not None and not meeting.is_ready()):
             return None
@@ -46,7 +46,7 @@ class _Lockstep:
         return meeting
 
     def hold(self, meeting: Meeting) -> None:
-        """All members are there: combine their payloads and let each run on with its result."""
+        """Combine the payloads of all members and let each continue with its result."""
         payloads = [self.waiting.pop(member).payload for member in meeting.members]
         for member, result in zip(meeting.members, meeting.combine(payloads), strict=True):
             self.advance(member, result)
@@ -89,8 +89,8 @@ class _Lockstep:
 
 
 def run_in_lockstep(devices: Mapping[int, Steps]) -> dict[int, Value]:
-    """Run every device to its end; the values of all, by device.
+    """Run every device to its end. Returns the values of all, by device.
 
-    Raises CollectiveTimeoutError when the remaining devices wait for groups that never meet.
+    Raises CollectiveTimeoutError if the remaining devices wait for groups that never meet.
     """
     return _Lockstep(devices).run()

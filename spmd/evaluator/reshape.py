@@ -1,4 +1,4 @@
-"""Ops that move elements without computing: reshape, broadcast, transpose, reverse, copy, bitcasts, dimension sizes.
+"""Evaluation of ops that move elements: reshape, broadcast, transpose, reverse, copy, bitcasts, dimension sizes.
 
 Results may be views of their operands: values are never written after they are made.
 """
@@ -60,7 +60,7 @@ def evaluate_bitcast_convert(instruction: HloInstruction, operands: Operands) ->
     source, shape = instruction.operand(0).array_shape, instruction.array_shape
     x = array_of(operands[0])
     if source.element_type.bits == shape.element_type.bits:
-        dims = x.shape  # also right where a scalar function runs on whole arrays
+        dims = x.shape  # also correct for a scalar function applied to entire arrays
     else:
         dims = shape.dims
     return bitcast_convert(x, shape.element_type, dims, source.element_type.bits)
@@ -68,11 +68,11 @@ def evaluate_bitcast_convert(instruction: HloInstruction, operands: Operands) ->
 
 @evaluates(Opcode.BITCAST)
 def evaluate_bitcast(instruction: HloInstruction, operands: Operands) -> Value:
-    """The same memory under another shape: it depends on both layouts."""
+    """Return the same memory under another shape: the result depends on both layouts."""
     source, shape = instruction.operand(0).array_shape, instruction.array_shape
     if (
         source.rank == 0 and shape.rank == 0
-    ):  # whole arrays come here where a scalar function runs on them
+    ):  # a scalar function is applied to entire arrays, which come here
         x = array_of(operands[0])
         return bitcast_convert(x, shape.element_type, x.shape, source.element_type.bits)
     before, after = memory_orders(source, shape)
@@ -92,9 +92,9 @@ def evaluate_get_dimension_size(instruction: HloInstruction, operands: Operands)
 
 @evaluates(Opcode.SET_DIMENSION_SIZE)
 def evaluate_set_dimension_size(instruction: HloInstruction, operands: Operands) -> Value:
-    """The first ``size`` elements along the dimension. A bounded array is held here with its sizes of the moment.
+    """Return the first ``size`` elements along the dimension. A bounded array is stored with its current sizes.
 
-    Elements that a larger size brings in are unspecified in XLA; they are zeros here.
+    Elements that a larger size adds are unspecified in XLA; they are zeros here.
     """
     (dimension,) = instruction.attrs_as(DimensionsAttrs).dimensions
     x, size = array_of(operands[0]), int(array_of(operands[1]))
@@ -110,7 +110,7 @@ def evaluate_set_dimension_size(instruction: HloInstruction, operands: Operands)
 
 @evaluates(Opcode.DYNAMIC_RESHAPE)
 def evaluate_dynamic_reshape(instruction: HloInstruction, operands: Operands) -> Value:
-    """operands: x, then one size per dimension of the result."""
+    """Evaluate. operands: x, then one size per dimension of the result."""
     x, *given = operands
     sizes = [int(array_of(size)) for size in given]
     elements = array_of(x)
@@ -121,10 +121,10 @@ def evaluate_dynamic_reshape(instruction: HloInstruction, operands: Operands) ->
 
 
 def _reshaped_sizes(instruction: HloInstruction, sizes: tuple[int, ...]) -> list[int]:
-    """Return the sizes of a reshape's result where its operand has ``sizes``, some of them below their bounds.
+    """Return the sizes of a reshape's result if its operand has ``sizes``, some of them below their bounds.
 
-    Dimensions of operand and result are taken in groups of as many elements. In a group of the result one dimension
-    has a run-time size: the one that is marked (or the only one), or the inferred dimension.
+    Dimensions of operand and result are matched in groups of equal element count. In a group of the result one
+    dimension has a run-time size: the one that is marked (or the only one), or the inferred dimension.
     """
     bounds, found = instruction.operand(0).dims, list(instruction.dims)
     for source, target in _groups(bounds, instruction.dims):
@@ -154,7 +154,7 @@ def _sized_dimension(instruction: HloInstruction, dims: list[int]) -> int | None
 def _groups(
     source: tuple[int, ...], target: tuple[int, ...]
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield dimensions of two shapes that hold as many elements, as few as possible at a time."""
+    """Yield the smallest groups of dimensions of two shapes that hold equally many elements."""
     i = j = 0
     while i < len(source) and j < len(target):
         left, right, sizes = [i], [j], [source[i], target[j]]

@@ -32,7 +32,7 @@ _PHILOX_WEYL = (_U32(0x9E3779B9), _U32(0xBB67AE85))
 def threefry2x32(
     key: tuple[NDArray, NDArray], x: tuple[NDArray, NDArray]
 ) -> tuple[NDArray, NDArray]:
-    """20 rounds; key and x are pairs of u32 arrays."""
+    """Compute 20 rounds; key and x are pairs of u32 arrays."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ _U32(0x1BD11BDA))
     x0, x1 = x[0] + schedule[0], x[1] + schedule[1]
     for group in range(5):
@@ -46,7 +46,7 @@ def threefry2x32(
 
 
 def philox4x32(key: tuple[NDArray, NDArray], x: list[NDArray]) -> list[NDArray]:
-    """10 rounds; key a pair and x four u32 arrays."""
+    """Compute 10 rounds; key is a pair and x four u32 arrays."""
     k0, k1 = key
     for _ in range(10):
         product0 = x[0].astype(np.uint64) * _PHILOX_MULTIPLIERS[0]
@@ -59,7 +59,7 @@ def philox4x32(key: tuple[NDArray, NDArray], x: list[NDArray]) -> list[NDArray]:
 
 
 def _split(x: NDArray) -> tuple[NDArray, NDArray]:
-    """Low and high 32 bits of u64."""
+    """Return the low and high 32 bits of u64."""
     return (x & _LOW_32).astype(_U32), (x >> _32).astype(_U32)
 
 
@@ -69,7 +69,7 @@ def _join(low: NDArray, high: NDArray) -> NDArray:
 
 @evaluates(Opcode.RNG_BIT_GENERATOR)
 def evaluate_rng_bit_generator(instruction: HloInstruction, operands: Operands) -> Value:
-    """(new state, bits), or the bits alone. rng_default is Philox, as on XLA's CPU backend."""
+    """Return (new state, bits), or the bits alone. rng_default is Philox, as on XLA's CPU backend."""
     algorithm = instruction.attrs_as(RngBitGeneratorAttrs).algorithm
     shape = as_array(result_elements(instruction.shape)[-1])
     state = array_of(operands[0]).astype(np.uint64)
@@ -88,7 +88,9 @@ def evaluate_rng_bit_generator(instruction: HloInstruction, operands: Operands) 
 
 
 def _threefry_bits(state: NDArray, shape: ArrayShape) -> tuple[NDArray, NDArray]:
-    """Counters run over the shape, or over half of it where each call gives two 32-bit numbers."""
+    """Return the new state and bits. Counters run over the shape, or over half of it if each call gives two 32-bit
+    numbers.
+    """
     key = _split(state[0])
     if shape.element_type.bits == 64:
         counters = state[1] + np.arange(shape.num_elements, dtype=np.uint64)
@@ -107,7 +109,7 @@ def _threefry_bits(state: NDArray, shape: ArrayShape) -> tuple[NDArray, NDArray]
 
 
 def _philox_bits(state: NDArray, shape: ArrayShape) -> tuple[NDArray, NDArray]:
-    """Each 128-bit counter gives four 32-bit (two 64-bit) numbers, used in order."""
+    """Return the new state and bits. Each 128-bit counter gives four 32-bit (two 64-bit) numbers, used in order."""
     key = _split(state[0])
     low, high = (state[1], state[2]) if state.size >= 3 else (state[1], state[0])
     words = shape.num_elements * (2 if shape.element_type.bits == 64 else 1)
@@ -126,7 +128,7 @@ def _philox_bits(state: NDArray, shape: ArrayShape) -> tuple[NDArray, NDArray]:
 
 @evaluates_on_device(Opcode.RNG)
 def evaluate_rng(instruction: HloInstruction, operands: Operands, device: Device) -> Value:
-    """Uniform in [a, b) or normal(mean, sigma). XLA leaves the numbers open; here they are the same in every run.
+    """Draw uniform in [a, b) or normal(mean, sigma). XLA leaves the numbers open; here they are the same in every run.
 
     They are made of Philox bits, whose counter is the state of rng-get-and-update-state. Every device draws the same
     numbers, as after partitioning a program whose value is replicated.
@@ -155,14 +157,14 @@ def evaluate_rng(instruction: HloInstruction, operands: Operands, device: Device
 
 
 def _unit_interval(device: Device, dims: tuple[int, ...], kind: PrimitiveType) -> NDArray:
-    """Uniform in [0, 1): as many leading bits of a word as ``kind`` has in its mantissa, with the implied one."""
+    """Draw uniform in [0, 1): as many leading bits of a word as ``kind`` has in its mantissa, with the implied one."""
     word, digits = (PrimitiveType.U64, 53) if kind.bits == 64 else (PrimitiveType.U32, 24)
     bits = _stateful_bits(device, dims, word) >> word.numpy.type(word.bits - digits)
     return np.asarray(bits.astype(kind.numpy) * kind.numpy.type(2.0**-digits))
 
 
 def _stateful_bits(device: Device, dims: tuple[int, ...], kind: PrimitiveType) -> NDArray:
-    """Philox bits of key 0; the device's state counts the blocks of 128 bits."""
+    """Draw Philox bits of key 0; the device's state counts the blocks of 128 bits."""
     before = device.rng_state
     shape = ArrayShape(kind, dims)
     device.rng_state = (before + -(-shape.num_elements * kind.bits // 128)) % (1 << 128)
@@ -172,7 +174,7 @@ def _stateful_bits(device: Device, dims: tuple[int, ...], kind: PrimitiveType) -
 
 @evaluates_on_device(Opcode.RNG_GET_AND_UPDATE_STATE)
 def evaluate_rng_state(instruction: HloInstruction, _: Operands, device: Device) -> Value:
-    """The 128-bit state (low, high) before ``delta`` is added to it."""
+    """Return the 128-bit state (low, high) before ``delta`` is added to it."""
     before = device.rng_state
     device.rng_state = (before + instruction.attrs_as(RngStateAttrs).delta) % (1 << 128)
     return np.array([before & 0xFFFFFFFFFFFFFFFF, before >> 64], np.uint64)

@@ -4,11 +4,12 @@ Two correct programs that differ in the order of their sums or in their exponent
 program amplifies these where it subtracts nearly equal numbers, divides by noise, or feeds an error back. Evaluations
 with noise of different seeds show by how much.
 
-The sign of the noise is a hash of the value and the seed, as a real rounding error is a function of the operands:
-equal values get equal noise, so that copies of one value on several devices, or computed twice, stay equal, and
-symmetric matrices symmetric. Sums round differently wherever they stand, so their noise depends on the position as
-well. Values that look exact (whole numbers, few significant bits, zeros, infinities, NaN) get none, but for results of
-transcendental functions: no such result is exact, but of zero, and tanh(9) = 1 may be the number below 1 elsewhere.
+The sign of the noise is a hash of the value and the seed, as a real rounding error is a function of the operands: equal
+values get equal noise, so that copies of one value on several devices, or computed twice, stay equal, and symmetric
+matrices stay symmetric. The rounding of a sum depends on its position, so the noise of sums depends on the position as
+well. Values that look exact (whole numbers, few significant bits, zeros, infinities, NaN) get no noise, except results
+of transcendental functions: no such result is exact unless the operand is zero, and tanh(9) = 1 may be the number below
+1 elsewhere.
 
 D. S. Parker, "Monte Carlo Arithmetic", UCLA CSD-970002, 1997.
 """
@@ -32,7 +33,8 @@ from spmd.ops import definition
 from spmd.ops.attrs import CustomCallAttrs
 from spmd.shape import ArrayShape, PrimitiveType, leaves
 
-#: They add many terms, or solve: the order in which they do moves the result by as much as roundings of the operands.
+#: Ops that add many terms, or solve: their order of operations moves the result by as much as roundings of the
+#: operands.
 _SUMS = frozenset(
     {
         Opcode.BATCH_NORM_GRAD,
@@ -50,12 +52,12 @@ _SUMS = frozenset(
         Opcode.TRIANGULAR_SOLVE,
     }
 )
-#: Those that may run in another order for each element of the result.
+#: Ops that may use another order for each element of the result.
 _REORDERED = frozenset(
     {Opcode.CONVOLUTION, Opcode.DOT, Opcode.RAGGED_DOT, Opcode.REDUCE, Opcode.REDUCE_WINDOW}
 )
 _SUMS_OVER_DEVICES = frozenset({Opcode.ALL_REDUCE, Opcode.ALL_REDUCE_START, Opcode.REDUCE_SCATTER})
-#: Their results are rounded; those of all others are parts of their operands, or exact.
+#: Ops whose results are rounded; those of all others are parts of their operands, or exact.
 _ROUNDED = _SUMS | frozenset(
     {
         Opcode.ACOS, Opcode.ACOSH, Opcode.ADD, Opcode.ASIN, Opcode.ASINH, Opcode.ATAN2, Opcode.ATANH,
@@ -66,7 +68,7 @@ _ROUNDED = _SUMS | frozenset(
     }
 )  # fmt: skip
 
-#: Functions whose results are transcendental wherever operands are neither 0 nor infinite, though they may round to 1.
+#: Functions whose results are transcendental if operands are neither 0 nor infinite, though they may round to 1.
 _TRANSCENDENTAL = frozenset(
     {
         Opcode.ACOS, Opcode.ACOSH, Opcode.ASIN, Opcode.ASINH, Opcode.ATANH, Opcode.COSH, Opcode.COSINE, Opcode.ERF,
@@ -75,8 +77,8 @@ _TRANSCENDENTAL = frozenset(
     }
 )  # fmt: skip
 
-#: By type: its bits of mantissa, and so many zeros at their end that a value is taken for exact; 8-bit floats have too
-#: few bits to tell that from.
+#: By type: its mantissa bits, and the number of trailing zeros from which a value counts as exact; 8-bit floats have
+#: too few bits for this test.
 _MANTISSA = {
     PrimitiveType.F64: (52, 16),
     PrimitiveType.F32: (23, 8),
@@ -87,9 +89,9 @@ _MANTISSA = {
     PrimitiveType.F8E4M3FN: (3, 0),
     PrimitiveType.F8E3M4: (4, 0),
 }
-#: One element in so many of a 16-bit type is rounded to another neighbour by an error in f32 (a power of two).
+#: One in so many elements of a 16-bit type is rounded to another neighbour by an error in f32 (a power of two).
 _NARROW_EVERY = 64
-#: A sum of more terms than its square is off by more than one rounding, with the square root of their number.
+#: A sum of more terms than the square of this is off by more than one rounding, by the square root of their number.
 _SHORT_SUM = 8
 
 
@@ -98,7 +100,7 @@ class RoundingNoise:
     """Noise of `ulps` units in the last place (more in long sums), whose signs follow from `seed`.
 
     `excess`: 16-bit and 8-bit results may have been kept in f32 elsewhere, as XLA does by default; else a 16-bit result
-    differs only where an error in f32 crosses a boundary between two values, and an 8-bit one never.
+    differs only if an error in f32 crosses a boundary between two values, and an 8-bit one never.
     """
 
     seed: int
@@ -106,7 +108,7 @@ class RoundingNoise:
     excess: bool = False
 
     def tables(self) -> OpTables:
-        """The functions that evaluate opcodes with this noise."""
+        """Return the functions that evaluate opcodes with this noise."""
 
         def plain(opcode: Opcode) -> Evaluate | None:
             evaluate = EVALUATORS.get(opcode)
@@ -149,7 +151,7 @@ class RoundingNoise:
         return noisy
 
     def _around_library_call(self, evaluate: EvaluateInSteps) -> EvaluateInSteps:
-        """Put noise around calls that compute, of which a cost is known; the others are annotations and the like."""
+        """Add noise to calls that compute, which have a known cost; the others are annotations and similar calls."""
 
         def noisy(instruction: HloInstruction, operands: Operands, device: Device) -> Steps:
             target = instruction.attrs_as(CustomCallAttrs).target
@@ -174,8 +176,8 @@ def perturb(
 ) -> NDArray:
     """Move each element of `x` that does not look exact up or down by `ulps` units in the last place.
 
-    `placed`: which way depends on the element's position, too. `inexact`: elements that move whatever they are.
-    Integers and pred are returned as they are, and without `excess` 8-bit floats.
+    `placed`: the direction depends on the element's position too. `inexact`: elements that always move. Integers and
+    pred are returned unchanged, and without `excess` 8-bit floats too.
     """
     if x.dtype.kind == "c":
         parts = np.ascontiguousarray(x).reshape(-1).view(x.real.dtype)
@@ -208,7 +210,7 @@ def perturb(
 
 
 def _proper(x: NDArray) -> NDArray:
-    """Tell which elements are neither zero nor infinite nor NaN."""
+    """Return where elements are neither zero nor infinite nor NaN."""
     return np.asarray(np.isfinite(x) & (x != 0))
 
 

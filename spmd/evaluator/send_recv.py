@@ -1,7 +1,7 @@
-"""send and recv between devices: messages by channel, source and target.
+"""Evaluation of send and recv between devices: messages by channel, source and target.
 
-A send never waits. A recv-done waits for its message, so it is a meeting of one device with what the others sent. Who
-sends to whom stands in the frontend attribute that XLA gives both sides:
+A send never waits. A recv-done waits for its message, so it is a meeting of one device, ready when the message was
+sent. Sources and targets are in the frontend attribute that XLA gives both sides:
 ``_xla_send_recv_source_target_pairs={{0,1},{1,2}}`` (partitions of one replica).
 """
 
@@ -30,7 +30,7 @@ def _channel(instruction: HloInstruction) -> int:
 
 
 def _pairs(instruction: HloInstruction, device: Device) -> list[tuple[int, int]]:
-    """(source, target) devices within the replica of ``device``."""
+    """Return the (source, target) devices within the replica of ``device``."""
     pairs = source_target_pairs(instruction)
     if pairs is None and instruction.opcode is Opcode.RECV_DONE:
         pairs = source_target_pairs(instruction.operand(0))
@@ -44,7 +44,7 @@ def _pairs(instruction: HloInstruction, device: Device) -> list[tuple[int, int]]
 
 @evaluates_on_device(Opcode.SEND)
 def evaluate_send(instruction: HloInstruction, operands: Operands, device: Device) -> Value:
-    """operands: data, token; result (data, context, token). A device that is no source sends nothing."""
+    """Evaluate. operands: data, token; result (data, context, token). A device that is no source sends nothing."""
     channel = _channel(instruction)
     for source, target in _pairs(instruction, device):
         if source == device.id:
@@ -59,14 +59,14 @@ def evaluate_send_done(_: HloInstruction, __: Operands) -> Value:
 
 @evaluates(Opcode.RECV)
 def evaluate_recv(instruction: HloInstruction, _: Operands) -> Value:
-    """(data, context, token): the data is not there yet."""
+    """Return (data, context, token): the data has not arrived yet."""
     _channel(instruction)
     return (_zeros(as_tuple(instruction.shape).elements[0]), np.zeros((), np.uint32), TOKEN)
 
 
 @evaluates_in_steps(Opcode.RECV_DONE)
 def evaluate_recv_done(instruction: HloInstruction, _: Operands, device: Device) -> Steps:
-    """(data, token); zeros on a device that is no target."""
+    """Return (data, token); zeros on a device that is no target."""
     channel = _channel(instruction)
     sources = [s for s, t in _pairs(instruction, device) if t == device.id]
     if not sources:

@@ -1,4 +1,4 @@
-"""One evaluation of one module: the execution plans made so far and the mesh of its manual regions."""
+"""Evaluation session of one module: the cached execution plans and the mesh of its manual regions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spmd.ops.attrs import ParameterAttrs
 from spmd.ops.groups import device_groups, device_pairs
 from spmd.shape import ArrayShape
 
-#: What constants are made into before they are used, and elements up to which such values are kept.
+#: Opcodes that expand constants before their use, and the largest element count of a cached value.
 _OF_CONSTANTS = frozenset(
     {Opcode.CONSTANT, Opcode.IOTA, Opcode.BROADCAST, Opcode.RESHAPE, Opcode.CONVERT}
 )
@@ -34,9 +34,10 @@ _NO_FEED = WholeFeed(None, None)
 
 @dataclass(frozen=True, slots=True)
 class PlannedInstruction:
-    """``operands`` and ``slot`` index the frame's values; ``dead_after`` lists slots that nothing reads later.
+    """One step of a plan. ``operands`` and ``slot`` index the frame's values; ``dead_after`` lists slots without later
+    readers.
 
-    ``evaluate``: the registered function where operands alone give the value. ``parameter``: its number, or -1.
+    ``evaluate``: the registered function if operands alone determine the value. ``parameter``: its number, or -1.
     """
 
     instruction: HloInstruction
@@ -49,10 +50,10 @@ class PlannedInstruction:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Order of evaluation of a computation: needed instructions, operands first, with the point where each value dies.
+    """Evaluation order of a computation: needed instructions, operands first, with the point where each value dies.
 
-    ``frame``: the values before the first step. Small ones that depend on constants alone are in it and have no step,
-    so that a loop does not make them in every trip.
+    ``frame``: the values before the first step. Small values that depend only on constants are in it and have no step,
+    so a loop does not recompute them in every trip.
     """
 
     steps: tuple[PlannedInstruction, ...]
@@ -61,7 +62,7 @@ class Plan:
 
 
 class Session:
-    """Caches that live as long as one call of ``evaluate``; the module must not change meanwhile."""
+    """Caches that live as long as one call of ``evaluate``; the module must not change during it."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Session:
         self._effects = SideEffects()
         self._plans: dict[HloComputation, Plan] = {}
         self._groups: dict[HloInstruction, dict[int, tuple[int, ...]]] = {}
-        #: Sent and not yet received, oldest first, by (channel, source, target).
+        #: Messages sent and not yet received, oldest first, by (channel, source, target).
         self.messages: dict[tuple[int, int, int], list[Value]] = {}
 
     def plan(self, computation: HloComputation) -> Plan:
@@ -87,11 +88,11 @@ class Session:
         return plan
 
     def find_group(self, instruction: HloInstruction, device: Device) -> tuple[int, ...] | None:
-        """The group of ``device``, in member order; None when no group has it."""
+        """Return the group of ``device``, in member order; None if no group has it."""
         return self._groups_of(instruction, device).get(device.id)
 
     def group_of(self, instruction: HloInstruction, device: Device) -> tuple[int, ...]:
-        """The group of ``device``; RunError when no group has it."""
+        """Return the group of ``device``. Raises RunError if no group has it."""
         group = self.find_group(instruction, device)
         if group is None:
             raise RunError(f"{instruction!r}: device {device.id} stands in no group")
@@ -107,9 +108,10 @@ class Session:
     def linked_devices(
         self, instruction: HloInstruction, device: Device
     ) -> tuple[tuple[int, ...], dict[int, int]] | None:
-        """Devices that a permute's pairs link with ``device`` (directly or through others), and each target's source.
+        """Return the devices that a permute's pairs link with ``device`` (directly or indirectly), and each target's
+        source.
 
-        None when no pair has the device.
+        Returns None if no pair has the device.
         """
         pairs = device_pairs(instruction, device.num_partitions, device.num_replicas)
         linked = {device.id}
@@ -162,7 +164,7 @@ def make_plan(computation: HloComputation, find: FindPlain, effects: SideEffects
 def _constants(
     order: Sequence[HloInstruction], slot: dict[HloInstruction, int], find: FindPlain
 ) -> list[Value | None]:
-    """Return the values of small arrays that depend on constants alone; None for all other values."""
+    """Return the values of small arrays that depend only on constants; None for all other values."""
     values: list[Value | None] = [None] * len(order)
     for n, instruction in enumerate(order):
         evaluate = find(instruction.opcode) if instruction.opcode in _OF_CONSTANTS else None
@@ -176,8 +178,9 @@ def _constants(
 
 
 def _needed(computation: HloComputation, effects: SideEffects) -> set[HloInstruction]:
-    """Return the instructions on which the root depends, and those with effects. The set is used for membership
-    only."""
+    """Return the instructions on which the root depends, and those with effects. The set is used only for
+    membership.
+    """
     work = [computation.root, *filter(effects.of, computation.instructions)]
     needed: set[HloInstruction] = set()
     while work:

@@ -1,4 +1,4 @@
-"""slice, dynamic-slice, dynamic-update-slice, pad, concatenate."""
+"""Evaluation of slice, dynamic-slice, dynamic-update-slice, pad, concatenate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def evaluate_slice(instruction: HloInstruction, operands: Operands) -> Value:
 def _clamped_starts(
     starts: Sequence[NDArray], dims: Sequence[int], sizes: Sequence[int]
 ) -> list[int]:
-    """Start per dimension, moved so that the slice lies inside; starts are scalars or (old form) one vector."""
+    """Return the start per dimension, moved so that the slice lies inside; starts are scalars or (old form)
+    one vector.
+    """
     if len(starts) == 1 and starts[0].ndim == 1:
         starts = list(starts[0])
     return [
@@ -53,7 +55,7 @@ def evaluate_dynamic_update_slice(_: HloInstruction, operands: Operands) -> Valu
 
 @evaluates(Opcode.PAD)
 def evaluate_pad(instruction: HloInstruction, operands: Operands) -> Value:
-    """Padding may be negative; interior padding goes between elements, before edges are cut."""
+    """Pad. Padding may be negative; interior padding is inserted between elements before edges are cut."""
     attrs = instruction.attrs_as(PadAttrs)
     x, fill = arrays_of(operands)
     frame = Window(

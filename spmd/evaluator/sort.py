@@ -1,4 +1,4 @@
-"""sort and topk.
+"""Evaluation of sort and topk.
 
 A comparator that orders by keys, ``f(a) < f(b)`` with ties broken by further keys, sorts by computing the keys once.
 Any other comparator runs in a sorting network (Batcher's merge exchange, Knuth 5.2.2 M): log^2 n rounds, each one
@@ -49,7 +49,7 @@ def _order_by_keys(keys: Sequence[SortKey], arrays: Sequence[NDArray], axis: int
 
 
 def _network_sort(comparator: HloComputation, rows: Sequence[NDArray]) -> list[NDArray]:
-    """Sort along dimension 0."""
+    """Sort along dimension 0 by a sorting network."""
     n = rows[0].shape[0]
     place = np.broadcast_to(np.arange(n).reshape([-1] + [1] * (rows[0].ndim - 1)), rows[0].shape)
     state = [np.array(r) for r in (*rows, place)]
@@ -78,7 +78,7 @@ def _less(comparator: HloComputation, a: Sequence[NDArray], b: Sequence[NDArray]
 
 
 def _merge_exchange(n: int) -> Iterator[tuple[NDArray, int]]:
-    """Rounds of a sorting network: positions to compare with those ``distance`` further on."""
+    """Yield rounds of a sorting network: positions to compare with those ``distance`` further on."""
     top = 1 << max(n - 1, 0).bit_length() >> 1
     p = top
     while p > 0:
@@ -94,7 +94,7 @@ def _merge_exchange(n: int) -> Iterator[tuple[NDArray, int]]:
 
 @evaluates(Opcode.TOPK)
 def evaluate_topk(instruction: HloInstruction, operands: Operands) -> Value:
-    """The k largest (smallest) along the last dimension in order, and their positions; equal values by position.
+    """Return the k largest (smallest) along the last dimension in order, and their positions; equal values by position.
 
     NaN is larger than every number (total order).
     """

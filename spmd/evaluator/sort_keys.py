@@ -1,4 +1,4 @@
-"""Recognises comparators that order by keys: ``a0 < b0``, ``f(a1) > f(b1)``, or one and then the next on a tie."""
+"""Recognition of comparators that order by keys: ``a0 < b0``, ``f(a1) > f(b1)``, or one and then the next on a tie."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from spmd.ops.reduction import through_annotations
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """``expression``: the key of the left element, over the comparator's even parameters (parameter 2k: operand k)."""
+    """One sort key. ``expression``: the key of the left element, over the comparator's even parameters (parameter 2k:
+    operand k).
+    """
 
     expression: HloInstruction
     descending: bool
@@ -41,7 +43,7 @@ def _compute(expression: HloInstruction, arrays: Sequence[NDArray]) -> NDArray:
 
 
 def expression_nodes(expression: HloInstruction) -> list[HloInstruction]:
-    """Return `expression` and what it is made of, operands first."""
+    """Return `expression` and the instructions it depends on, operands first."""
     assert expression.parent is not None
     order = expression.parent.post_order()
     needed = {expression: None}
@@ -51,7 +53,7 @@ def expression_nodes(expression: HloInstruction) -> list[HloInstruction]:
     return [node for node in order if node in needed]
 
 
-#: Elementwise and evaluated from operands alone; enough for the keys that frontends write.
+#: Opcodes that are elementwise and evaluated from operands alone; enough for the keys that frontends write.
 _KEY_OPCODES = frozenset(
     {
         Opcode.ABS, Opcode.ADD, Opcode.AND, Opcode.BITCAST, Opcode.BITCAST_CONVERT, Opcode.COMPARE,
@@ -63,7 +65,7 @@ _KEY_OPCODES = frozenset(
 
 
 def match_sort_keys(comparator: HloComputation) -> tuple[SortKey, ...] | None:
-    """The keys in order of importance, or None for a comparator of another form."""
+    """Return the keys in order of importance, or None for a comparator of another form."""
     return _match(through_annotations(comparator.root))
 
 
@@ -81,7 +83,7 @@ def _match(node: HloInstruction) -> tuple[SortKey, ...] | None:
 
 
 def _match_then(less: HloInstruction, tie: HloInstruction) -> tuple[SortKey, ...] | None:
-    """``less or (equal and rest)`` where ``equal`` compares the key of ``less``."""
+    """Match ``less or (equal and rest)`` in which ``equal`` compares the key of ``less``."""
     key = _match_compare(less) if less.opcode is Opcode.COMPARE else None
     if key is None or tie.opcode is not Opcode.AND:
         return None
@@ -116,7 +118,7 @@ def _is_equality_of(node: HloInstruction, less: HloInstruction) -> bool:
 
 
 def _mirrored(a: HloInstruction, b: HloInstruction, parity: int) -> bool:
-    """``b`` is ``a`` with the other element's parameters; ``a`` reads parameters of ``parity`` only."""
+    """Return whether ``b`` is ``a`` with the other element's parameters; ``a`` reads only parameters of ``parity``."""
 
     def is_other(x: HloInstruction, y: HloInstruction) -> bool:
         number = x.attrs_as(ParameterAttrs).number
@@ -126,7 +128,7 @@ def _mirrored(a: HloInstruction, b: HloInstruction, parity: int) -> bool:
 
 
 def _same(a: HloInstruction, b: HloInstruction) -> bool:
-    """The same expression of the same parameters."""
+    """Return whether both are the same expression of the same parameters."""
     return _alike(a, b, lambda x, y: x.attrs == y.attrs)
 
 
@@ -135,7 +137,9 @@ def _alike(
     b: HloInstruction,
     parameters: Callable[[HloInstruction, HloInstruction], bool],
 ) -> bool:
-    """Return whether both are the same operations of parameters that `parameters` accepts; each pair is seen once."""
+    """Return whether both are the same operations of parameters that `parameters` accepts; each pair is
+    visited once.
+    """
     pairs = [(a, b)]
     seen = dict.fromkeys(pairs)
     while pairs:

@@ -1,4 +1,4 @@
-"""Functions NumPy lacks: erf.
+"""Functions that NumPy lacks: erf.
 
 erf follows W. J. Cody, "Rational Chebyshev approximations for the error function", Math. Comp. 23 (1969), the form of
 his CALERF: three intervals, each a ratio of polynomials, relative error below 1e-16 before rounding. f32 is evaluated
@@ -56,7 +56,7 @@ def _horner(coefficients: tuple[float, ...], x: NDArray) -> NDArray:
 
 
 def _erfc_scaled_exp(y: NDArray) -> NDArray:
-    """exp(-y^2) with y^2 split so that its rounding does not reach the result (Cody)."""
+    """Return exp(-y^2) with y^2 split so that its rounding does not reach the result (Cody)."""
     head = np.trunc(y * 16.0) / 16.0
     return np.exp(-head * head) * np.exp(-(y - head) * (y + head))
 
@@ -80,5 +80,5 @@ def _erf_f64(x: NDArray) -> NDArray:
 
 
 def erf(x: NDArray) -> NDArray:
-    """The error function of f32 or f64 elements."""
+    """Return the error function of f32 or f64 elements."""
     return _erf_f64(np.atleast_1d(x.astype(np.float64))).reshape(x.shape).astype(x.dtype)

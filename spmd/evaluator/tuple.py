@@ -1,4 +1,4 @@
-"""Tuples, tokens, and the ops that only order or mark."""
+"""Evaluation of tuples, tokens, and the ops that only order or mark values."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ NDArray: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 class Token:
-    """The value of token[] (and of opaque[]): it orders, and holds nothing."""
+    """The value of token[] (and of opaque[]): it orders, and holds no data."""
 
     __slots__ = ()
 
@@ -49,12 +49,12 @@ def has_versions(operands: Operands) -> bool:
 
 
 def version_for(value: Value, device: int) -> Value:
-    """Return the version of ``value`` for ``device``: a value outside manual regions is equal on all."""
+    """Return the version of ``value`` for ``device``; a value outside manual regions is equal on all devices."""
     return value.versions[device] if isinstance(value, PerDevice) else value
 
 
 def array_of(value: Value) -> NDArray:
-    """``value``, which must be an array."""
+    """Return ``value``, which must be an array."""
     if not isinstance(value, np.ndarray):
         raise RunError(f"expected an array value, found {_kind(value)}")
     return value
@@ -65,20 +65,20 @@ def arrays_of(values: Operands) -> list[NDArray]:
 
 
 def tuple_of(value: Value) -> tuple[Value, ...]:
-    """``value``, which must be a tuple."""
+    """Return ``value``, which must be a tuple."""
     if not isinstance(value, tuple):
         raise RunError(f"expected a tuple value, found {_kind(value)}")
     return value
 
 
 def part(x: NDArray, index: Sequence[slice]) -> NDArray:
-    """x[index] as an array even where it is a single element (NumPy would return a scalar)."""
+    """Return x[index] as an array even if it is a single element (NumPy would return a scalar)."""
     place: tuple[Any, ...] = (..., *index)
     return np.asarray(x[place])
 
 
 def packed(results: Sequence[Value], shape: Shape) -> Value:
-    """Results of a variadic op: a tuple where ``shape`` is one, else the only result."""
+    """Return the results of a variadic op: a tuple if ``shape`` is one, else the only result."""
     if isinstance(shape, TupleShape):
         return tuple(results)
     (only,) = results
@@ -86,7 +86,7 @@ def packed(results: Sequence[Value], shape: Shape) -> Value:
 
 
 def flatten(value: Value) -> Iterator[Value]:
-    """Leaves in depth-first order, tokens included."""
+    """Yield the leaves in depth-first order, tokens included."""
     if isinstance(value, tuple):
         for element in value:
             yield from flatten(element)
@@ -95,7 +95,7 @@ def flatten(value: Value) -> Iterator[Value]:
 
 
 def unflatten(shape: Shape, leaves: Iterator[Value]) -> Value:
-    """The value of ``shape`` made of the next leaves; tokens and opaque parts take none."""
+    """Return the value of ``shape`` made of the next leaves; tokens and opaque parts take none."""
     if isinstance(shape, TupleShape):
         return tuple(unflatten(element, leaves) for element in shape.elements)
     return next(leaves) if isinstance(shape, ArrayShape) else TOKEN

@@ -1,4 +1,4 @@
-"""The sliding frame over an array: base dilation and padding, and the strided view of one window position."""
+"""Sliding window over an array: base dilation and padding, and the strided view of one window position."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from spmd.ops.window import Window
 
 
 def dilate_and_pad(x: NDArray, window: Window, fill: NDArray) -> NDArray:
-    """``x`` with holes of base dilation and padding (negative padding cuts), all filled with the scalar ``fill``."""
+    """Return ``x`` with holes of base dilation and padding (negative padding cuts), all filled with the scalar
+    ``fill``.
+    """
     sizes, inner, source = [], [], []
     for n, dim in zip(x.shape, window.dims, strict=True):
         dilated = (n - 1) * dim.base_dilation + 1 if n else 0
@@ -43,7 +45,7 @@ def dilate_and_pad(x: NDArray, window: Window, fill: NDArray) -> NDArray:
 def offset_view(
     padded: NDArray, window: Window, offset: tuple[int, ...], out: tuple[int, ...]
 ) -> NDArray:
-    """Element ``offset`` of every window, an array of the output's sizes."""
+    """Return element ``offset`` of every window, an array of the output's sizes."""
     index = []
     for position, dim, count in zip(offset, window.dims, out, strict=True):
         start = position * dim.window_dilation

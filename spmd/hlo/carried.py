@@ -1,5 +1,4 @@
-"""Fields of a module's proto that have no text form: they are carried from proto to proto, and nothing here reads
-them."""
+"""Fields of a module's proto that have no text form: they are carried from proto to proto and not read."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from spmd.sharding import HloSharding
 
 @dataclass(frozen=True, slots=True)
 class CrossProgramPrefetch:
-    """A leaf of an entry parameter that the program before this one copies to ``offset`` of the fast memory."""
+    """A leaf of an entry parameter that the preceding program copies to ``offset`` of the fast memory."""
 
     parameter: int
     parameter_index: ShapeIndex = ()
@@ -20,11 +19,11 @@ class CrossProgramPrefetch:
 
 @dataclass(frozen=True, slots=True)
 class CarriedHeader:
-    """Fields of HloModuleProto, by their names there where none is given.
+    """Fields of HloModuleProto, under their proto names unless stated.
 
-    ``output_sharding`` and ``parameter_shardings`` (spmd_..) are what XLA's partitioned modules keep of the shardings
-    that they had. ``profiles`` (profile_info) are messages as they came. ``device_ids`` (device_assignment) are the
-    devices of each partition, replica by replica; empty where they are the usual replica * partitions + partition.
+    ``output_sharding`` and ``parameter_shardings`` (spmd_..) are the former shardings that XLA keeps in partitioned
+    modules. ``profiles`` (profile_info) are raw messages. ``device_ids`` (device_assignment) are the devices of each
+    partition, replica by replica; empty if they are the usual replica * partitions + partition.
     """
 
     cross_program_prefetches: tuple[CrossProgramPrefetch, ...] = ()

@@ -10,7 +10,7 @@ from spmd.hlo.module import HloModule
 
 
 def clone_module(module: HloModule) -> HloModule:
-    """A deep copy of what the entry reaches: same names, same order; attribute records are shared."""
+    """Return a deep copy of all that the entry reaches: same names, same order; attribute records are shared."""
     copy = HloModule(module.name)
     copy_header(module, copy)
     callees: dict[HloComputation, HloComputation] = {}
@@ -21,7 +21,7 @@ def clone_module(module: HloModule) -> HloModule:
 
 
 def copy_header(source: HloModule, target: HloModule) -> None:
-    """Everything a module holds besides its computations."""
+    """Copy everything that a module holds besides its computations."""
     target.stage = source.stage
     target.entry_layout = source.entry_layout
     target.input_output_alias = source.input_output_alias
@@ -34,7 +34,7 @@ def copy_header(source: HloModule, target: HloModule) -> None:
 
 
 def copy_configuration(source: HloModule, target: HloModule) -> None:
-    """Copy the header's fields that describe the compilation, not the program; a bare proto does not hold them."""
+    """Copy the header's fields that describe the compilation and not the program; a bare proto does not hold them."""
     target.num_partitions = source.num_partitions
     target.replica_count = source.replica_count
     target.states_partitions = source.states_partitions
@@ -47,9 +47,9 @@ def clone_computation(
     callee: Callable[[HloComputation], HloComputation],
     skip: Callable[[HloInstruction], bool] = lambda _: False,
 ) -> HloComputation:
-    """A copy in ``module`` (the same or another), in the same order; ``callee`` maps called computations.
+    """Copy a computation into ``module`` (the same or another), in the same order; ``callee`` maps called computations.
 
-    Instructions for which ``skip`` holds are left out: their operand 0 takes their place.
+    Instructions for which ``skip`` is true are left out: their operand 0 replaces them.
     """
     copy = module.new_computation(computation.name)
     copy.execution_thread = computation.execution_thread
@@ -65,6 +65,6 @@ def clone_computation(
         for before in instruction.control_predecessors:
             made[before].add_control_dependency_to(clone)
     copy.root = made[computation.root]
-    # The stored order may be a schedule; post order need not equal it.
+    # The stored order may be a schedule; post-order need not equal it.
     copy.set_order(dict.fromkeys(made[i] for i in computation.instructions))
     return copy

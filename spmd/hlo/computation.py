@@ -37,14 +37,14 @@ class HloComputation:
     # ---- reading
     @property
     def instructions(self) -> tuple[HloInstruction, ...]:
-        """A snapshot: safe to edit the computation while walking it."""
+        """Return a snapshot: the computation may be edited while iterating over it."""
         return tuple(self._instructions)
 
     def __len__(self) -> int:
         return len(self._instructions)
 
     def newest(self, count: int) -> tuple[HloInstruction, ...]:
-        """The last ``count`` instructions in stored order, in time proportional to ``count``."""
+        """Return the last ``count`` instructions in stored order, in time proportional to ``count``."""
         return tuple(islice(reversed(self._instructions), count))[::-1]
 
     @property
@@ -61,7 +61,8 @@ class HloComputation:
                 yield instruction
 
     def post_order(self) -> list[HloInstruction]:
-        """Operands and control predecessors first; among free choices, the stored order. Linear time.
+        """Return instructions after their operands and control predecessors; among free choices, in stored order.
+        Linear time.
 
         Raises VerificationError on a cycle (C4).
         """
@@ -70,7 +71,7 @@ class HloComputation:
         for instruction in self._instructions:
             if instruction in placed:
                 continue
-            # The stored order mostly is one: nothing needs to be searched for then.
+            # The stored order usually is a post-order: then no search is needed.
             if all(map(is_placed, instruction.operands)) and all(
                 map(is_placed, instruction.control_predecessors)
             ):
@@ -80,7 +81,9 @@ class HloComputation:
         return list(placed)
 
     def _place(self, last: HloInstruction, placed: dict[HloInstruction, None]) -> None:
-        """Add to ``placed`` what ``last`` needs and is not there, then ``last``, by a depth-first search."""
+        """Add the missing operands and control predecessors of ``last`` to ``placed``, then ``last``, by a depth-first
+        search.
+        """
         stack = [last]
         entered: set[HloInstruction] = set()
         while stack:
@@ -104,7 +107,7 @@ class HloComputation:
 
     # ---- building
     def add(self, instruction: HloInstruction, name: str | None = None) -> HloInstruction:
-        """Take in a parentless instruction, giving it a name unique in the module. The first one becomes the root."""
+        """Add a parentless instruction under a name unique in the module. The first instruction becomes the root."""
         wanted = name or instruction.name or instruction.opcode.value
         module = self.module
         instruction.name = module.instruction_names.take(wanted) if module is not None else wanted
@@ -149,12 +152,12 @@ class HloComputation:
 
     # ---- editing
     def replace(self, old: HloInstruction, new: HloInstruction) -> None:
-        """All uses of ``old`` become uses of ``new``; ``old`` is removed."""
+        """Replace all uses of ``old`` by ``new`` and remove ``old``."""
         old.replace_all_uses_with(new)
         self.remove(old)
 
     def remove(self, instruction: HloInstruction) -> None:
-        """Take out an instruction that nobody uses."""
+        """Remove an instruction that has no users."""
         if instruction.num_users or self.root is instruction:
             raise VerificationError(
                 f"cannot remove {instruction.name}: it is {'the root' if self.root is instruction else 'used'}"
@@ -172,8 +175,8 @@ class HloComputation:
         instruction.parent = None
 
     def remove_unused(self, keep: Callable[[HloInstruction], bool] = lambda _: False) -> int:
-        """Remove every instruction without users except parameters, the root and what ``keep``
-        keeps; returns how many.
+        """Remove every instruction without users except parameters, the root and those that ``keep`` keeps. Returns
+        their number.
         """
         removed = 0
         work = [i for i in self._instructions if not i.num_users]
@@ -195,7 +198,7 @@ class HloComputation:
         return removed
 
     def set_order(self, order: Iterable[HloInstruction]) -> None:
-        """Store the instructions in this order (a permutation of what is there)."""
+        """Store the instructions in this order (a permutation of the current ones)."""
         ordered = dict.fromkeys(order)
         if len(ordered) != len(self._instructions) or any(
             i not in self._instructions for i in ordered

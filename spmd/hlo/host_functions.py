@@ -1,4 +1,4 @@
-"""Python functions that a module calls by number, which no text or proto of it holds."""
+"""Python functions that a module calls by number; they are in no text or proto of it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from spmd.sharding import HloSharding
 if TYPE_CHECKING:
     from spmd.hlo.module import HloModule
 
-#: Arrays to arrays: what a callback computes on the host. Ordered ones take None and give anything for a token.
+#: Arrays to arrays: the computation of a callback on the host. Ordered ones take None and return anything for a token.
 Callback: TypeAlias = Callable[..., Sequence[Any]]
 
 
 @dataclass(frozen=True)
 class LocalFunction:
-    """One device's form of a function: a module on tiles, and the shardings that the tiles belong to."""
+    """Partitioned form of a function: a module on tiles, and the shardings to which the tiles belong."""
 
     module: HloModule
     operands: tuple[HloSharding, ...]
@@ -34,8 +34,8 @@ PartitionFunction: TypeAlias = Callable[
 
 @dataclass(frozen=True)
 class HostFunctions:
-    """``callbacks``: of Python callbacks, by index. ``partitioners``: of CustomSPMDPartitioning calls, by the number in
-    their backend_config.
+    """Functions by number. ``callbacks``: Python callbacks, by index. ``partitioners``: functions of
+    CustomSPMDPartitioning calls, by the number in their backend_config.
     """
 
     callbacks: tuple[Callback, ...] = ()

@@ -21,7 +21,7 @@ A = TypeVar("A", bound="Attrs")
 class Attrs:
     """Base of the attribute records, one frozen dataclass per op family (spmd/ops/<family>.py).
 
-    Computations an instruction calls are graph nodes and stand in ``HloInstruction.called_computations``.
+    The computations that an instruction calls are graph nodes, in ``HloInstruction.called_computations``.
     """
 
 
@@ -30,7 +30,7 @@ NO_ATTRS = Attrs()
 
 @dataclass(frozen=True, slots=True)
 class OpMetadata:
-    """Origin of an instruction. ``extra`` keeps the fields that nothing here reads, as (key, text) in order."""
+    """Origin of an instruction. ``extra`` keeps the fields that are not read here, as (key, text) in order."""
 
     op_type: str = ""
     op_name: str = ""
@@ -47,11 +47,11 @@ _NO_METADATA = OpMetadata()
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """Text that an instruction carries besides its meaning; passes keep it and few read it.
+    """Text that an instruction carries besides its meaning; passes preserve it and few read it.
 
-    ``frontend_attributes``: (key, value) pairs, values verbatim (quoted ones keep their quotes off, see ``quoted``).
-    ``extra``: rarely used attributes by name with their text (statistics, origin, result_accuracy, ...).
-    ``profile``: the fields of a proto's OpMetadata that no text has (sizes of code, profiles), undecoded.
+    ``frontend_attributes``: (key, value) pairs with verbatim values (quoted ones without their quotes, see ``quoted``).
+    ``extra``: rarely used attributes by name with their text (statistics, origin, result_accuracy, ...). ``profile``:
+    the fields of a proto's OpMetadata that have no text form (sizes of code, profiles), undecoded.
     """
 
     metadata: OpMetadata = _NO_METADATA
@@ -124,7 +124,8 @@ class HloInstruction:
         self.control_successors: list[HloInstruction] = []
         self.parent: HloComputation | None = None
         self._operands: list[HloInstruction] = list(operands)
-        # A dict as an ordered set: users keep the order in which they came, so nothing depends on identity.
+        # A dict as an ordered set: users keep the order in which they were added, so nothing
+        # depends on identity.
         self._users: dict[HloInstruction, None] = {}
         for operand in self._operands:
             operand._users[self] = None
@@ -136,12 +137,12 @@ class HloInstruction:
 
     @property
     def users(self) -> tuple[HloInstruction, ...]:
-        """Each user once, in the order the uses were made."""
+        """The users, each once, in the order in which the uses were made."""
         return tuple(self._users)
 
     @property
     def num_users(self) -> int:
-        """In constant time, which ``len(users)`` is not: a parameter may have thousands."""
+        """The number of users, in constant time; ``len(users)`` is linear, and a parameter may have thousands."""
         return len(self._users)
 
     def operand(self, i: int) -> HloInstruction:
@@ -175,7 +176,7 @@ class HloInstruction:
         self._operands.clear()
 
     def replace_all_uses_with(self, new: HloInstruction) -> None:
-        """Every user reads ``new`` instead; the computation's root moves along."""
+        """Replace this instruction by ``new`` in every user, and as the computation's root."""
         for user in self.users:
             if user is not new:
                 user._read_instead(self, new)
@@ -183,16 +184,16 @@ class HloInstruction:
             self.parent.root = new
 
     def add_control_dependency_to(self, successor: HloInstruction) -> None:
-        """``successor`` runs after this instruction."""
+        """Make ``successor`` run after this instruction."""
         after, before = self.control_successors, successor.control_predecessors
-        # Both tell, so the shorter one does: one instruction may wait for, or hold up, all others.
+        # Search the shorter of the two lists: one instruction may wait for, or delay, all others.
         known = successor in after if len(after) < len(before) else self in before
         if not known:
             after.append(successor)
             before.append(self)
 
     def _read_instead(self, old: HloInstruction, new: HloInstruction) -> None:
-        """Every operand ``old`` becomes ``new``. Looked up by the list's own search: tuples may have thousands."""
+        """Replace every operand ``old`` by ``new``, by the list's own search: tuples may have thousands of operands."""
         operands = self._operands
         for _ in range(operands.count(old)):
             operands[operands.index(old)] = new
@@ -202,7 +203,7 @@ class HloInstruction:
     # ---- shape and attributes
     @property
     def array_shape(self) -> ArrayShape:
-        """The shape, which must be an array (ShapeError otherwise)."""
+        """The shape, which must be an array. Raises ShapeError otherwise."""
         return as_array(self.shape)
 
     @property
@@ -210,7 +211,7 @@ class HloInstruction:
         return as_array(self.shape).dims
 
     def attrs_as(self, kind: type[A]) -> A:
-        """The attributes, typed; VerificationError when they are of another family."""
+        """Return the attributes as ``kind``. Raises VerificationError if they are of another family."""
         if not isinstance(self.attrs, kind):
             raise VerificationError(
                 f"{self.name}: {self.opcode} holds {type(self.attrs).__name__}, expected {kind.__name__}"
@@ -237,7 +238,7 @@ class HloInstruction:
     def clone(
         self, shape: Shape, operands: Iterable[HloInstruction], *, attrs: Attrs | None = None
     ) -> HloInstruction:
-        """A new, parentless instruction of the same opcode, attributes, callees, sharding and annotations."""
+        """Return a new, parentless instruction of the same opcode, attributes, callees, sharding and annotations."""
         return HloInstruction(
             self.opcode,
             shape,

@@ -1,4 +1,4 @@
-"""HloModule: the computations of one program, its entry, and what the header says."""
+"""HloModule: the computations of one program, its entry, and the data of its header."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from spmd.shape import Shape, ShapeIndex
 
 
 class Stage(IntEnum):
-    """Stage of compilation of a module. Each pass states which stages it accepts. PARTITIONED and SCHEDULED are never
-    left again."""
+    """Stage of compilation of a module. Each pass states which stages it accepts. A module never leaves PARTITIONED or
+    SCHEDULED for an earlier stage.
+    """
 
     LOGICAL = 0
     PROPAGATED = 1
@@ -54,14 +55,14 @@ _NUMBER_SUFFIX = re.compile(r"\.\d+$")
 
 
 class NameSpace:
-    """Hands out names, each once."""
+    """Supplier of unique names."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
     def take(self, wanted: str) -> str:
-        """``wanted`` if it is free, else its base with the next free number (``add.3``)."""
+        """Return ``wanted`` if it is free, else its base with the next free number (``add.3``)."""
         if wanted not in self._taken:
             self._taken.add(wanted)
             return wanted
@@ -94,9 +95,9 @@ class HloModule:
         self.num_partitions = 1
         self.replica_count = 1
         self.frontend_attributes: tuple[tuple[str, str], ...] = ()
-        #: Header attributes kept as (name, text) in order: nothing here reads them.
+        #: Header attributes that are only preserved, as (name, text) in order.
         self.extra_header: tuple[tuple[str, str], ...] = ()
-        #: What only protos say: nothing here reads it.
+        #: Data that only protos have; it is only preserved.
         self.carried = NOTHING_CARRIED
         #: Python functions that it calls; only a module made in this process has them.
         self.host_functions = NO_FUNCTIONS
@@ -115,13 +116,13 @@ class HloModule:
 
     # ---- computations
     def new_computation(self, name: str) -> HloComputation:
-        """An empty computation at the end of the list, under a unique name."""
+        """Add an empty computation at the end of the list, under a unique name."""
         computation = HloComputation(self._computation_names.take(name), self)
         self.computations.append(computation)
         return computation
 
     def remove_unreachable_computations(self) -> int:
-        """Drop computations that the entry does not reach; returns how many."""
+        """Remove computations that the entry does not reach. Returns their number."""
         reachable = {id(c) for c in self.computations_post_order()}
         kept = [c for c in self.computations if id(c) in reachable]
         removed = len(self.computations) - len(kept)
@@ -129,13 +130,13 @@ class HloModule:
         return removed
 
     def take_over(self, other: HloModule) -> None:
-        """Become ``other``, which is used up: its computations are this module's from now on."""
+        """Take over all data of ``other``, which must not be used afterwards: its computations become this module's."""
         vars(self).update(vars(other))
         for computation in self.computations:
             computation.module = self
 
     def computations_post_order(self) -> list[HloComputation]:
-        """Callees before callers, only what the entry reaches, entry last."""
+        """Return the computations that the entry reaches, callees before callers, the entry last."""
         order: list[HloComputation] = []
         state: dict[int, bool] = {}
         stack = [self.entry]
@@ -170,7 +171,7 @@ class HloModule:
 
     def __str__(self) -> str:
         from spmd.text.printer import (
-            print_module,  # the printer needs the IR, not the other way round
+            print_module,  # the printer needs the IR, and not the reverse
         )
 
         return print_module(self)

@@ -6,8 +6,8 @@ from enum import Enum
 
 
 class Opcode(Enum):
-    #: By identity, as members are compared: tables are looked up by opcode for every instruction, and Enum's own hash,
-    #: of the name, is a Python function.
+    #: Hash by identity, as members are compared: tables are looked up by opcode for every instruction, and Enum's own
+    #: hash, of the name, is a Python function.
     __hash__ = object.__hash__
 
     ABS = "abs"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 
-#: They run other computations, on memory of their own.
+#: Opcodes that run other computations, on memory of their own.
 CALLERS = frozenset({Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL})
 
 #: Starts whose result is (operands, results, ..).
 PAIRED_STARTS = frozenset(
     {Opcode.ALL_GATHER_START, Opcode.COLLECTIVE_PERMUTE_START, Opcode.ASYNC_START}
 )
-#: Of collectives, and of what an async-start wraps.
+#: Starts and dones of collectives and of async computations.
 STARTS = PAIRED_STARTS | {Opcode.ALL_REDUCE_START}
 DONES = frozenset(
     {
@@ -23,10 +23,10 @@ DONES = frozenset(
     }
 )
 
-#: The number of the device they run on.
+#: Opcodes that return the number of the executing device.
 DEVICE_IDS = frozenset({Opcode.PARTITION_ID, Opcode.REPLICA_ID})
 
-#: Neither time nor memory on a device: they stand wherever they can.
+#: Opcodes that take neither time nor memory on a device, and may be scheduled anywhere.
 WEIGHTLESS = DEVICE_IDS | {
     Opcode.PARAMETER,
     Opcode.CONSTANT,
@@ -39,5 +39,5 @@ WEIGHTLESS = DEVICE_IDS | {
 
 
 def wrapped(x: HloInstruction) -> HloInstruction:
-    """Return the instruction that an async-start runs; any other instruction itself."""
+    """Return the instruction that an async-start runs; return any other instruction unchanged."""
     return x.to_apply.root if x.opcode is Opcode.ASYNC_START else x

@@ -8,8 +8,8 @@
     other_calls.py         triangular solve, sort, top-k
     partitioner_calls.py   rotations and slices that XLA's partitioner reads
 
-An expansion says what a call computes in operations of HLO, so passes, partitioner, kernels and the reference evaluator
-need nothing of it. Workspaces, which are results of the calls, hold any bytes.
+An expansion expresses a call in operations of HLO, so passes, partitioner, kernels and the reference evaluator need no
+knowledge of it. Workspaces, which are results of the calls, have unspecified content.
 """
 
 from spmd.library_calls import convolutions, other_calls, partitioner_calls, products, solvers

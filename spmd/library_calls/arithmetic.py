@@ -1,4 +1,4 @@
-"""Steps that library calls share: scaling by a number, activations, rounding into the result's type."""
+"""Helpers that library calls share: scaling by a number, activations, rounding to the result's type."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def relu6(x: HloInstruction, b: Builder) -> HloInstruction:
 
 
 def gelu(x: HloInstruction, b: Builder) -> HloInstruction:
-    """x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as cuBLASLt defines it"""
+    """Return x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), as cuBLASLt defines it."""
     cube = b.multiply(x, b.multiply(x, x))
     inner = scaled(b.add(x, scaled(cube, 0.044715, b)), math.sqrt(2 / math.pi), b)
     one = number_like(x, 1, b)

@@ -1,4 +1,4 @@
-"""cuDNN: a convolution, its gradients, and a convolution with bias, side input and activation.
+"""cuDNN calls: a convolution, its gradients, and a convolution with bias, side input and activation.
 
 Window and dim_labels are always those of the forward convolution, output = input * filter:
 
@@ -37,7 +37,7 @@ from spmd.text.lexer import Scanner
 
 @dataclass(frozen=True)
 class Forward:
-    """The forward convolution of a call: window, dimensions, groups; ``result``: shape of the call's own result."""
+    """Forward convolution of a call: window, dimensions, groups. ``result``: shape of the call's own result."""
 
     window: Window
     numbers: ConvDimensionNumbers
@@ -68,7 +68,7 @@ def forward(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder
 def with_bias_and_activation(
     call: HloInstruction, operands: Sequence[HloInstruction], b: Builder
 ) -> Values:
-    """activation(scale (input * filter) + side_scale side + bias)"""
+    """Return activation(scale (input * filter) + side_scale side + bias)."""
     about = Forward.of(call)
     settings = settings_of(call).inside("cudnn_conv_backend_config")
     side_scale = settings.number("side_input_scale", 0)
@@ -85,7 +85,7 @@ def with_bias_and_activation(
 
 @LIBRARY_CALLS.register("__cudnn$convBackwardInput")
 def input_gradient(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
-    """Each output element gives back through the filter what it took: a convolution with the filter reversed."""
+    """Return the gradient of the input: a convolution of the output gradient with the reversed filter."""
     require_operands(call, operands, 2)
     about = Forward.of(call)
     output, kernel = operands
@@ -109,7 +109,9 @@ def input_gradient(call: HloInstruction, operands: Sequence[HloInstruction], b: 
 
 @LIBRARY_CALLS.register("__cudnn$convBackwardFilter")
 def filter_gradient(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
-    """Input times output gradient at each offset of the filter, summed over the batch."""
+    """Return the gradient of the filter: input times output gradient at each offset of the filter, summed over the
+    batch.
+    """
     require_operands(call, operands, 2)
     about = Forward.of(call)
     x, output = operands

@@ -1,4 +1,4 @@
-"""Calls of GPU libraries that one operation of HLO stands for: triangular solve, sort, top-k."""
+"""Calls of GPU libraries that correspond to one operation of HLO: triangular solve, sort, top-k."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _by_first(
 
 @LIBRARY_CALLS.register("__gpu$TopK")
 def top_k(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
-    """Return the largest along the last dimension, or the smallest if that is what it compares by, and their places."""
+    """Return the largest along the last dimension, or the smallest if the call compares so, and their positions."""
     require_operands(call, operands, 1)
     count = as_array(result_shapes(call)[0]).dims[-1]
     compares = [computation.root.attrs for computation in call.called_computations]

@@ -9,7 +9,7 @@
     _SPMDInternalOp_Wrap         "dimension=0,left_amount=1,right_amount=2"
                                                                            the last element, x, the first two
 
-Compilers write them into programs on global arrays. ``bufferize`` is advice on memory.
+Compilers write them into programs on global arrays. ``bufferize`` is a memory hint.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _MOST_DIGITS = 18
 
 @dataclass(frozen=True)
 class _Attributes:
-    """The attributes that a call carries as its configuration: names with numbers or lists of numbers."""
+    """Attributes that a call carries as its configuration: names with numbers or lists of numbers."""
 
     call: HloInstruction
     numbers: dict[str, int] = field(default_factory=dict)
     lists: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def number(self, name: str, most: int | None = None) -> int:
-        """Return the number ``name``, which is from 0 to ``most``."""
+        """Return the number ``name``, which must be from 0 to ``most``."""
         found = self.numbers.get(name)
         if found is None or found < 0 or (most is not None and found > most):
             raise self.wrong(name)
@@ -86,7 +86,7 @@ def _cut(x: HloInstruction, dimension: int, start: int, limit: int, b: Builder) 
 
 
 def _rotated(x: HloInstruction, dimension: int, amount: int, b: Builder) -> HloInstruction:
-    """Return ``x`` with each element ``amount`` places further right, and the last ones at the front."""
+    """Return ``x`` rotated right by ``amount``: the last elements move to the front."""
     size = x.dims[dimension]
     amount %= size
     if amount == 0:
@@ -119,7 +119,7 @@ def multi_rotate(call: HloInstruction, operands: Sequence[HloInstruction], b: Bu
 
 @LIBRARY_CALLS.register(f"{_PREFIX}MultiSlice")
 def multi_slice(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
-    """Return the slice that the call states, and those that begin and end 1, 2, .. places later."""
+    """Return the slice that the call states, and those that begin and end 1, 2, .. positions later."""
     require_operands(call, operands, 1)
     (x,), attributes = operands, _attributes(call)
     dimension = _dimension(attributes, x)
@@ -130,7 +130,7 @@ def multi_slice(call: HloInstruction, operands: Sequence[HloInstruction], b: Bui
 
 
 def _bounds(attributes: _Attributes, x: HloInstruction, dimension: int) -> tuple[int, int]:
-    """Return where the slice begins and ends in ``dimension``; the other dimensions are taken entire."""
+    """Return the start and limit of the slice in ``dimension``; the other dimensions are taken entirely."""
     starts, limits, strides = (
         attributes.lists.get(name, ()) for name in ("start_indices", "limit_indices", "strides")
     )
@@ -147,7 +147,9 @@ def _bounds(attributes: _Attributes, x: HloInstruction, dimension: int) -> tuple
 
 @LIBRARY_CALLS.register(f"{_PREFIX}MultiPad")
 def multi_pad(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
-    """Return the array behind so many paddings, one less, .., none; the results' size says what is padded after it."""
+    """Return the array after that many padding elements, one fewer, .., none; the results' size gives the padding at
+    the end.
+    """
     require_operands(call, operands, 2)
     (x, padding), attributes = operands, _attributes(call)
     dimension = _dimension(attributes, x)

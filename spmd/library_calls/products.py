@@ -1,4 +1,4 @@
-"""cuBLAS and cuBLASLt: alpha (lhs . rhs) + beta addend, a bias, an activation, and scales of 8-bit floats.
+"""cuBLAS and cuBLASLt calls: alpha (lhs . rhs) + beta addend, a bias, an activation, and scales of 8-bit floats.
 
 operands: lhs, rhs, addend if beta is not 0, scales of 8-bit operands (lhs, rhs, and if given addend and result), bias
 results:  product, value before the activation (..._AUX) or largest magnitude (damax_output), workspace
@@ -28,7 +28,9 @@ _ACTIVATIONS: dict[str, Callable[[HloInstruction, Builder], HloInstruction]] = {
 
 @dataclass(frozen=True)
 class Epilogue:
-    """BIAS_GELU_AUX: whether a bias is added, the activation ("" for none), whether its operand is a result."""
+    """Parts of an epilogue's name (BIAS_GELU_AUX): whether a bias is added, the activation ("" for none), whether its
+    operand is a result.
+    """
 
     adds_bias: bool
     activation: str

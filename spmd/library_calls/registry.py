@@ -13,7 +13,7 @@ from spmd.registry import Registry
 from spmd.shape import ArrayShape, Shape, TupleShape
 
 Values: TypeAlias = tuple[HloInstruction, ...]
-#: (call, operands, builder) -> its results but for workspaces, which come last.
+#: (call, operands, builder) -> its results except workspaces, which come last.
 Expansion: TypeAlias = Callable[[HloInstruction, Sequence[HloInstruction], Builder], Values]
 
 LIBRARY_CALLS: Registry[str, Expansion] = Registry("library call")
@@ -28,7 +28,7 @@ def expansion_of(call: HloInstruction) -> Expansion | None:
 def expanded(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
     """Return the results of ``call`` on ``operands``, without workspaces.
 
-    Raises UnsupportedError if the call asks for more than is known of its target, or has other results.
+    Raises UnsupportedError if the call uses unknown features of its target, or has other results.
     """
     expansion = expansion_of(call)
     assert expansion is not None

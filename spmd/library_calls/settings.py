@@ -1,4 +1,4 @@
-"""The backend_config of a library call: JSON, read field by field."""
+"""Reader of the backend_config of a library call: JSON, field by field."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_DIMENSIONS = 64
 
 @dataclass(frozen=True)
 class Settings:
-    """Fields of a JSON object that ``call`` carries. A field of the wrong type is an UnsupportedError."""
+    """Fields of the JSON object of ``call``. A field of the wrong type raises UnsupportedError."""
 
     call: HloInstruction
     fields: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Settings:
         return found
 
     def dimensions(self, name: str) -> tuple[int, ...]:
-        """Return a list of numbers, which are written as texts or numbers."""
+        """Return a list of numbers, which may be written as strings or numbers."""
         found = self.fields.get(name, [])
         if not isinstance(found, list) or len(found) > _MOST_DIMENSIONS:
             raise self.wrong(name)
@@ -63,7 +63,7 @@ class Settings:
 
 
 def settings_of(call: HloInstruction) -> Settings:
-    """Return the settings of ``call``, which may be quoted once more; empty if there are none."""
+    """Return the settings of ``call``, which may be quoted twice; empty if there are none."""
     text = call.annotations.backend_config or "{}"
     found = read_json(text.encode(), repr(call), "backend_config", _MOST_BYTES, UnsupportedError)
     if isinstance(found, str):

@@ -1,7 +1,7 @@
 """Factorizations of cuSOLVER and of XLA's own, written as the LAPACK calls that compute the same.
 
-JAX's lowering names the targets of cuSOLVER, TensorFlow's those of XLA. Flags stand in the backend_config as
-``lower = true``, those of LAPACK as characters, ``uplo = 76 : ui8``, and those of XLA's Eigh as numbers in a row.
+JAX's lowering names the targets of cuSOLVER, TensorFlow's those of XLA. Flags are in the backend_config as ``lower =
+true``, those of LAPACK as characters, ``uplo = 76 : ui8``, and those of XLA's Eigh as a list of numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LETTERS = {
     PrimitiveType.C64: "c",
     PrimitiveType.C128: "z",
 }
-#: Names of routines for complex matrices, where they differ.
+#: Names of routines for complex matrices that differ from those for real ones.
 _COMPLEX = {"syevd": "heevd", "orgqr": "ungqr"}
 
 
@@ -77,7 +77,7 @@ def _uplo(lower: bool) -> str:
 
 
 def _same_results(routine: str, operand_count: int, *, has_lower: bool = False) -> Expansion:
-    """Return the expansion of a call that takes and gives what LAPACK's ``routine`` does."""
+    """Return the expansion of a call with the operands and results of LAPACK's ``routine``."""
 
     def expansion(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
         require_operands(call, operands, operand_count)
@@ -100,7 +100,7 @@ LIBRARY_CALLS.add("cusolver_syevd_ffi", _same_results("syevd", 1, has_lower=True
 
 @LIBRARY_CALLS.register("__cusolver$cholesky")
 def cholesky(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
-    """(factor, workspace, info)"""
+    """Return (factor, workspace, info)."""
     require_operands(call, operands, 1)
     shapes = _shapes(call)
     if len(shapes) != 3:
@@ -112,7 +112,9 @@ def cholesky(call: HloInstruction, operands: Sequence[HloInstruction], b: Builde
 
 @LIBRARY_CALLS.register("Eigh")
 def eigenvectors(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
-    """(vectors, values); the backend_config says lower, sorted, iterations and tolerance: values ascend in any case."""
+    """Return (vectors, values). The backend_config gives lower, sorted, iterations and tolerance; values ascend in any
+    case.
+    """
     require_operands(call, operands, 1)
     said = call.annotations.backend_config.split(",")
     if len(said) != 4 or said[0] not in ("0", "1"):
@@ -127,7 +129,9 @@ def eigenvectors(call: HloInstruction, operands: Sequence[HloInstruction], b: Bu
 
 @LIBRARY_CALLS.register("cusolver_gesvd_ffi", "cusolver_gesvdj_ffi")
 def singular_values(call: HloInstruction, operands: Sequence[HloInstruction], b: Builder) -> Values:
-    """(operand overwritten, values, U, V^H, info); V^H before U if ``transposed``, V for V^H of Jacobi's method."""
+    """Return (operand overwritten, values, U, V^H, info); V^H before U if ``transposed``; Jacobi's method returns V for
+    V^H.
+    """
     require_operands(call, operands, 1)
     *batch, rows, columns = operands[0].dims
     least = min(rows, columns)

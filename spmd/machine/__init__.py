@@ -1,1 +1,1 @@
-"""Machine descriptions: what a device and its links can do, as data that cost models read."""
+"""Machine descriptions: the rates of a device and its links, as data for cost models."""

@@ -1,4 +1,4 @@
-"""ConvolutionClass: what convolutions take, by what is multiplied, brought into form and written."""
+"""ConvolutionClass: seconds of convolutions, from counts of multiplied, packed and written elements."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class ConvolutionForm(Enum):
     """Way in which a convolution becomes products of matrices."""
 
     IMAGE = "image"
-    """The input lies in planes, whose shifted rows are multiplied as they lie."""
+    """The input lies in planes, whose shifted rows are multiplied without packing."""
     GRADIENT = "gradient"
-    """Large windows over many positions, few results: both operands are brought into form."""
+    """Large windows over many positions, few results: both operands are packed."""
     VECTORS = "vectors"
     """Windows are packed, a few rows at a time, and multiplied in vector registers."""
     VECTORS_BY_DEPTH = "vectors-by-depth"
-    """The same where images lie side by side: rows of the packed matrix are elements of the window."""
+    """The same for images side by side: rows of the packed matrix are elements of the window."""
     THIN = "thin"
-    """Few features: vectors hold channels of the input, as they lie."""
+    """Few features: vectors hold channels of the input, without packing."""
     PANELS = "panels"
     """Windows are copied next to each other."""
 
@@ -44,8 +44,8 @@ class ConvolutionParts:
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionClass:
-    """Seconds of a call, and of each of what ``ConvolutionParts`` counts, where everything is near; of elements of
-    ``kind``. far: how many times as long as in a copy it takes operands and results to come from farther away.
+    """Seconds of a call, and of each unit counted by ``ConvolutionParts``, for elements of ``kind`` in the nearest
+    level. far: slowdown of operands and results from farther levels, relative to that of a copy.
     """
 
     form: ConvolutionForm

@@ -1,6 +1,6 @@
-"""MachineDescription: rates of one device, as plain numbers. Where they come from stands in its ``source``.
+"""MachineDescription: rates of one device, as plain numbers. Its ``source`` states their origin.
 
-Every rate is of one *device*, in the sense of a compilation: a core of a CPU, a whole GPU. Units are seconds, bytes,
+Every rate is of one *device*, in the sense of a compilation: a core of a CPU, an entire GPU. Units are seconds, bytes,
 and operations per second throughout.
 """
 
@@ -46,13 +46,13 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A way between devices. devices: how many it joins at most, in circles of consecutive ids. bandwidth: bytes per
-    second that one port sends and receives at once, of what lies near. latency: seconds from a start to the first
-    byte. far: how many times as long as in a copy it takes operands and results to come from farther away.
+    """A link between devices. devices: the most that it joins, in groups of consecutive ids. bandwidth: bytes per
+    second that one port sends and receives at once, of data in the nearest level. latency: seconds from a start to the
+    first byte. far: slowdown of operands and results from farther levels, relative to that of a copy.
 
-    ports: that one circle of the next narrower exchange shares (a node's network interfaces); 0: each device has its
-    own. attained: fraction of ``bandwidth`` that collectives see. busy: share of its processors that a device lacks
-    for computing while bytes move; shares of exchanges in use at the same time add up.
+    ports: number that one group of the next narrower exchange shares (a node's network interfaces); 0: each device has
+    its own. attained: fraction of ``bandwidth`` that collectives reach. busy: share of its processors that a device
+    lacks for computing while bytes move; shares of exchanges in use at the same time add up.
     """
 
     name: str
@@ -65,13 +65,13 @@ class Exchange:
     busy: float = 1.0
 
     def seconds(self, sent: float) -> float:
-        """Until ``sent`` bytes of each device have come where they go."""
+        """Return the seconds until ``sent`` bytes of each device have arrived."""
         return self.latency + sent / self.bandwidth
 
 
 @dataclass(frozen=True, slots=True)
 class Attained:
-    """Fractions of published rates that programs see. matrix: of ``Rates.matrix``, by large products; memory: of the
+    """Fractions of published rates that programs reach. matrix: of ``Rates.matrix``, by large products; memory: of the
     last level's bandwidth, by streams; attention: of ``Rates.matrix``, by fused attention.
     """
 
@@ -85,13 +85,13 @@ class MachineDescription:
     """Description of a machine for cost models. Rates are as published or measured; ``attained`` is the fraction that
     programs reach.
 
-    units: processors of one device that share a kernel's work (a GPU's multiprocessors; 1 for a core).
-    levels: the nearest cache first, memory last, sizes growing. rates: by element type; f32 is always there.
-    kernel_seconds: to begin and end a kernel's loops. row_seconds: to begin a row, the innermost loop.
-    thunk_seconds: to dispatch one thunk. exchanges: the narrowest circle of devices first. products: by size and type,
-    those that need most first; convolutions: by form and type. ``rates`` stand for those that none of them is for.
-    program_bytes: of the memory, what programs may fill; 0 for all of it. host_bandwidth: bytes per second each way
-    between a device's memory and its host's; 0 where they are one memory.
+    units: processors of one device that share a kernel's work (a GPU's multiprocessors; 1 for a core). levels: the
+    nearest cache first, memory last, sizes growing. rates: by element type; f32 is always present. kernel_seconds: to
+    begin and end a kernel's loops. row_seconds: to begin a row, the innermost loop. thunk_seconds: to dispatch one
+    thunk. exchanges: the narrowest group of devices first. products: by size and type, the most specific first;
+    convolutions: by form and type. ``rates`` apply if no class does. program_bytes: the memory that programs may use; 0
+    for all of it. host_bandwidth: bytes per second each way between a device's memory and its host's; 0 if they are one
+    memory.
     """
 
     name: str
@@ -112,21 +112,23 @@ class MachineDescription:
 
     @property
     def memory_limit(self) -> int:
-        """Bytes of a device that a program may fill."""
+        """The bytes of a device that a program may use."""
         return self.program_bytes or self.levels[-1].size
 
     @property
     def overlaps(self) -> bool:
-        """Devices compute while bytes move over some exchange."""
+        """Whether devices compute while bytes move over some exchange."""
         return any(way.busy < 1.0 for way in self.exchanges)
 
     @property
     def busy(self) -> dict[str, float]:
-        """By exchange: the part of the processors that one in use takes away from computing."""
+        """The share of the processors that each exchange takes from computing while in use."""
         return {way.name: way.busy for way in self.exchanges}
 
     def as_attained(self) -> MachineDescription:
-        """The same machine with every rate as programs see it, and nothing left to take off."""
+        """Return the same machine with the rates that programs reach; ``attained.attention`` becomes relative
+        to them.
+        """
         *near, memory = self.levels
         seen = self.attained
         return replace(
@@ -144,7 +146,9 @@ class MachineDescription:
         )
 
     def with_links(self, factor: float) -> MachineDescription:
-        """All links ``factor`` times as fast, their latencies as they are; named ``NAME{links=FACTOR}``."""
+        """Return the machine with all links ``factor`` times as fast and unchanged latencies, named
+        ``NAME{links=FACTOR}``.
+        """
         return replace(
             self,
             name=_varied(self.name, f"links={factor:g}"),
@@ -154,8 +158,8 @@ class MachineDescription:
         )
 
     def with_nodes(self, devices: int) -> MachineDescription:
-        """Nodes (circles of the narrowest exchange) of so many devices; named ``NAME{node=DEVICES}``. Wider circles are
-        of as many of them as there is room for.
+        """Return the machine with nodes (groups of the narrowest exchange) of ``devices`` devices, named
+        ``NAME{node=DEVICES}``. Wider groups contain as many of them as fit.
         """
         if not self.exchanges:
             return self
@@ -174,8 +178,9 @@ class MachineDescription:
         )
 
     def rates_of(self, kind: PrimitiveType) -> Rates:
-        """Return the rates of ``kind``; if it is not described, those of the type in which it is computed or that is
-        most like it."""
+        """Return the rates of ``kind``; if it is not described, those of the type in which it computes or of the most
+        similar one.
+        """
         table = dict(self.rates)
         for candidate in (kind, *_LIKE.get(kind, ()), PrimitiveType.F32):
             if candidate in table:
@@ -185,14 +190,14 @@ class MachineDescription:
     def level_for(self, working_set: float, *, same_kernel: bool = False) -> MemoryLevel:
         """Return the nearest level that holds so many bytes; memory if none does.
 
-        same_kernel: bytes that one kernel goes over again, which kernel-local levels serve, too.
+        same_kernel: the bytes are reused within one kernel, so kernel-local levels count too.
         """
         levels = self.levels if same_kernel else self.shared_levels
         return next((level for level in levels if working_set <= level.size), levels[-1])
 
     @property
     def shared_levels(self) -> tuple[MemoryLevel, ...]:
-        """Levels that hold what earlier kernels have read or written; the memory is one."""
+        """The levels that hold data read or written by earlier kernels; the memory is one."""
         return tuple(level for level in self.levels if not level.kernel_local)
 
     def byte_seconds(self, distance: float) -> float:
@@ -202,7 +207,8 @@ class MachineDescription:
     def product_rate(self, kind: PrimitiveType, *, tf32: bool = True) -> float:
         """Return the flops per second of large products of ``kind``.
 
-        tf32: f32 operands may be rounded to TF32, whose rate a GPU's is; otherwise its vector units multiply them.
+        tf32: f32 operands may be rounded to TF32, for which a GPU's f32 rate is stated; otherwise its vector units
+        multiply them.
         """
         rates = self.rates_of(kind)
         if self.kind == "gpu" and kind is PrimitiveType.F32 and not tf32:
@@ -220,7 +226,7 @@ class MachineDescription:
         """Return the seconds of one product of matrices of sizes m, k and n whose operands and result are in the
         nearest level.
 
-        If no class covers it, they are its flops and the packing of its operands, which reads and writes them.
+        If no class covers it, the cost is its flops and the packing of its operands, which reads and writes them.
         """
         known = class_for(self.products, types, sizes)
         if known is not None:
@@ -248,16 +254,18 @@ class MachineDescription:
 
     @property
     def digest(self) -> str:
-        """Return a digest of every field on which a compilation may depend."""
+        """The digest of every field on which a compilation may depend."""
         return hashlib.sha256(_content(self).encode()).hexdigest()[:16]
 
     def __repr__(self) -> str:
-        """Short, since it stands in the options that all ranks compare; the digest tells descriptions apart."""
+        """Return a short form, since it is part of the options that all ranks compare; the digest tells descriptions
+        apart.
+        """
         return f"{self.name}:{self.digest}"
 
 
 def _varied(name: str, what: str) -> str:
-    """``name`` with one more variation: ``m``, ``m{links=0.5}``, ``m{links=0.5,node=2}``."""
+    """Return ``name`` with one more variation: ``m``, ``m{links=0.5}``, ``m{links=0.5,node=2}``."""
     return f"{name[:-1]},{what}}}" if name.endswith("}") else f"{name}{{{what}}}"
 
 
@@ -295,7 +303,7 @@ def _content(machine: MachineDescription) -> str:
 
 
 _T = PrimitiveType
-#: What a type without rates of its own is taken for: the nearest of its width or of its arithmetic.
+#: Substitutes of a type without rates of its own: the nearest by width or by arithmetic.
 _LIKE: dict[PrimitiveType, tuple[PrimitiveType, ...]] = {
     _T.F64: (_T.F32,),
     _T.C64: (_T.F32,),

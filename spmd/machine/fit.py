@@ -1,4 +1,4 @@
-"""Coefficients of a sum of parts that come nearest to measured seconds: none negative, all errors relative."""
+"""Fit of nonnegative coefficients of a sum of parts to measured seconds, by relative errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from spmd.literal import NDArray
 
-#: Of a slope, relative to the largest at the start: below it nothing is gained.
+#: Slope, relative to the largest at the start, below which the fit stops.
 _TOLERANCE = 1e-12
 
 
@@ -17,7 +17,9 @@ def nonnegative_fit(
     seconds: Sequence[float],
     known: Sequence[float] | None = None,
 ) -> list[float]:
-    """c >= 0 that minimizes the sum over i of ((known[i] + parts[i] . c) / seconds[i] - 1) ** 2; nothing known is 0."""
+    """Return c >= 0 that minimizes the sum over i of ((known[i] + parts[i] . c) / seconds[i] - 1) ** 2; ``known`` None
+    is 0.
+    """
     matrix = np.array(parts, float) / np.array(seconds, float)[:, None]
     wanted = np.ones(len(matrix))
     if known is not None:
@@ -27,8 +29,9 @@ def nonnegative_fit(
 
 
 def _nonnegative_least_squares(matrix: NDArray, wanted: NDArray) -> NDArray:
-    """C. L. Lawson and R. J. Hanson, Solving Least Squares Problems (1974), chapter 23: what is not zero grows by one
-    coefficient at a time, the one with the steepest slope, and loses those that would become negative.
+    """Solve the nonnegative least squares problem by C. L. Lawson and R. J. Hanson, Solving Least Squares Problems
+    (1974), chapter 23: the set of nonzero coefficients grows by the one with the steepest slope, and loses those that
+    would become negative.
     """
     found = np.zeros(matrix.shape[1])
     free = np.zeros(matrix.shape[1], bool)

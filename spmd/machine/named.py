@@ -1,7 +1,7 @@
-"""The descriptions that a compilation can name: those of the package, and those that a driver introduces.
+"""Machine descriptions by name: those of the package, and those that a driver introduces.
 
-Each also with other links, and other nodes: ``dgx-h100{links=0.25}`` is a DGX H100 whose links carry a quarter, and
-``tcp-cluster{node=2}`` a cluster of nodes of two devices.
+Each also exists with other links and other nodes: ``dgx-h100{links=0.25}`` is a DGX H100 with a quarter of the link
+bandwidth, and ``tcp-cluster{node=2}`` a cluster of nodes of two devices.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from spmd.machine.reader import MachineError, read_machine
 from spmd.near_names import did_you_mean
 from spmd.registry import Registry
 
-#: What a compilation takes the machine for unless it is told another: the same everywhere, so that two compilations
-#: of one module give one program.
+#: Default machine of a compilation. It is the same everywhere, so that two compilations of one module give one program.
 DEFAULT = "cpu-avx512"
 SHIPPED = ("cpu-avx512", "dgx-h100", "dgx-h200", "tcp-cluster")
 
@@ -31,7 +30,7 @@ _MACHINES: Registry[str, MachineDescription] = Registry("machine description")
 
 
 def machine_named(name: str = DEFAULT) -> MachineDescription:
-    """A shipped or introduced description; MachineError lists them where there is none of that name."""
+    """Return a shipped or introduced description. Raises MachineError with a list of names if the name is unknown."""
     known = _known(name)
     if known is None and (varied := _VARIED.fullmatch(name)) is not None:
         return _with(machine_named(varied.group(1)), varied.group(2), varied.group(3))
@@ -63,7 +62,9 @@ def _with(machine: MachineDescription, links: str | None, node: str | None) -> M
 
 
 def introduce(machine: MachineDescription) -> MachineDescription:
-    """Let passes name ``machine``. MachineError where another one has its name, to which compilations differ."""
+    """Make ``machine`` available to passes by its name. Raises MachineError if another machine with a different digest
+    has the name.
+    """
     known = _known(machine.name)
     if known is None:
         _MACHINES.add(machine.name, machine)

@@ -1,10 +1,10 @@
-"""ProductClass: what products of matrices take, of the types and sizes that one way of making them is for.
+"""ProductClass: seconds of matrix products of one range of types and sizes.
 
-A product of [m, k] and [k, n] matrices multiplies m k n times, and has operands to bring into the form that the machine
-multiplies (packing) and a result to write. Sizes count as multiples of the machine's blocks where it multiplies: a tile
-unit fills up what is smaller. Of one operand so much stays packed as a cache holds; the other one is packed again for
-its next lines (rows of lhs, columns of rhs), and results of a further depth are added to those that are there. Where
-both are of one type, that one stays with which less is packed in all.
+A product of [m, k] and [k, n] matrices multiplies m k n times, packs its operands into the layout that the machine
+multiplies, and writes a result. Sizes count as multiples of the machine's blocks in the multiplication: a tile unit
+pads smaller ones. As much of one operand stays packed as a cache holds. The other one is packed again for each block of
+lines of the first (rows of lhs, columns of rhs), and results of a further block of the depth are added to the stored
+ones. If both have one type, the operand order with less packing is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeAlias
 from spmd.shape import PrimitiveType
 
 Turned: TypeAlias = tuple[bool, bool]
-"""Of lhs and rhs: whether its columns are without gaps, not its rows."""
+"""For lhs and rhs: whether the columns are contiguous, and not the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,14 @@ class ProductClass:
     """Cost class of products of ``lhs`` and ``rhs`` operands with ``result`` elements. It covers products with at least
     ``lines`` rows and columns, ``depth`` and ``multiplications``.
 
-    line_block, depth_block: sizes count as multiples of these where they are multiplied. columns: of rhs, or as many
-    rows of lhs, that stay packed where they are ``deep``, as deep as they may be; more of them of less depth.
+    line_block, depth_block: sizes count as multiples of these in the multiplication. columns: columns of rhs, or rows
+    of lhs, that stay packed at the largest depth, ``deep``; more of them at a smaller depth.
 
-    call_seconds: of one product, whatever its size; multiply_seconds, of one multiplication; lhs_seconds, rhs_seconds,
-    of an element that is packed; result_seconds, of one that is written; added_seconds, of one that the next block of
-    the depth is added to; lhs_turned_seconds, rhs_turned_seconds: how much more of a turned operand. All of them where
-    everything is near. lhs_far, rhs_far, result_far: how many times as long as in a copy they take to come from farther
-    away; lhs_turned_far, rhs_turned_far: how many times more.
+    call_seconds: of one product, whatever its size; multiply_seconds: of one multiplication; lhs_seconds, rhs_seconds:
+    of one packed element; result_seconds: of one written element; added_seconds: of one element to which the next block
+    of the depth is added; lhs_turned_seconds, rhs_turned_seconds: additional seconds of a transposed operand. All of
+    them are for data in the nearest level. lhs_far, rhs_far, result_far: slowdown of operands and results from farther
+    levels, relative to that of a copy; lhs_turned_far, rhs_turned_far: the addition to it for a transposed operand.
     """
 
     lhs: PrimitiveType
@@ -66,7 +66,7 @@ class ProductClass:
         return min(m, n) >= self.lines and k >= self.depth and m * k * n >= self.multiplications
 
     def parts(self, m: int, k: int, n: int, turned: Turned = (False, False)) -> tuple[float, ...]:
-        """Return how often each of ``coefficients`` counts."""
+        """Return the count of each of ``coefficients`` in a product."""
         rows, columns = _up(m, self.line_block), _up(n, self.line_block)
         multiplied = float(rows * columns) * _up(k, self.depth_block)
         lhs_packings, rhs_packings, blocks = self.passes(m, k, n, turned)
@@ -111,7 +111,7 @@ class ProductClass:
         lhs_turned: float = 0.0,
         rhs_turned: float = 0.0,
     ) -> ProductClass:
-        """The same with these factors."""
+        """Return the same class with these factors."""
         return replace(
             self,
             lhs_far=lhs,
@@ -138,7 +138,7 @@ def class_for(
     types: tuple[PrimitiveType, PrimitiveType, PrimitiveType],
     sizes: tuple[int, int, int],
 ) -> ProductClass | None:
-    """The first that holds for products of sizes m, k and n; None where none does."""
+    """Return the first class that covers products of sizes m, k and n; None if none does."""
     return next((one for one in classes if one.types == types and one.holds(*sizes)), None)
 
 

@@ -1,4 +1,4 @@
-"""Read and write machine descriptions: JSON that may come from anyone, so that every number is checked.
+"""Reader and writer of machine descriptions: untrusted JSON, of which every number is checked.
 
 {"format": 1, "name": "...", "kind": "cpu", "source": "...", "units": 1,
  "levels": [{"name": "L1", "bytes": 49152, "bandwidth": 1.0e11}, ...],
@@ -6,7 +6,7 @@
  "kernel_seconds": 1e-7, "row_seconds": 1e-8, "thunk_seconds": 3e-7,
  "exchanges": [{"name": "shared memory", "devices": 8, "bandwidth": 1.0e10, "latency": 1e-6}]}
 
-What may be left out, and every field's meaning: docs/machines.md.
+docs/machines.md gives the optional fields and the meaning of every field.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FORMAT = 1
 MAX_BYTES = 1 << 16
 KINDS = ("cpu", "gpu")
 
-#: Smallest and largest rate (per second), time (seconds), size (bytes) and count that any machine could have.
+#: Smallest and largest rate (per second), time (seconds), size (bytes) and count of any plausible machine.
 RATE = (1.0, 1e24)
 SECONDS = (0.0, 10.0)
 SIZE = (1, 1 << 60)
@@ -61,7 +61,7 @@ _PRODUCT_SECONDS = (
     *("lhs_turned_seconds", "rhs_turned_seconds"),
 )
 _PRODUCT_FACTORS = ("lhs_far", "rhs_far", "result_far", "lhs_turned_far", "rhs_turned_far")
-#: In the name of a machine: what varies it begins and ends so.
+#: Characters that a machine's name may not contain: they begin, separate and end variations.
 _REFUSED = frozenset("{},")
 _ATTAINED = ("matrix", "memory", "attention")
 _FORMS = {form.value: form for form in ConvolutionForm}
@@ -72,16 +72,16 @@ _CONVOLUTION_SECONDS = (
 
 
 class MachineError(SpmdError):
-    """A machine description that cannot be read, or says what no machine could do."""
+    """A machine description that cannot be read, or that states implausible values."""
 
 
 def read_machine(data: bytes, where: str) -> MachineDescription:
-    """The description in ``data``; MachineError names ``where`` and the field that is wrong."""
+    """Return the description in ``data``. Raises MachineError with ``where`` and the wrong field."""
     return _machine(read_fields(data, where, "machine description", MAX_BYTES, MachineError))
 
 
 def write_machine(machine: MachineDescription) -> str:
-    """JSON that ``read_machine`` reads as an equal description."""
+    """Return JSON that ``read_machine`` reads as an equal description."""
     fields = {
         "format": FORMAT,
         "name": machine.name,

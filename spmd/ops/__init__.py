@@ -1,4 +1,4 @@
-"""Op definitions: importing this package registers every opcode. The one list of families."""
+"""Op definitions. Importing this package registers every opcode; it has the only list of families."""
 
 from spmd.ops import (
     collective,

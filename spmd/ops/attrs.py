@@ -1,7 +1,7 @@
 """Attribute records, one frozen dataclass per op family (text names in hlo_text and XLA's parser).
 
-They stand together because readers, printers and passes need them without the op definitions. Where a record's field
-is not named as in the text, its comment says so.
+They are in one module because readers, printers and passes need them without the op definitions. A comment gives the
+text name if a record's field has another one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ParameterAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class ConstantAttrs(Attrs):
-    """``literal`` is None for an elided constant ``{...}``: it has no value."""
+    """Attributes of a constant. ``literal`` is None for an elided constant ``{...}``: it has no value."""
 
     literal: Literal | None
 
@@ -42,7 +42,8 @@ class IotaAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class DimensionsAttrs(Attrs):
-    """``dimensions={..}``: broadcast, transpose, reverse, concatenate, reduce, map, sort, get/set-dimension-size.
+    """Attribute ``dimensions={..}``: broadcast, transpose, reverse, concatenate, reduce, map, sort,
+    get/set-dimension-size.
 
     broadcast: result dimension of each operand dimension. transpose: operand dimension of each result dimension.
     """
@@ -54,7 +55,7 @@ class DimensionsAttrs(Attrs):
 @dataclass(frozen=True, slots=True)
 class CompareAttrs(Attrs):
     direction: str  # EQ NE GE GT LE LT
-    type: str = ""  # FLOAT TOTALORDER SIGNED UNSIGNED, or left out
+    type: str = ""  # FLOAT TOTALORDER SIGNED UNSIGNED, or omitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class ReducePrecisionAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class ResultAccuracyAttrs(Attrs):
-    """For the unary functions that take result_accuracy; ``text`` is what stands in the braces."""
+    """Attributes of unary functions with result_accuracy; ``text`` is the content of the braces."""
 
     text: str
 
@@ -118,7 +119,7 @@ class ConvolutionAttrs(Attrs):
 # ---- reductions and windows; reduce and map use DimensionsAttrs, their function is called_computations[0]
 @dataclass(frozen=True, slots=True)
 class WindowAttrs(Attrs):
-    """reduce-window (to_apply) and select-and-scatter (called_computations = [select, scatter])."""
+    """Attributes of reduce-window (to_apply) and select-and-scatter (called_computations = [select, scatter])."""
 
     window: Window
 
@@ -126,7 +127,7 @@ class WindowAttrs(Attrs):
 # ---- slicing
 @dataclass(frozen=True, slots=True)
 class SliceAttrs(Attrs):
-    """slice={[start:limit:stride], ...}"""
+    """Attribute slice={[start:limit:stride], ...}."""
 
     starts: tuple[int, ...]
     limits: tuple[int, ...]
@@ -140,7 +141,7 @@ class DynamicSliceAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class PadAttrs(Attrs):
-    """padding=low_high_interior x ...; low and high may be negative."""
+    """Attribute padding=low_high_interior x ...; low and high may be negative."""
 
     low: tuple[int, ...]
     high: tuple[int, ...]
@@ -167,7 +168,7 @@ class GatherAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class ScatterAttrs(Attrs):
-    """Operands: n inputs, indices, n updates; to_apply combines."""
+    """Attributes of scatter. Operands: n inputs, indices, n updates; to_apply combines."""
 
     update_window_dims: tuple[int, ...]
     inserted_window_dims: tuple[int, ...]
@@ -182,7 +183,7 @@ class ScatterAttrs(Attrs):
 # ---- sort, rng, linear algebra
 @dataclass(frozen=True, slots=True)
 class SortAttrs(Attrs):
-    """dimensions={d}; to_apply compares 2 scalars per operand."""
+    """Attributes of sort: dimensions={d}; to_apply compares 2 scalars per operand."""
 
     dimension: int
     is_stable: bool = False
@@ -242,7 +243,9 @@ class TupleIndexAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class ConditionalAttrs(Attrs):
-    """``predicated``: written with true_computation/false_computation (called = [true, false], operand 0 a pred)."""
+    """Attributes of conditional. ``predicated``: written with true_computation/false_computation (called = [true,
+    false], operand 0 a pred).
+    """
 
     predicated: bool = False
 
@@ -266,10 +269,11 @@ class DomainAttrs(Attrs):
 # ---- collectives
 @dataclass(frozen=True, slots=True)
 class CollectiveAttrs(Attrs):
-    """all-reduce, all-gather, reduce-scatter, all-to-all, collective-broadcast, ragged-all-to-all, and their starts.
+    """Attributes of all-reduce, all-gather, reduce-scatter, all-to-all, collective-broadcast, ragged-all-to-all, and
+    their starts.
 
-    ``dimension``: gathered, scattered or exchanged dimension; None where there is none (all-reduce, tuple all-to-all).
-    Group ids mean partitions when channel_id is set and use_global_device_ids is not (see ``group_mode``).
+    ``dimension``: gathered, scattered or exchanged dimension; None without one (all-reduce, tuple all-to-all). Group
+    ids mean partitions if channel_id is set and use_global_device_ids is not (see ``group_mode``).
     """
 
     replica_groups: ReplicaGroups = field(default_factory=ReplicaGroups)
@@ -290,7 +294,7 @@ class CollectivePermuteAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class ChannelAttrs(Attrs):
-    """send, recv and their dones."""
+    """Attributes of send, recv and their dones."""
 
     channel_id: int | None = None
     is_host_transfer: bool = False
@@ -298,11 +302,13 @@ class ChannelAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class AsyncAttrs(Attrs):
-    """async-start/update/done: called_computations = [wrapped]; ``sugar`` when written as e.g. ``slice-start``."""
+    """Attributes of async-start/update/done: called_computations = [wrapped]. ``sugar``: written as e.g.
+    ``slice-start``.
+    """
 
     execution_thread: str = ""
     sugar: bool = False
-    #: Of a start alone.
+    #: Only on a start.
     output_to_operand_aliasing: Aliasing = ()
 
 
@@ -313,7 +319,7 @@ class CopyStartAttrs(Attrs):
 
 @dataclass(frozen=True, slots=True)
 class FeedAttrs(Attrs):
-    """infeed and outfeed."""
+    """Attributes of infeed and outfeed."""
 
     config: str = ""
     outfeed_shape: Shape | None = None

@@ -1,4 +1,4 @@
-"""Small checks and shape helpers that the op families share."""
+"""Checks and shape helpers that the op families share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOKEN = TokenShape()
 
 
 def operand_array(instruction: HloInstruction, i: int) -> ArrayShape:
-    """Shape of operand ``i``, which must exist and be an array."""
+    """Return the shape of operand ``i``, which must exist and be an array."""
     if i >= instruction.num_operands:
         raise ShapeError(
             f"{instruction.opcode} needs an operand {i}, found {instruction.num_operands} operands"
@@ -39,14 +39,14 @@ def operand_array(instruction: HloInstruction, i: int) -> ArrayShape:
 
 
 def bare(element_type: PrimitiveType, dims: Iterable[int]) -> ArrayShape:
-    """An array shape without layout."""
+    """Return an array shape without layout."""
     return ArrayShape(element_type, tuple(dims))
 
 
 def stated_element_type(
     instruction: HloInstruction, default: PrimitiveType | None = None
 ) -> PrimitiveType:
-    """The element type written on the instruction, where the operation leaves it open."""
+    """Return the element type written on the instruction, for operations that leave it open."""
     if isinstance(instruction.shape, ArrayShape):
         return instruction.shape.element_type
     if default is None:
@@ -57,7 +57,7 @@ def stated_element_type(
 
 
 def check_dims(dims: tuple[int, ...], rank: int, what: str) -> None:
-    """``dims`` are distinct dimension numbers below ``rank``."""
+    """Check that ``dims`` are distinct dimension numbers below ``rank``."""
     if any(not 0 <= d < rank for d in dims):
         raise ShapeError(f"{what} {set_text(dims)} must lie in 0..{rank - 1}")
     if len(dict.fromkeys(dims)) != len(dims):
@@ -82,7 +82,7 @@ def check_callees(instruction: HloInstruction, count: int) -> None:
 
 
 def check_token(instruction: HloInstruction, i: int) -> None:
-    """Operand ``i`` is a token."""
+    """Check that operand ``i`` is a token."""
     if not isinstance(instruction.operand(i).shape, TokenShape):
         raise ShapeError(f"operand {i} must be a token, found {instruction.operand(i).shape}")
 
@@ -90,7 +90,7 @@ def check_token(instruction: HloInstruction, i: int) -> None:
 def check_aliases(
     instruction: HloInstruction, aliases: tuple[tuple[ShapeIndex, int, ShapeIndex], ...]
 ) -> None:
-    """output_to_operand_aliasing: parts of the result and of operands that exist and have one shape."""
+    """Check output_to_operand_aliasing: the parts of the result and of operands exist and have one shape."""
     for output_index, number, operand_index in aliases:
         if not 0 <= number < instruction.num_operands:
             raise ShapeError(f"the result cannot alias operand {number}: there is none")
@@ -110,7 +110,7 @@ def check_aliases(
 
 
 def _held(shape: Shape) -> Shape:
-    """The array in a buffer: pinning makes a buffer of an array in place, unpinning an array of a buffer."""
+    """Return the array in a buffer: pinning makes a buffer of an array in place, unpinning an array of a buffer."""
     return shape.array if isinstance(shape, BufferShape) else shape
 
 
@@ -119,13 +119,13 @@ def set_text(dims: Iterable[int]) -> str:
 
 
 def one_or_tuple(shapes: Iterable[Shape]) -> Shape:
-    """The only shape itself, or the tuple of several (variadic operations)."""
+    """Return the only shape itself, or the tuple of several (variadic operations)."""
     elements = tuple(shapes)
     return elements[0] if len(elements) == 1 else TupleShape(elements)
 
 
 def result_elements(shape: Shape) -> tuple[Shape, ...]:
-    """The parts of a variadic operation's result."""
+    """Return the parts of a variadic operation's result."""
     return shape.elements if isinstance(shape, TupleShape) else (shape,)
 
 
@@ -134,7 +134,7 @@ def scalar(shape: Shape) -> bool:
 
 
 def check_signature(computation: HloComputation, parameters: tuple[Shape, ...], what: str) -> None:
-    """``computation`` takes ``parameters`` (layouts apart)."""
+    """Check that ``computation`` takes ``parameters`` (layouts ignored)."""
     found = tuple(p.shape for p in computation.parameters)
     if len(found) != len(parameters):
         raise ShapeError(
@@ -150,12 +150,12 @@ def scalar_of(shape: Shape) -> ArrayShape:
 
 
 def same_type(a: Shape, b: Shape) -> bool:
-    """Equal element types and sizes; layouts and dynamic-dimension marks do not count."""
+    """Return whether element types and sizes are equal; layouts and dynamic-dimension marks do not count."""
     return a == b or plain(a) == plain(b)
 
 
 def plain(shape: Shape) -> Shape:
-    """``shape`` without layouts and dynamic marks."""
+    """Return ``shape`` without layouts and dynamic marks."""
     if isinstance(shape, ArrayShape):
         if shape.layout is None and not shape.dynamic:
             return shape

@@ -54,7 +54,7 @@ def verify_all_reduce(instruction: HloInstruction) -> None:
 
 
 def all_reduce_cost(instruction: HloInstruction) -> OpCost:
-    """One combination per result element (XLA's assumption of two members)."""
+    """Count one combination per result element (XLA's assumption of two members)."""
     elements = sum(
         as_array(s).num_elements for _, s in leaves(instruction.shape) if isinstance(s, ArrayShape)
     )
@@ -62,7 +62,7 @@ def all_reduce_cost(instruction: HloInstruction) -> OpCost:
 
 
 def _members(instruction: HloInstruction) -> int | None:
-    """``group_size``; ShapeError for a first group of nobody, which no size can be divided by."""
+    """Return ``group_size``. Raises ShapeError if the first group is empty, since no size can be divided by 0."""
     size = group_size(instruction)
     if size == 0:
         raise ShapeError("the first replica group has no members")
@@ -85,7 +85,7 @@ def _scaled(instruction: HloInstruction, grows: bool) -> list[Shape]:
 
 
 def _stated_factor(instruction: HloInstruction, i: int, dimension: int, grows: bool) -> int:
-    """Return by which factor the written result ``i`` is larger (or smaller) than its operand: the group's size."""
+    """Return the factor by which the written result ``i`` is larger (or smaller) than its operand: the group's size."""
     if isinstance(instruction.shape, TokenShape):
         raise ShapeError(
             "the size of the group is not known: state num_partitions, the groups or the result's shape"
@@ -121,7 +121,7 @@ def infer_all_gather(instruction: HloInstruction) -> Shape:
 
 
 def infer_all_gather_start(instruction: HloInstruction) -> Shape:
-    """(operands, results), each a tuple where there are several."""
+    """Infer (operands, results), each a tuple if there are several."""
     return TupleShape(
         (one_or_tuple(operand_shapes(instruction)), one_or_tuple(_scaled(instruction, grows=True)))
     )
@@ -133,7 +133,7 @@ def infer_reduce_scatter(instruction: HloInstruction) -> Shape:
 
 
 def reduce_scatter_cost(instruction: HloInstruction) -> OpCost:
-    """One combination per operand element, as an all-reduce of the operand counts."""
+    """Count one combination per operand element, as an all-reduce of the operand counts."""
     elements = sum(
         operand_array(instruction, i).num_elements for i in range(instruction.num_operands)
     )
@@ -181,7 +181,7 @@ def infer_collective_permute(instruction: HloInstruction) -> Shape:
 
 
 def verify_collective_permute_start(instruction: HloInstruction) -> None:
-    """(input, output, contexts...)."""
+    """Check (input, output, contexts...)."""
     parts = as_tuple(instruction.shape).elements
     if len(parts) < 2:
         raise ShapeError("collective-permute-start gives (input, output, contexts...)")
@@ -195,7 +195,7 @@ def verify_collective_permute_start(instruction: HloInstruction) -> None:
 
 
 def infer_second_element(instruction: HloInstruction) -> Shape:
-    """The result half of a start's (operands, result, ...)."""
+    """Infer the result part of a start's (operands, result, ...)."""
     parts = as_tuple(instruction.operand(0).shape).elements
     if len(parts) < 2:
         raise ShapeError(f"expected a start's (operand, result, ...), found {TupleShape(parts)}")
@@ -207,7 +207,7 @@ def infer_ragged_all_to_all(instruction: HloInstruction) -> Shape:
 
 
 def verify_ragged_all_to_all(instruction: HloInstruction) -> None:
-    """(input, output, then offsets and sizes of what is sent and received, one per peer or a row per peer)."""
+    """Check (input, output, then offsets and sizes of sent and received rows, one per peer or a row per peer)."""
     source, target = operand_array(instruction, 0), operand_array(instruction, 1)
     if source.element_type is not target.element_type:
         raise ShapeError(f"{source} cannot be sent into {target}")
@@ -223,7 +223,7 @@ def verify_ragged_all_to_all(instruction: HloInstruction) -> None:
 
 # ---- send, recv
 def infer_send(instruction: HloInstruction) -> Shape:
-    """(data, context, token); XLA does not ask what kind the second operand is."""
+    """Infer (data, context, token); XLA does not check the kind of the second operand."""
     return TupleShape((plain(instruction.operand(0).shape), SCALAR_U32, TOKEN))
 
 
@@ -250,7 +250,7 @@ def verify_channel(instruction: HloInstruction) -> None:
 
 
 def layout_constrained(instruction: HloInstruction) -> bool:
-    """A collective that must keep its place for outside partners (XLA's constrain_layout)."""
+    """Return whether a collective must keep its position for external partners (XLA's constrain_layout)."""
     return isinstance(instruction.attrs, CollectiveAttrs) and instruction.attrs.constrain_layout
 
 

@@ -1,10 +1,10 @@
-"""Reducers whose results are each a known operation on its total and on a value made of the elements alone.
+"""Reducers whose results are each a known operation on its total and on a value computed from the elements alone.
 
     maximum(total, abs(x))                                  max of abs(x)
     (add(t0, multiply(x, y)), maximum(t1, y))               sum of x * y, max of y
 
-Elements come in as the second arguments, so such a reducer is a plain reduction of what is made of them. Read as a
-function of two totals it may be none: abs is not done to the first one.
+Elements are the second arguments, so such a reducer is a plain reduction of a function of the elements. As a function
+of two totals it may be no known reduction: abs is not applied to the first one.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from spmd.ops.reduction import operation_kind, through_annotations
 
 @dataclass(frozen=True)
 class Combining:
-    """One result of a reducer: ``kind`` of its total and of ``element``, which no total is part of."""
+    """One result of a reducer: ``kind`` of its total and of ``element``, which does not depend on totals."""
 
     kind: ReductionKind
     element: HloInstruction
 
 
 def combinings(reducer: HloComputation) -> list[Combining] | None:
-    """One for each result of (totals, elements) -> totals; None where any result is made in another way."""
+    """Return one entry per result of (totals, elements) -> totals; None if any result has another form."""
     root = through_annotations(reducer.root)
     roots = root.operands if root.opcode is Opcode.TUPLE else (root,)
     if reducer.num_parameters != 2 * len(roots):
@@ -49,7 +49,7 @@ def combinings(reducer: HloComputation) -> list[Combining] | None:
 
 
 def is_plain(reducer: HloComputation, found: Sequence[Combining]) -> bool:
-    """The reducer has one result, and combines its total with the element itself."""
+    """Return whether the reducer has one result, and combines its total with the element itself."""
     return [x.element for x in found] == list(reducer.parameters[1:])
 
 

@@ -83,8 +83,9 @@ def verify_fusion(instruction: HloInstruction) -> None:
 
 
 def fusion_bytes(instruction: HloInstruction) -> float:
-    """Return the bytes that a fused kernel touches: slices of an operand that is only sliced, none of an updated
-    operand."""
+    """Return the bytes that a fused kernel accesses: slices of an operand that is only sliced, none of an updated
+    operand.
+    """
     fused = instruction.to_apply
     read = sum(_parameter_bytes(parameter) for parameter in fused.parameters)
     return read + _written_bytes(fused.root)
@@ -145,11 +146,11 @@ def infer_async_done(instruction: HloInstruction) -> Shape:
 
 
 def _started_elsewhere(instruction: HloInstruction) -> tuple[float, ...]:
-    """The work is counted at the start."""
+    """Return zero applications: the work is counted at the start."""
     return (0.0,) * len(instruction.called_computations)
 
 
-# How often a while's callees run and which branch of a conditional does: spmd.analysis.cost.
+# spmd.analysis.cost counts the runs of a while's callees and chooses a conditional's branch.
 define(OpDef(Opcode.WHILE, infer_operand, 1, verify_while, bytes_accessed=no_bytes))
 define(
     OpDef(Opcode.CONDITIONAL, infer_conditional, None, verify_conditional, bytes_accessed=no_bytes)

@@ -81,9 +81,9 @@ def _check_numbers(lhs: ArrayShape, rhs: ArrayShape, attrs: ConvolutionAttrs) ->
 
 
 def valid_positions(window: WindowDimension, base: int, output: int) -> int:
-    """(output, kernel) index pairs that meet an input element: neither padding nor a dilation hole.
+    """Count the (output, kernel) index pairs that read an input element: neither padding nor a dilation hole.
 
-    Per kernel index in closed form: 0 <= output * stride + offset <= (base - 1) * dilation, divisible by dilation.
+    Closed form per kernel index: 0 <= output * stride + offset <= (base - 1) * dilation, divisible by dilation.
     """
     total = 0
     for k in range(window.size):
@@ -101,7 +101,8 @@ def valid_positions(window: WindowDimension, base: int, output: int) -> int:
 
 def _multiples(stride: int, offset: int, dilation: int, low: int, high: int) -> int:
     """Count the i in low..high for which i*stride + offset is divisible by ``dilation``: they recur with a fixed
-    period."""
+    period.
+    """
     period = dilation // math.gcd(stride, dilation)
     first = next(
         (i for i in range(low, low + period) if (i * stride + offset) % dilation == 0), None
@@ -110,7 +111,7 @@ def _multiples(stride: int, offset: int, dilation: int, low: int, high: int) -> 
 
 
 def convolution_cost(instruction: HloInstruction) -> OpCost:
-    """2 flops per multiply-add with a real input element, as XLA counts (padding and holes are free)."""
+    """Count 2 flops per multiply-add with a real input element, as XLA does (padding and holes are free)."""
     attrs = instruction.attrs_as(ConvolutionAttrs)
     numbers: ConvDimensionNumbers = attrs.dimension_numbers
     lhs, result = operand_array(instruction, 0), instruction.array_shape

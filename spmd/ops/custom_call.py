@@ -1,4 +1,6 @@
-"""custom-call: an operation the compiler knows by its target's name only; its shape and cost stand outside HLO."""
+"""custom-call: an operation that the compiler knows only by its target's name; HLO does not define its shape
+or cost.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ from spmd.ops.checks import check_aliases, same_type
 from spmd.ops.leaf import infer_free
 from spmd.ops.opdef import OpDef, define, not_counted, operands_and_result
 
-#: Target (XLA's) of an array that holds whatever lay in its memory: nobody reads it before it is written.
+#: Target (XLA's) of uninitialized memory: it is written before it is read.
 ALLOCATE_BUFFER = "AllocateBuffer"
 
-#: Target of a computation whose arrays have run-time sizes; its results come at their bounds, padded with zeros.
+#: Target of a computation whose arrays have run-time sizes; its results have their bounds as sizes, padded with zeros.
 DYNAMIC_REGION = "DynamicRegion"
 
-#: Targets (XLA's) at the borders of programs that it has padded: an array cut to sizes, an array and its sizes.
+#: Targets (XLA's) at the boundaries of padded programs: an array cut to sizes, an array and its sizes.
 SLICE_TO_DYNAMIC, PAD_TO_STATIC = "SliceToDynamic", "PadToStatic"
 
 
@@ -30,18 +32,18 @@ def is_dynamic_region(instruction: HloInstruction) -> bool:
     return isinstance(attrs, CustomCallAttrs) and attrs.target == DYNAMIC_REGION
 
 
-#: Target of a call whose form on one device is a Python function's (jax.custom_partitioning).
+#: Target of a call whose form on one device a Python function makes (jax.custom_partitioning).
 CUSTOM_PARTITIONING = "CustomSPMDPartitioning"
 
 
 def custom_call_target(instruction: HloInstruction) -> str:
-    """The target of a custom call, "" for any other op."""
+    """Return the target of a custom call, "" for any other op."""
     attrs = instruction.attrs
     return attrs.target if isinstance(attrs, CustomCallAttrs) else ""
 
 
 def partitioner_number(call: HloInstruction) -> int | None:
-    """Return which of its module's partition functions a CUSTOM_PARTITIONING call names; None where it has none."""
+    """Return the number of the partition function that a CUSTOM_PARTITIONING call names; None if it has none."""
     module = call.parent.module if call.parent is not None else None
     named = call.annotations.backend_config.strip('"')
     if module is None or not call.called_computations or not named.isdecimal():
@@ -50,7 +52,7 @@ def partitioner_number(call: HloInstruction) -> int | None:
 
 
 def is_unwritten(instruction: HloInstruction) -> bool:
-    """An array that nothing has been written to yet."""
+    """Return whether this is an array that has not been written yet."""
     attrs = instruction.attrs
     return isinstance(attrs, CustomCallAttrs) and attrs.target == ALLOCATE_BUFFER
 

@@ -3,8 +3,8 @@
     f32[b,m,n] dot(f32[b,m,k] lhs, f32[b,k,n] rhs), lhs_batch_dims={0}, rhs_batch_dims={0},
         lhs_contracting_dims={2}, rhs_contracting_dims={1}
 
-The result's dimensions are the batch dimensions, the free ones of lhs, the free ones of rhs. Its element type may be
-another than the operands' (preferred accumulation type): it is part of the instruction.
+The result's dimensions are the batch dimensions, the free ones of lhs, the free ones of rhs. Its element type may
+differ from the operands' (preferred accumulation type): it is part of the instruction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spmd.shape import ArrayShape, PrimitiveType, Shape
 
 
 def free_dims(rank: int, *used: tuple[int, ...]) -> tuple[int, ...]:
-    """Dimensions that are neither batch nor contracting, ascending."""
+    """Return the dimensions that are neither batch nor contracting, ascending."""
     taken = {d for dims in used for d in dims}
     return tuple(d for d in range(rank) if d not in taken)
 
@@ -34,7 +34,7 @@ def infer_dot(instruction: HloInstruction) -> Shape:
 
 
 def dot_dims(lhs: ArrayShape, rhs: ArrayShape, attrs: DotAttrs) -> tuple[int, ...]:
-    """The result's sizes; ShapeError where batch or contracting sizes differ."""
+    """Return the result's sizes. Raises ShapeError if batch or contracting sizes differ."""
     check_dims(
         attrs.lhs_batch + attrs.lhs_contracting, lhs.rank, "lhs batch and contracting dimensions"
     )
@@ -68,7 +68,7 @@ def _check_sizes(
 
 
 def promoted(a: PrimitiveType, b: PrimitiveType) -> PrimitiveType:
-    """The wider of two types of one kind; the first where they are as wide."""
+    """Return the wider of two types of one kind; the first if they are equally wide."""
     return b if b.bits > a.bits else a
 
 
@@ -82,7 +82,9 @@ _KINDS = ("integer", "float", "complex")
 
 
 def verify_product(instruction: HloInstruction) -> None:
-    """The result's kind of number holds the operands': integers may be multiplied into floating-point numbers."""
+    """Check that the result's kind of number holds the operands': integers may be multiplied into floating-point
+    numbers.
+    """
     lhs, rhs = (operand_array(instruction, i).element_type for i in (0, 1))
     result = instruction.array_shape.element_type
     if max(_KINDS.index(kind_of(t)) for t in (lhs, rhs)) > _KINDS.index(kind_of(result)):
@@ -136,7 +138,7 @@ def infer_ragged_dot(instruction: HloInstruction) -> Shape:
 
 
 def group_prefix(lhs_rank: int, attrs: RaggedDotAttrs) -> tuple[int, ...]:
-    """The dimensions of lhs that group_sizes may have before the groups.
+    """Return the dimensions of lhs that group_sizes may have before the groups.
 
     They are the batch dimensions and those of the ragged dimension's own kind, up to the ragged one.
     """
@@ -150,7 +152,7 @@ def group_prefix(lhs_rank: int, attrs: RaggedDotAttrs) -> tuple[int, ...]:
 
 
 def _check_group_sizes(lhs: ArrayShape, sizes: ArrayShape, attrs: RaggedDotAttrs) -> None:
-    """[groups], or the sizes of ``group_prefix`` and then the groups."""
+    """Check that sizes are [groups], or the sizes of ``group_prefix`` and then the groups."""
     if not sizes.element_type.is_integer:
         raise ShapeError(f"group sizes are integers, found {sizes}")
     prefix = tuple(lhs.dims[d] for d in group_prefix(lhs.rank, attrs))
@@ -160,7 +162,7 @@ def _check_group_sizes(lhs: ArrayShape, sizes: ArrayShape, attrs: RaggedDotAttrs
 
 
 def ragged_dot_cost(instruction: HloInstruction) -> OpCost:
-    """Each row meets one group: the work of the dense product without the group dimension."""
+    """Count the work of the dense product without the group dimension: each row belongs to one group."""
     lhs, attrs = operand_array(instruction, 0), instruction.attrs_as(RaggedDotAttrs)
     depth = math.prod(lhs.dims[d] for d in attrs.dot.lhs_contracting)
     elements = instruction.array_shape.num_elements

@@ -53,7 +53,7 @@ def is_whole(t: PrimitiveType) -> bool:
 
 # ---- shape inference
 def same_dims(instruction: HloInstruction) -> ArrayShape:
-    """The shape all operands share; ShapeError where sizes or element types differ."""
+    """Return the shape that all operands share. Raises ShapeError if sizes or element types differ."""
     first = operand_array(instruction, 0)
     for i in range(1, instruction.num_operands):
         other = operand_array(instruction, i)
@@ -132,7 +132,7 @@ def infer_clamp(instruction: HloInstruction) -> Shape:
 
 # ---- verification
 def operand_types(test: TypeTest, what: str) -> Verify:
-    """All operands' element types pass ``test``."""
+    """Return a check that all operands' element types pass ``test``."""
 
     def verify(instruction: HloInstruction) -> None:
         for i in range(instruction.num_operands):
@@ -171,7 +171,7 @@ def verify_reduce_precision(instruction: HloInstruction) -> None:
 
 # ---- cost
 def one_flop(instruction: HloInstruction) -> OpCost:
-    """One operation per result element, as XLA counts."""
+    """Count one operation per result element, as XLA does."""
     return OpCost(flops=float(instruction.array_shape.num_elements))
 
 

@@ -1,4 +1,4 @@
-"""Elementwise opcodes by the attributes they have: text and proto register readers and writers for these sets."""
+"""Elementwise opcodes by their attributes: text and proto register readers and writers for these sets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WITH_ACCURACY: Final = (
     Opcode.TANH,
 )
 
-#: No attributes of their own.
+#: Opcodes without attributes of their own.
 WITHOUT_ATTRIBUTES: Final = (
     Opcode.ABS,
     Opcode.ADD,

@@ -29,7 +29,9 @@ from spmd.shape import ArrayShape, Shape
 
 
 def index_batch_dims(indices: ArrayShape, index_vector_dim: int) -> tuple[int, ...]:
-    """Dimensions of the index operand that count index vectors; ``index_vector_dim == rank`` means scalars."""
+    """Return the dimensions of the index operand that count index vectors; ``index_vector_dim == rank`` means
+    scalars.
+    """
     if not 0 <= index_vector_dim <= indices.rank:
         raise ShapeError(f"index_vector_dim={index_vector_dim} must lie in 0..{indices.rank}")
     return tuple(d for d in range(indices.rank) if d != index_vector_dim)
@@ -104,7 +106,7 @@ def gather_bytes(instruction: HloInstruction) -> float:
 
 # ---- scatter
 def num_scattered(instruction: HloInstruction) -> int:
-    """Operands are n inputs, one index array, n updates."""
+    """Return the number of scattered inputs: operands are n inputs, one index array, n updates."""
     if instruction.num_operands < 3 or instruction.num_operands % 2 == 0:
         raise ShapeError(
             f"scatter takes n inputs, indices and n updates, found {instruction.num_operands} operands"
@@ -175,7 +177,7 @@ def scatter_applications(instruction: HloInstruction) -> tuple[float, ...]:
 
 
 def scatter_bytes(instruction: HloInstruction) -> float:
-    """Updates read, the same elements of the operand read and written; the indices read."""
+    """Count the bytes: updates read, the same elements of the operand read and written, the indices read."""
     n = num_scattered(instruction)
     updates = sum(x.shape.byte_size for x in instruction.operands[n + 1 :])
     return 3.0 * updates + instruction.operand(n).shape.byte_size

@@ -1,6 +1,6 @@
 """Groups of devices of a collective (XLA's GetCollectiveOpGroupMode).
 
-A device is replica * num_partitions + partition. What the ids in ``replica_groups`` mean depends on the kind, the
+A device is replica * num_partitions + partition. The meaning of the ids in ``replica_groups`` depends on the kind, the
 channel id and ``use_global_device_ids``:
 
     kind                                   no channel       channel                        channel, global ids
@@ -58,7 +58,7 @@ def group_mode(instruction: HloInstruction) -> CollectiveGroupMode:
 
 
 def group_key(collective: HloInstruction) -> Hashable:
-    """Equal for collectives of a program in which the same devices meet, in groups or as pairs."""
+    """Return a key that is equal for collectives of a program with the same groups of devices, or pairs."""
     attrs = collective.attrs
     if isinstance(attrs, CollectivePermuteAttrs):
         return attrs.source_target_pairs, group_mode(collective)
@@ -77,8 +77,8 @@ def id_count(mode: CollectiveGroupMode, num_partitions: int, replica_count: int)
 def stated_ids(instruction: HloInstruction) -> int | None:
     """Return the number of ids that the module's header implies for the groups (or pairs) of ``instruction``.
 
-    None for a single one: that is also what a header means that leaves its counts out, as XLA's rules have it and JAX
-    prints it. What the ids must be is then known where the module meets its devices (``device_groups``).
+    Returns None for a single id: a header that leaves its counts out means that too, by XLA's rules and in JAX's text.
+    The valid ids are then known only when the devices are given (``device_groups``).
     """
     module = instruction.parent.module if instruction.parent is not None else None
     if module is None:
@@ -88,9 +88,10 @@ def stated_ids(instruction: HloInstruction) -> int | None:
 
 
 def group_size(instruction: HloInstruction) -> int | None:
-    """Members of the first group, in devices; None where only the number of devices tells and the module does not.
+    """Return the number of devices in the first group; None if it depends on the number of devices and the module does
+    not state that.
 
-    A lone member tells nothing either (XLA's rule), where the header leaves the counts out.
+    A single member also gives None (XLA's rule) if the header leaves the counts out.
     """
     groups = instruction.attrs_as(CollectiveAttrs).replica_groups
     mode = group_mode(instruction)
@@ -109,9 +110,9 @@ def group_size(instruction: HloInstruction) -> int | None:
 def device_groups(
     instruction: HloInstruction, num_partitions: int, replica_count: int
 ) -> tuple[tuple[int, ...], ...]:
-    """The groups as lists of devices, in the order in which members stand (position = place in gathers).
+    """Return the groups as lists of devices, in the order of the members (their positions in gathers).
 
-    ShapeError for ids that these counts do not have.
+    Raises ShapeError for ids that these counts do not have.
     """
     groups = instruction.attrs_as(CollectiveAttrs).replica_groups
     mode = group_mode(instruction)
@@ -127,7 +128,7 @@ def device_groups(
 def _written_out(
     groups: ReplicaGroups, mode: CollectiveGroupMode, num_partitions: int, replica_count: int
 ) -> tuple[tuple[int, ...], ...] | None:
-    """Once for all collectives that state these; None for ids that there are not."""
+    """Expand groups, cached for all collectives that state the same; None for invalid ids."""
     count = id_count(mode, num_partitions, replica_count)
     ids = groups.expand(count)
     if any(not 0 <= i < count for group in ids for i in group):
@@ -138,7 +139,7 @@ def _written_out(
 def meeting_groups(
     instruction: HloInstruction, num_partitions: int, replica_count: int
 ) -> DeviceGroups:
-    """The groups as a value, those that have members by their first one. ShapeError as of ``device_groups``."""
+    """Return the non-empty groups as a value, sorted by first member. Raises ShapeError as ``device_groups`` does."""
     groups = instruction.attrs_as(CollectiveAttrs).replica_groups
     found = known_meeting(groups, group_mode(instruction), num_partitions, replica_count)
     if found is None:
@@ -150,9 +151,9 @@ def meeting_groups(
 def known_meeting(
     groups: ReplicaGroups, mode: CollectiveGroupMode, num_partitions: int, replica_count: int
 ) -> DeviceGroups | None:
-    """The groups of devices that meet; None for ids that these counts do not have.
+    """Return the groups of devices; None for ids that these counts do not have.
 
-    Programs have few sets of groups, however many collectives.
+    The result is cached: programs have few sets of groups, however many collectives.
     """
     count = id_count(mode, num_partitions, replica_count)
     lines = IotaTile.of((1, count)) if groups.is_all else groups.iota
@@ -167,7 +168,7 @@ def known_meeting(
 def _lines_of_devices(
     ids: IotaTile, mode: CollectiveGroupMode, num_partitions: int, replica_count: int
 ) -> IotaTile:
-    """Lines of all devices from lines of all ids: the other half of a device's number is one more digit."""
+    """Return lines of all devices from lines of all ids: the other part of a device's number is one more digit."""
     (lines, size), sizes, order = ids.dims, ids.reshape_dims, ids.transpose_perm
     last = len(sizes)
     match mode:
@@ -190,7 +191,7 @@ def as_devices(
     num_partitions: int,
     replica_count: int,
 ) -> tuple[tuple[int, ...], ...]:
-    """The groups of devices that groups of ``mode``'s ids stand for."""
+    """Return the groups of devices that groups of ``mode``'s ids represent."""
     if mode is CollectiveGroupMode.FLATTENED_ID:
         return ids
     if mode is CollectiveGroupMode.CROSS_PARTITION:
@@ -213,13 +214,13 @@ def as_devices(
 def device_pairs(
     instruction: HloInstruction, num_partitions: int, replica_count: int
 ) -> tuple[Pair, ...]:
-    """A permute's (source, target) pairs as devices; ShapeError for ids that these counts do not have."""
+    """Return a permute's (source, target) pairs as devices. Raises ShapeError for ids that these counts do not have."""
     ends = device_ends(instruction, num_partitions, replica_count)
     return tuple(map(tuple, ends.tolist()))
 
 
 def device_ends(instruction: HloInstruction, num_partitions: int, replica_count: int) -> Ids:
-    """[pairs, 2]: the same as an array."""
+    """Return the same as an array [pairs, 2]."""
     pairs = instruction.attrs_as(CollectivePermuteAttrs).source_target_pairs
     mode = group_mode(instruction)
     count = id_count(mode, num_partitions, replica_count)

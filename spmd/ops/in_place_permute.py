@@ -1,4 +1,4 @@
-"""collective-permute in place: (input, output, input starts, output starts), slices of ``slice_sizes`` are moved."""
+"""collective-permute in place, (input, output, input starts, output starts): it moves slices of ``slice_sizes``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def in_place(instruction: HloInstruction) -> bool:
 
 
 def check_in_place(instruction: HloInstruction) -> None:
-    """Buffers are arrays or tuples of as many; each has a start per dimension, or several such tuples of starts."""
+    """Check that buffers are arrays or tuples of equally many; each has a start per dimension, or several such tuples
+    of starts.
+    """
     if instruction.num_operands != _IN_PLACE_OPERANDS:
         raise ShapeError(
             f"in place, {instruction.opcode} takes (input, output, input starts, output starts), "
@@ -46,7 +48,8 @@ def _check_starts(buffer: ArrayShape, starts: TupleShape) -> None:
 
 def copies_per_device(instruction: HloInstruction) -> int:
     """Return how often a device may be source (and target): once; in place, once per start index of a buffer (XLA's
-    rule)."""
+    rule).
+    """
     if not in_place(instruction):
         return 1
     starts = as_tuple(instruction.operand(2).shape)

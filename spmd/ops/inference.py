@@ -1,4 +1,4 @@
-"""Infer and check one instruction's shape through its op definition."""
+"""Inference and check of one instruction's shape through its op definition."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from spmd.ops.checks import same_type
 from spmd.ops.opdef import OPS
 from spmd.shape import Shape
 
-#: Operands that a description names.
+#: Number of operands in a description.
 _SHOWN = 16
 
 
 def describe(instruction: HloInstruction) -> str:
-    """The instruction as it would be written, operands with their shapes: what error messages begin with."""
+    """Return the instruction as text, operands with their shapes: the beginning of error messages."""
     operands = ", ".join(f"{_short(x.shape)} {x.name}" for x in instruction.operands[:_SHOWN])
     more = ", ..." if instruction.num_operands > _SHOWN else ""
     name = instruction.name or "<unnamed>"
-    # The reader has no shape yet while it infers one.
+    # While the reader infers a shape, the instruction has none.
     has_shape = instruction.shape is not None
     shape = f"{_short(instruction.shape)} " if has_shape else ""
     return f"{name} = {shape}{instruction.opcode}({operands}{more})"
@@ -30,9 +30,9 @@ def _short(shape: Shape) -> str:
 
 
 def infer_shape(instruction: HloInstruction) -> Shape | None:
-    """The shape that operands, attributes and callees imply, layouts unset; None where the written shape is free.
+    """Return the shape implied by operands, attributes and callees, layouts unset; None if the written shape is free.
 
-    Raises ShapeError naming the instruction.
+    Raises ShapeError with the name of the instruction.
     """
     try:
         check_arity(instruction)
@@ -50,7 +50,9 @@ def check_arity(instruction: HloInstruction) -> None:
 
 
 def check_instruction(instruction: HloInstruction) -> None:
-    """Arity, shape == inferred shape (I4) and the op's own checks; ShapeError naming the instruction."""
+    """Check the arity, shape == inferred shape (I4) and the op's own rules. Raises ShapeError with the name of the
+    instruction.
+    """
     definition = OPS[instruction.opcode]
     try:
         check_arity(instruction)

@@ -12,7 +12,7 @@ from spmd.shape import Shape, TokenShape, as_array, as_tuple
 
 
 def infer_free(_: HloInstruction) -> None:
-    """Nothing implies the shape: the written one stands."""
+    """Return None: nothing implies the shape, the written one counts."""
     return
 
 

@@ -30,13 +30,13 @@ def infer_cholesky(instruction: HloInstruction) -> Shape:
 
 
 def cholesky_cost(instruction: HloInstruction) -> OpCost:
-    """n^3 / 3 per matrix."""
+    """Count n^3 / 3 flops per matrix."""
     a = operand_array(instruction, 0)
     return OpCost(flops=float(a.num_elements * a.dims[-1] // 3))
 
 
 def cholesky_bytes(instruction: HloInstruction) -> float:
-    """Half of the operand is read, half of the result written."""
+    """Count half of the operand read, and half of the result written."""
     return float(instruction.operand(0).shape.byte_size)
 
 
@@ -59,7 +59,7 @@ def triangular_solve_cost(instruction: HloInstruction) -> OpCost:
 
 
 def triangular_solve_bytes(instruction: HloInstruction) -> float:
-    """Half of the triangular operand is read."""
+    """Count half of the triangular operand as read."""
     a, b = instruction.operand(0).shape, instruction.operand(1).shape
     return a.byte_size / 2 + b.byte_size + instruction.shape.byte_size
 
@@ -89,7 +89,7 @@ def infer_fft(instruction: HloInstruction) -> Shape:
 
 
 def fft_cost(instruction: HloInstruction) -> OpCost:
-    """XLA's estimate: 8 flops per element and product of floor(log2 n) over the transformed dimensions."""
+    """Return XLA's estimate: 8 flops per element and product of floor(log2 n) over the transformed dimensions."""
     factors = 1
     for n in instruction.attrs_as(FftAttrs).length:
         factors *= max(0, n.bit_length() - 1)

@@ -1,4 +1,4 @@
-"""OpDef: what an opcode is — how its shape follows, what it demands, what it costs."""
+"""OpDef: the definition of an opcode: its shape inference, its checks, its costs."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class OpCost:
         return OpCost(self.flops * times, self.transcendentals * times, self.bytes_accessed * times)
 
 
-#: The result shape (layout unset) that operands, attributes and callees imply; None where the written shape is free
-#: (parameter, constant, iota, custom-call, ...) and only ``verify`` can judge it. Raises ShapeError with the reason.
-#: Where HLO leaves the element type open (convert, dot's accumulation type), it is read from the instruction's shape.
+#: The result shape (layout unset) implied by operands, attributes and callees; None if the written shape is free
+#: (parameter, constant, iota, custom-call, ...) and only ``verify`` can check it. Raises ShapeError with the reason. If
+#: HLO leaves the element type open (convert, dot's accumulation type), it is read from the instruction's shape.
 InferShape: TypeAlias = Callable[[HloInstruction], Shape | None]
-#: Raises ShapeError or VerificationError for what inference does not cover.
+#: Check of properties that inference does not cover. Raises ShapeError or VerificationError.
 Verify: TypeAlias = Callable[[HloInstruction], None]
 #: Flops and transcendentals of the operation itself, without bytes and without called computations.
 Cost: TypeAlias = Callable[[HloInstruction], OpCost]
@@ -51,7 +51,7 @@ Predicate: TypeAlias = Callable[[HloInstruction], bool]
 
 
 def no_checks(_: HloInstruction) -> None:
-    """Nothing beyond shape inference."""
+    """Check nothing beyond shape inference."""
 
 
 def no_cost(_: HloInstruction) -> OpCost:
@@ -59,7 +59,7 @@ def no_cost(_: HloInstruction) -> OpCost:
 
 
 def operands_and_result(instruction: HloInstruction) -> float:
-    """Every operand read once, the result written once."""
+    """Count every operand as read once, and the result as written once."""
     return instruction.shape.byte_size + sum(x.shape.byte_size for x in instruction.operands)
 
 
@@ -72,7 +72,7 @@ def each_once(instruction: HloInstruction) -> tuple[float, ...]:
 
 
 def not_counted(instruction: HloInstruction) -> tuple[float, ...]:
-    """The callees' work is part of the operation's own cost."""
+    """Return zero applications: the callees' work is part of the operation's own cost."""
     return (0.0,) * len(instruction.called_computations)
 
 
@@ -86,12 +86,11 @@ def always(_: HloInstruction) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OpDef:
-    """One opcode's definition.
+    """Definition of one opcode.
 
-    arity: number of operands, or None when it varies.
-    elementwise: each result element depends on the operands' elements at the same position alone (scalar operands of
-    select and clamp apart), and all have the result's sizes.
-    side_effect: dropping or merging executions would be seen (callees not looked at, see analysis.side_effects).
+    arity: number of operands, or None if it varies. elementwise: each result element depends only on the operands'
+    elements at the same position (except scalar operands of select and clamp), and all have the result's sizes.
+    side_effect: dropping or merging executions would be visible (callees not considered, see analysis.side_effects).
     """
 
     opcode: Opcode
@@ -115,5 +114,5 @@ def define(op: OpDef) -> OpDef:
 
 
 def definition(opcode: Opcode) -> OpDef:
-    """The definition of ``opcode``; every opcode has one once ``spmd.ops`` is imported."""
+    """Return the definition of ``opcode``; every opcode has one after the import of ``spmd.ops``."""
     return OPS[opcode]

@@ -1,10 +1,10 @@
-"""Decide whether the f32 operands of a product may be rounded to TF32, as XLA does on a GPU."""
+"""Decision whether the f32 operands of a product may be rounded to TF32, as XLA does on a GPU."""
 
 from __future__ import annotations
 
 from spmd.ops.attrs import DotAttrs
 
-#: The algorithm that asks for it; every other one that is named asks for at least f32.
+#: The algorithm that requests TF32; every other named one requires at least f32.
 _TF32 = "dot_tf32_tf32_f32"
 
 

@@ -30,7 +30,7 @@ from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape, as_array
 
 
 def num_inputs(instruction: HloInstruction) -> int:
-    """Half of the operands are inputs, half initial values."""
+    """Return the number of inputs: half of the operands are inputs, half initial values."""
     if instruction.num_operands == 0 or instruction.num_operands % 2:
         raise ShapeError(
             f"expected as many initial values as inputs, found {instruction.num_operands} operands"
@@ -39,7 +39,7 @@ def num_inputs(instruction: HloInstruction) -> int:
 
 
 def inputs(instruction: HloInstruction) -> list[ArrayShape]:
-    """Shapes of the inputs, which have equal sizes."""
+    """Return the shapes of the inputs, which have equal sizes."""
     shapes = [operand_array(instruction, i) for i in range(num_inputs(instruction))]
     for shape in shapes[1:]:
         if shape.dims != shapes[0].dims:
@@ -48,20 +48,20 @@ def inputs(instruction: HloInstruction) -> list[ArrayShape]:
 
 
 def _reduced(instruction: HloInstruction, dims: tuple[int, ...]) -> Shape:
-    """A result per accumulator; a tuple where the reducer returns one, of a single accumulator too."""
+    """Return one result per accumulator; a tuple if the reducer returns one, even of a single accumulator."""
     results = tuple(bare(a.element_type, dims) for a in accumulator_types(instruction))
     as_reducer = isinstance(instruction.to_apply.root.shape, TupleShape)
     return TupleShape(results) if as_reducer else one_or_tuple(results)
 
 
 def accumulator_types(instruction: HloInstruction) -> tuple[ArrayShape, ...]:
-    """The scalars that the reducer returns, one per input."""
+    """Return the scalars that the reducer returns, one per input."""
     root = instruction.to_apply.root.shape
     return tuple(as_array(element) for element in result_elements(root))
 
 
 def verify_reducer(instruction: HloInstruction) -> None:
-    """(accumulators, values) -> accumulators, all scalars; the initial values have the accumulators' types."""
+    """Check (accumulators, values) -> accumulators, all scalars; the initial values have the accumulators' types."""
     check_callees(instruction, 1)
     n = num_inputs(instruction)
     accumulators = accumulator_types(instruction)
@@ -88,7 +88,7 @@ def infer_reduce(instruction: HloInstruction) -> Shape:
 
 
 def reduce_applications(instruction: HloInstruction) -> tuple[float, ...]:
-    """A reduction of k elements combines k - 1 times."""
+    """Return the number of combinations: k - 1 per reduction of k elements."""
     elements = operand_array(instruction, 0).num_elements
     return (float(elements - as_array(result_elements(instruction.shape)[0]).num_elements),)
 
@@ -114,7 +114,7 @@ def infer_reduce_window(instruction: HloInstruction) -> Shape:
 
 
 def reduce_window_applications(instruction: HloInstruction) -> tuple[float, ...]:
-    """window size - 1 per result element; a cumulative sum written as a window counts as a scan (XLA's rule)."""
+    """Return window size - 1 per result element; a cumulative sum written as a window counts as a scan (XLA's rule)."""
     window = instruction.attrs_as(WindowAttrs).window
     output = as_array(result_elements(instruction.shape)[0])
     size = math.prod(w.size for w in window.dims)
@@ -154,7 +154,7 @@ def verify_select_and_scatter(instruction: HloInstruction) -> None:
 
 
 def select_and_scatter_applications(instruction: HloInstruction) -> tuple[float, ...]:
-    """Per source element: window size - 1 selections and one combination."""
+    """Return, per source element, window size - 1 selections and one combination."""
     elements = operand_array(instruction, 1).num_elements
     size = math.prod(w.size for w in instruction.attrs_as(WindowAttrs).window.dims)
     return (float(elements * (size - 1)), float(elements))
@@ -168,7 +168,7 @@ def infer_map(instruction: HloInstruction) -> Shape:
 
 
 def verify_map(instruction: HloInstruction) -> None:
-    """A map runs over all dimensions; XLA's own programs also write ``dimensions={}`` for that."""
+    """Check that a map runs over all dimensions; XLA's own programs also write ``dimensions={}`` for that."""
     shapes = [operand_array(instruction, i) for i in range(instruction.num_operands)]
     if any(s.dims != shapes[0].dims for s in shapes):
         raise ShapeError("map operands must have equal sizes")
@@ -196,7 +196,7 @@ def infer_scan(instruction: HloInstruction) -> None:
 
 
 def verify_scan(instruction: HloInstruction) -> None:
-    """The function takes (a slice of each input, carries) and gives (a slice of each output, carries)."""
+    """Check that the function takes (a slice of each input, carries) and returns (a slice of each output, carries)."""
     check_callees(instruction, 1)
     attrs, function = instruction.attrs_as(ScanAttrs), instruction.to_apply
     results = result_elements(instruction.shape)
@@ -224,7 +224,7 @@ def verify_scan(instruction: HloInstruction) -> None:
 
 
 def _check_lengths(shapes: tuple[Shape, ...], dimension: int) -> None:
-    """All are arrays of one size along ``dimension``."""
+    """Check that all are arrays of one size along ``dimension``."""
     arrays = [as_array(s) for s in shapes]
     for array in arrays:
         check_dims((dimension,), array.rank, "dimensions")
@@ -245,7 +245,7 @@ def scan_applications(instruction: HloInstruction) -> tuple[float, ...]:
 
 
 # ---- batch normalization: (operand, then values per feature: scale, offset, mean, variance, ...)
-#: batch-norm-grad's last operand.
+#: The last operand of batch-norm-grad.
 _OUTPUT_GRADIENT = 4
 
 
@@ -260,7 +260,7 @@ def infer_batch_norm_inference(instruction: HloInstruction) -> Shape:
 
 
 def _batch_norm_shapes(instruction: HloInstruction) -> tuple[ArrayShape, ArrayShape]:
-    """The operand's shape and that of a value per feature; all operands have one of the two."""
+    """Return the operand's shape and that of a value per feature; all operands have one of the two."""
     operand = operand_array(instruction, 0)
     index = instruction.attrs_as(BatchNormAttrs).feature_index
     check_dims((index,), operand.rank, "feature_index")

@@ -1,4 +1,4 @@
-"""Reducer computations and what they compute: recognize one, build one, give its neutral element."""
+"""Reducer computations: recognition of known ones, construction, and neutral elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CustomCallAttrs, ParameterAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 
-#: What puts two values of a reduction together.
+#: Operations that combine two values of a reduction.
 OPERATION = {
     ReductionKind.SUM: Opcode.ADD,
     ReductionKind.PRODUCT: Opcode.MULTIPLY,
@@ -26,7 +26,7 @@ OPERATION = {
 }
 _KIND = {opcode: kind for kind, opcode in OPERATION.items()}
 
-#: On pred, arithmetic means logic.
+#: Kinds on pred, where arithmetic means logic.
 _LOGICAL = {
     ReductionKind.SUM: ReductionKind.OR,
     ReductionKind.MAX: ReductionKind.OR,
@@ -48,13 +48,13 @@ def reduction_kind(computation: HloComputation) -> ReductionKind | None:
 
 
 def operation_kind(x: HloInstruction) -> ReductionKind | None:
-    """The kind of reduction that puts values together as ``x`` does its operands; None for other operations."""
+    """Return the kind of reduction whose combination is ``x``; None for other operations."""
     kind = _KIND.get(x.opcode)
     return None if kind is None else on_type(kind, x.array_shape.element_type)
 
 
 def through_annotations(instruction: HloInstruction) -> HloInstruction:
-    """The value itself, behind copies and ``Sharding`` calls (JAX puts those even into reducers)."""
+    """Return the value behind copies and ``Sharding`` calls (JAX writes those even into reducers)."""
     while instruction.opcode is Opcode.COPY or _is_sharding_call(instruction):
         instruction = instruction.operand(0)
     return instruction
@@ -67,7 +67,7 @@ def _is_sharding_call(instruction: HloInstruction) -> bool:
 def build_reducer(
     module: HloModule, kind: ReductionKind, element_type: PrimitiveType
 ) -> HloComputation:
-    """A new computation of two scalars, standing before all its future callers (M1)."""
+    """Make a new computation of two scalars, placed before all its future callers (M1)."""
     kind = on_type(kind, element_type)
     computation = module.new_computation(f"{kind.value}_{element_type}")
     module.computations.insert(0, module.computations.pop())
@@ -79,12 +79,12 @@ def build_reducer(
 
 
 def on_type(kind: ReductionKind, element_type: PrimitiveType) -> ReductionKind:
-    """The kind as it acts on ``element_type``: on pred, a sum is an or."""
+    """Return the kind as it acts on ``element_type``: on pred, a sum is an or."""
     return _LOGICAL.get(kind, kind) if element_type is PrimitiveType.PRED else kind
 
 
 def identity_value(kind: ReductionKind, element_type: PrimitiveType) -> object:
-    """The value e with reduce(e, x) == x, as something NumPy converts to ``element_type``."""
+    """Return e with reduce(e, x) == x, as a value that NumPy converts to ``element_type``."""
     if kind in (ReductionKind.SUM, ReductionKind.OR, ReductionKind.XOR):
         return 0
     if kind is ReductionKind.PRODUCT:
@@ -100,7 +100,9 @@ def _all_ones(element_type: PrimitiveType) -> int:
 
 
 def value_range(element_type: PrimitiveType) -> tuple[object, object]:
-    """Least and greatest value, infinities included where the type has them; ShapeError for complex numbers."""
+    """Return the least and greatest value, infinities included if the type has them. Raises ShapeError for complex
+    numbers.
+    """
     if element_type is PrimitiveType.PRED:
         return False, True
     if element_type.is_signed_integer:

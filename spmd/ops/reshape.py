@@ -145,7 +145,7 @@ def infer_get_dimension_size(instruction: HloInstruction) -> Shape:
 
 
 def infer_set_dimension_size(instruction: HloInstruction) -> Shape:
-    """The operand's shape; the dimension's mark depends on the size and stays as written."""
+    """Return the operand's shape; the dimension's mark depends on the size and stays as written."""
     operand, dimension = _one_dimension(instruction)
     if not same_type(instruction.operand(1).shape, SCALAR_S32):
         raise ShapeError(
@@ -173,7 +173,7 @@ def verify_dynamic_reshape(instruction: HloInstruction) -> None:
 
 
 def read_and_write(instruction: HloInstruction) -> float:
-    """The start counts the whole transfer, the done nothing."""
+    """Count the entire transfer at the start, and nothing at the done."""
     return 2.0 * instruction.operand(0).shape.byte_size
 
 

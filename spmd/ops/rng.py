@@ -33,12 +33,12 @@ def verify_rng(instruction: HloInstruction) -> None:
 
 
 def infer_rng_state(_: HloInstruction) -> Shape:
-    """The 128 bits of the state."""
+    """Return the shape of the 128 bits of the state."""
     return bare(PrimitiveType.U64, (2,))
 
 
 def verify_rng_bit_generator(instruction: HloInstruction) -> None:
-    """(new state, bits): the state comes out with the shape it went in with. Or the bits alone."""
+    """Check (new state, bits), or the bits alone: the new state has the shape of the old one."""
     if instruction.attrs_as(RngBitGeneratorAttrs).algorithm not in _ALGORITHMS:
         raise ShapeError(
             f"unknown algorithm {instruction.attrs_as(RngBitGeneratorAttrs).algorithm}"
@@ -59,7 +59,7 @@ def verify_rng_bit_generator(instruction: HloInstruction) -> None:
 
 
 def one_transcendental_each(instruction: HloInstruction) -> OpCost:
-    """XLA counts a random number like a transcendental function."""
+    """Count a random number like a transcendental function, as XLA does."""
     shapes = (subshape(instruction.shape, index) for index, _ in leaves(instruction.shape))
     return OpCost(transcendentals=float(sum(as_array(s).num_elements for s in shapes)))
 

@@ -1,4 +1,4 @@
-"""Functions of scalars, such as reducers: whether they may be done to arrays, and the same in wider types."""
+"""Functions of scalars, such as reducers: whether they can be applied to arrays, and their form in wider types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spmd.ops.opdef import definition
 from spmd.shape import ArrayShape, PrimitiveType, Shape, TupleShape
 
 _LEAVES = (Opcode.PARAMETER, Opcode.CONSTANT)
-#: Their results need no rounding.
+#: Opcodes whose results need no rounding.
 _EXACT = frozenset(
     {
         *_LEAVES,
@@ -30,7 +30,7 @@ _EXACT = frozenset(
 
 
 def is_elementwise(function: Iterable[HloInstruction]) -> bool:
-    """Tell whether all of it does to each element of arrays what it does to scalars."""
+    """Return whether the function, applied to arrays, does to each element what it does to scalars."""
     return all(
         (x.opcode in _LEAVES or (definition(x.opcode).elementwise and not x.called_computations))
         and not x.control_predecessors
@@ -40,9 +40,9 @@ def is_elementwise(function: Iterable[HloInstruction]) -> bool:
 
 
 def widened(function: HloComputation, module: HloModule) -> HloComputation | None:
-    """The function with f32 for all narrower floats, in ``module`` before its future callers.
+    """Return the function with f32 for all narrower floats, in ``module`` before its future callers.
 
-    None where it does not round to such a type, or is not elementwise but for a tuple of its results.
+    Returns None if it does not round to such a type, or is not elementwise apart from a tuple of its results.
     """
     body = [x for x in function.post_order() if x is not function.root or not _is_tuple(x)]
     if not is_elementwise(body) or any(map(_is_about_bits, body)):
@@ -88,7 +88,7 @@ def _wide(shape: Shape) -> Shape:
 
 
 def _wide_attrs(x: HloInstruction) -> ConstantAttrs | None:
-    """Attributes that differ: those of a constant of a narrow type."""
+    """Return the attributes that differ: those of a constant of a narrow type; None otherwise."""
     if x.opcode is not Opcode.CONSTANT or not _is_narrow(x):
         return None
     literal = x.attrs_as(ConstantAttrs).literal

@@ -31,7 +31,7 @@ def infer_slice(instruction: HloInstruction) -> Shape:
 
 
 def twice_the_result(instruction: HloInstruction) -> float:
-    """Only the part that is taken is read."""
+    """Count only the part that is taken as read."""
     return 2.0 * instruction.shape.byte_size
 
 
@@ -89,7 +89,7 @@ def verify_dynamic_update_slice(instruction: HloInstruction) -> None:
 
 
 def dynamic_update_slice_bytes(instruction: HloInstruction) -> float:
-    """The result shares the operand's buffer: the update is read and written."""
+    """Count the update as read and written: the result shares the operand's buffer."""
     return 2.0 * instruction.operand(1).shape.byte_size + sum(
         x.shape.byte_size for x in instruction.operands[2:]
     )

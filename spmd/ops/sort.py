@@ -32,7 +32,7 @@ def infer_sort(instruction: HloInstruction) -> Shape:
 
 
 def verify_sort(instruction: HloInstruction) -> None:
-    """The comparator takes two scalars per operand, side by side, and returns a pred."""
+    """Check that the comparator takes two scalars per operand, next to each other, and returns a pred."""
     check_callees(instruction, 1)
     pairs = tuple(scalar_of(x.shape) for x in instruction.operands for _ in range(2))
     check_signature(instruction.to_apply, pairs, "comparator")
@@ -41,7 +41,7 @@ def verify_sort(instruction: HloInstruction) -> None:
 
 
 def sort_cost(instruction: HloInstruction) -> OpCost:
-    """n log2 n comparisons, one flop each (XLA's rule)."""
+    """Count n log2 n comparisons, one flop each (XLA's rule)."""
     elements = operand_array(instruction, 0).num_elements
     return OpCost(flops=float(elements * max(0, elements - 1).bit_length()))
 

@@ -1,4 +1,6 @@
-"""Values grouped and ordered without work: tuple, get-tuple-element, opt-barrier, domain, after-all, add-dependency."""
+"""Ops that group and order values without work: tuple, get-tuple-element, opt-barrier, domain, after-all,
+add-dependency.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ define(OpDef(Opcode.TUPLE, infer_tuple, None, bytes_accessed=no_bytes))
 define(OpDef(Opcode.GET_TUPLE_ELEMENT, infer_get_tuple_element, 1, bytes_accessed=no_bytes))
 define(OpDef(Opcode.OPT_BARRIER, infer_operand, 1, bytes_accessed=no_bytes))
 define(OpDef(Opcode.DOMAIN, infer_operand, 1, bytes_accessed=no_bytes))
-#: Of tokens, or of any value that must be computed before (XLA's rule).
+#: Operands are tokens, or any values that must be computed before (XLA's rule).
 define(OpDef(Opcode.AFTER_ALL, infer_token, None, bytes_accessed=no_bytes))
 define(
     OpDef(Opcode.ADD_DEPENDENCY, infer_operand, 2, verify_add_dependency, bytes_accessed=no_bytes)

@@ -1,4 +1,4 @@
-"""Windows: the sliding frame of convolution, reduce-window and select-and-scatter."""
+"""Sliding windows of convolution, reduce-window and select-and-scatter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ class WindowDimension:
         return (self.size - 1) * self.window_dilation + 1 if self.size else 0
 
     def output_size(self, base: int) -> int:
-        """Window positions over ``base`` elements after dilation and padding; ShapeError for steps below 1."""
+        """Return the number of window positions over ``base`` elements after dilation and padding. Raises ShapeError
+        for strides below 1.
+        """
         if min(self.stride, self.base_dilation, self.window_dilation) < 1 or self.size < 0:
             raise ShapeError(f"a window needs strides and dilations of at least 1, found {self}")
         dilated = (base - 1) * self.base_dilation + 1 if base else 0

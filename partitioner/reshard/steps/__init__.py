@@ -1,4 +1,4 @@
-"""The step kinds, and the edges each offers from a state."""
+"""The step kinds, and the edges of each from a state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from partitioner.reshard.steps.permute import permute_edges
 from partitioner.reshard.steps.reduce_scatter import reduce_scatter_edges
 from partitioner.reshard.steps.slice_step import slice_edges
 
-#: Offers steps that are legal from a state, in a fixed order. Offering fewer loses optimality, never correctness.
+#: Functions that yield the legal steps from a state, in a fixed order. Yielding fewer loses optimality, never
+#: correctness.
 Edges: TypeAlias = Callable[[ReshardProblem, ShardState], Iterator[Step]]
 
 EDGES: tuple[Edges, ...] = (

@@ -44,7 +44,9 @@ class AllGatherStep(Step):
 
 
 def all_gather_edges(problem: ReshardProblem, state: ShardState) -> Iterator[AllGatherStep]:
-    """Foreign axes in every length; the target's own only where nothing less lines up."""
+    """Yield all-gathers of axes that the target lacks, in every length; of the target's own only all axes of a
+    dimension at once.
+    """
     for dim, held in enumerate(state.dims):
         foreign = len(held) - problem.settled(state, dim)
         for count in range(1, len(held) + 1):

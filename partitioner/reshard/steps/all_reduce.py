@@ -1,4 +1,4 @@
-"""All-reduce: combine partial values, every member getting the result."""
+"""All-reduce: combine partial values; every member gets the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from partitioner.partition.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
-#: Up to this many axes every subset of them is offered.
+#: Up to this many axes every subset of them is tried.
 MAX_SUBSET_AXES = 3
 
 
@@ -42,7 +42,7 @@ class AllReduceStep(Step):
 
 
 def without_partial_axes(state: ShardState, reduced: Axes) -> ShardState:
-    """``state`` after reducing over ``reduced``."""
+    """Return ``state`` after reducing over ``reduced``."""
     left = tuple(a for a in state.partial if a not in reduced)
     return ShardState(state.dims, left, state.reduction if left else None)
 

@@ -26,7 +26,7 @@ class AllToAllStep(Step):
     """Take the minor axes ``removed[d]`` off each dimension d and append ``added[d]``: the same axes elsewhere.
 
     No dimension both gives and receives. The local array is cut into one chunk per member along the receiving
-    dimensions; what arrives is joined along the giving ones.
+    dimensions; received chunks are joined along the giving ones.
 
         axes (2, 4), f32[8,8,8]: ((0,), (), (1,)) -> ((), (0, 1), ())    one exchange among all 8 devices
         local f32[4,8,2] -> [4,8,1,2] -> all-to-all dim 1 -> [4,2,4,1,2] -> transpose [2,4,1,4,2] -> f32[8,1,8]
@@ -53,7 +53,7 @@ class AllToAllStep(Step):
         return (members - 1) / members * float(exchanged)
 
     def _padded(self, axes: DeviceAxes, shape: ArrayShape, state: ShardState) -> tuple[int, ...]:
-        """Local sizes with the receiving dimensions grown to whole chunks."""
+        """Return the local sizes with the receiving dimensions grown to a multiple of the chunks."""
         before = state.local_dims(shape.dims, axes)
         after = self.apply(state).local_dims(shape.dims, axes)
         return tuple(
@@ -73,7 +73,9 @@ class AllToAllStep(Step):
     def _split_chunks(
         self, b: Builder, axes: DeviceAxes, x: HloInstruction
     ) -> tuple[HloInstruction, int]:
-        """One dimension more, which counts the chunks in group order; and where it stands."""
+        """Add a dimension that counts the chunks in group order. Returns the array and the position of that
+        dimension.
+        """
         dims: list[int] = []
         chunk_dims: list[int] = []
         for size, came in zip(x.dims, self.added, strict=True):
@@ -107,7 +109,7 @@ class AllToAllStep(Step):
         return reshape_to(b, transpose_by(b, x, tuple(order)), tuple(joined))
 
     def _sender_runs(self) -> tuple[Axes, ...]:
-        """The group's axes cut into runs that stay neighbours in the giving dimensions."""
+        """Return the group's axes cut into runs that stay neighbours in the giving dimensions."""
         follows = {a: b for axes in self.removed for a, b in pairwise(axes)}
         runs: list[list[int]] = []
         for axis in self.moved:
@@ -119,7 +121,7 @@ class AllToAllStep(Step):
 
 
 def runs_of(axes: Axes, runs: tuple[Axes, ...]) -> Iterator[Axes]:
-    """The runs that make up ``axes``, in its order."""
+    """Yield the runs that make up ``axes``, in its order."""
     starts = {run[0]: run for run in runs}
     position = 0
     while position < len(axes):
@@ -134,7 +136,9 @@ def all_to_all_edges(problem: ReshardProblem, state: ShardState) -> Iterator[All
 
 
 def _towards_target(problem: ReshardProblem, state: ShardState) -> Iterator[AllToAllStep]:
-    """Every set of dimensions gives up all its foreign axes at once, to where the target wants them."""
+    """Yield exchanges in which a set of dimensions gives up all axes that the target lacks there, to where the target
+    wants them.
+    """
     foreign = tuple(held[problem.settled(state, d) :] for d, held in enumerate(state.dims))
     giving = [d for d, axes in enumerate(foreign) if axes]
     for count in range(len(giving), 0, -1):
@@ -146,9 +150,10 @@ def _towards_target(problem: ReshardProblem, state: ShardState) -> Iterator[AllT
 
 
 def _exchange(problem: ReshardProblem, state: ShardState, removed: DimAxes) -> AllToAllStep | None:
-    """Put each axis of ``removed`` where the target continues with it; axes not wanted yet follow the last of these.
+    """Return the exchange that puts each axis of ``removed`` where the target continues with it; axes not wanted yet
+    follow the last of these.
 
-    None when the target continues with none of them.
+    Returns None if the target continues with none of them.
     """
     moved = tuple(a for axes in removed for a in axes)
     added: list[Axes] = [
@@ -163,7 +168,7 @@ def _exchange(problem: ReshardProblem, state: ShardState, removed: DimAxes) -> A
 
 
 def _pairs(problem: ReshardProblem, state: ShardState) -> Iterator[AllToAllStep]:
-    """Minor axes of one dimension to the minor end of another."""
+    """Yield exchanges of minor axes of one dimension to the minor end of another."""
     for source, held in enumerate(state.dims):
         foreign = len(held) - problem.settled(state, source)
         for count in range(1, foreign + 1):

@@ -1,4 +1,4 @@
-"""Permute: devices pass whole tiles on, so that other axes, or the same in another order, split the dimensions."""
+"""Permute: devices pass entire tiles on, so that other axes, or the same in another order, split the dimensions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from partitioner.partition.context import ShardedValue
     from spmd.hlo.instruction import HloInstruction
 
-#: At most this many permuted states are offered from one state, of at most so many looked at.
+#: Largest number of permuted states offered from one state, and of states examined for them.
 MAX_PERMUTED_STATES = 64
 MAX_ARRANGEMENTS = 256
 
@@ -50,11 +50,11 @@ class PermuteStep(Step):
 
 
 def source_target_pairs(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> SourceTargetPairs:
-    """A source for each device, every device being the source of one, in target order.
+    """Return a source for each device, in target order; every device is the source of one.
 
-    A device that holds the tile it needs keeps it (a pair with itself: a target of no pair would receive zeros). Along
-    axes that split nothing before or after, nothing moves: other terms of a partial sum, or other values, may lie
-    there.
+    A device that holds the tile it needs keeps it (a pair with itself: a device that is no target would receive zeros).
+    Along axes that split nothing before or after, nothing moves: they may hold other terms of a partial sum, or other
+    values.
     """
     taken = _digits_taken(axes, before, after)
     if taken is None:
@@ -66,11 +66,12 @@ def source_target_pairs(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> So
 
 
 def _digits_taken(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> dict[Digit, Digit] | None:
-    """For each digit of a source that differs, the digit of its target that it equals; None where digits do not match.
+    """Return for each digit of a source that differs the digit of its target that it equals; None if digits do not
+    match.
 
-    A digit that splits the tile before is the one that does so in its place after. So digits form chains; what the last
-    one of a chain holds beside the tile is then free, and the first one takes it: a target all of whose digits in a
-    chain are equal holds its tile already, and is its own source.
+    A digit that splits the tile before equals the digit at its position that splits it after. So digits form chains.
+    The last one of a chain is then free, and the first one takes it: a target whose digits in a chain are all equal
+    holds its tile already, and is its own source.
 
         ((0, 1),) to ((1, 2),)    0 takes 1, 1 takes 2, and 2 takes 0
     """
@@ -91,7 +92,9 @@ def _digits_taken(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> dict[Dig
 
 @lru_cache(maxsize=256)
 def _matched_pairs(axes: DeviceAxes, before: DimAxes, after: DimAxes) -> ListedPairs:
-    """Listed, for axes of sizes that have no digits in common: in device order among those that hold the tile."""
+    """Return listed pairs for axes whose sizes have no digits in common; devices that hold a tile are paired in device
+    order.
+    """
     devices = np.arange(axes.num_devices)
     involved = (a for dims in (before, after) for held in dims for a in held)
     apart = _linear(axes, devices, axes.spread(involved))
@@ -118,7 +121,9 @@ def _linear(
 
 
 def permute_edges(problem: ReshardProblem, state: ShardState) -> Iterator[PermuteStep]:
-    """States with equal shard counts that agree with more leading axes of the target, the closest to it first."""
+    """Yield permutes to states with equal shard counts that agree with more leading axes of the target, the closest
+    first.
+    """
     split = [d for d, axes in enumerate(state.dims) if axes]
     settled = sum(problem.settled(state, d) for d in split)
     offered = 0
@@ -138,13 +143,14 @@ def permute_edges(problem: ReshardProblem, state: ShardState) -> Iterator[Permut
 def _arrangements(
     problem: ReshardProblem, state: ShardState, split: list[int], taken: Axes
 ) -> Iterator[DimAxes]:
-    """Axes for the dimensions ``split``, none of ``taken``, keeping the shard counts."""
+    """Yield axes for the dimensions ``split``, none of ``taken``, that keep the shard counts."""
     if not split:
         yield ()
         return
     held, wanted = state.dims[split[0]], problem.target.dims[split[0]]
     shards = problem.axes.count(held)
-    # The target's axes first, then those already here: what comes early is likely to be on the way.
+    # The target's axes come first, then the current ones: early candidates are likely to be on the
+    # way.
     order = tuple(dict.fromkeys((*wanted, *held, *problem.usable)))
     for axes in _sequences(problem, order, shards, (*taken, *state.partial)):
         for rest in _arrangements(problem, state, split[1:], (*taken, *axes)):
@@ -152,7 +158,7 @@ def _arrangements(
 
 
 def _sequences(problem: ReshardProblem, order: Axes, shards: int, taken: Axes) -> Iterator[Axes]:
-    """Ordered lists of distinct axes, none of ``taken``, that make ``shards`` shards."""
+    """Yield ordered lists of distinct axes, none of ``taken``, that make ``shards`` shards."""
     if shards == 1:
         yield ()
         return

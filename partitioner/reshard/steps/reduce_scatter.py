@@ -1,4 +1,4 @@
-"""Reduce-scatter: combine partial values, each member keeping its part of a dimension."""
+"""Reduce-scatter: combine partial values; each member keeps its part of a dimension."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class ReduceScatterStep(Step):
 
 
 def reduce_scatter_edges(problem: ReshardProblem, state: ShardState) -> Iterator[ReduceScatterStep]:
-    """Axes as the target lists them where it wants them; one axis or all of them onto any dimension."""
+    """Yield reduce-scatters of axes where and as the target lists them, and of one axis or all of them onto any
+    dimension.
+    """
     removable = problem.removable(state)
     if not removable:
         return
@@ -55,7 +57,7 @@ def reduce_scatter_edges(problem: ReshardProblem, state: ShardState) -> Iterator
         wanted = leading(problem.missing(state, dim), removable)
         runs = [wanted[:n] for n in range(len(wanted), 0, -1)]
         if problem.dims[dim] > 1:
-            # A dimension of size 1 would be all padding: it is only split where the target wants it.
+            # A dimension of size 1 would be all padding: it is split only if the target wants it.
             others = [removable, *((axis,) for axis in removable)]
             runs += [run for run in dict.fromkeys(others) if run not in runs]
         for run in runs:

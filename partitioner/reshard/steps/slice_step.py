@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SliceStep(Step):
-    """Append ``added[d]`` to the axes of each dimension d. Free of communication.
+    """Append ``added[d]`` to the axes of each dimension d, without communication.
 
     axes (2, 2), f32[8]: ((),) -> ((0, 1),)    dynamic-slice(x, partition coordinate * 2), sizes {2}
     """
@@ -51,7 +51,7 @@ class SliceStep(Step):
         return b.dynamic_slice(pad_to(b, value.hlo, whole), starts, tile)
 
     def then(self, other: SliceStep) -> SliceStep:
-        """Both cuts in one: lining up carries over."""
+        """Return both cuts as one step: lining up carries over."""
         return SliceStep(tuple((*a, *b) for a, b in zip(self.added, other.added, strict=True)))
 
 
@@ -64,7 +64,9 @@ def slice_one(rank: int, dim: int, added: Axes) -> SliceStep:
 
 
 def slice_edges(problem: ReshardProblem, state: ShardState) -> Iterator[SliceStep]:
-    """Every axis that holds copies, onto any dimension: small tiles travel cheaply. Several as the target has them."""
+    """Yield slices by every axis that holds copies, onto any dimension (small tiles cost less to send), and by several
+    as the target has them.
+    """
     free = problem.free(state)
     if not free:
         return
@@ -72,7 +74,7 @@ def slice_edges(problem: ReshardProblem, state: ShardState) -> Iterator[SliceSte
         wanted = leading(problem.missing(state, dim), free)
         runs = [wanted[:n] for n in range(1, len(wanted) + 1)]
         if problem.dims[dim] > 1:
-            # A dimension of size 1 would be all padding: it is only split where the target wants it.
+            # A dimension of size 1 would be all padding: it is split only if the target wants it.
             runs += [(axis,) for axis in free if (axis,) not in runs]
         for run in runs:
             if problem.can_split(state, dim, run):
