@@ -20,7 +20,7 @@ _PHILOX_WEYL = (0x9E3779B9, 0xBB67AE85)
 
 @dataclass(frozen=True, slots=True)
 class RandomBitsForm:
-    """Form of the code. kind: an integer type. state_words: of the state (u64). gives_state: whether the new one is wanted.
+    """Form of the code. kind: an integer type. state_words: of the state (u64). gives_state: whether it is written.
 
     apart: Threefry's two numbers go to elements that are no neighbours.
     """
