@@ -31,8 +31,7 @@ from launch.options import CompileOptions
 from launch.pipeline import stages
 from runtime.buffers.types import ArrayView
 from runtime.compile import build_executable
-from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
-from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
+from runtime.program.records.convolution import PanelConvolutionKernel, PhaseConvolutionKernel
 from runtime.program.records.dot import DotKernel, SlicedProductKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks.conditional import ConditionalThunk

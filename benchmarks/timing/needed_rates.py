@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from launch.calibration.machine import CalibrationOptions
-from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
-from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
 from runtime.device_program import DeviceProgram
+from runtime.program.records.convolution import PanelConvolutionKernel, PhaseConvolutionKernel
 from runtime.program.records.dot import DotKernel, SlicedProductKernel
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from runtime.program.thunks.kernel import KernelThunk

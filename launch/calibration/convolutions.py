@@ -13,14 +13,15 @@ from launch.calibration.memory import FAR_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
-from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
+from runtime.cpu.kernels.convolution.panel_form import plan_here
+from runtime.cpu.kernels.convolution.phase_form import is_whole
 from runtime.cpu.prediction.alone import thunk_alone
 from runtime.cpu.prediction.convolutions import ConvolutionSizes, parts_of
 from runtime.cpu.prediction.phase_convolutions import phase_parts
 from runtime.cpu.prediction.work import NEAR
 from runtime.lowering import Device
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.records.convolution import PanelConvolutionKernel, PhaseConvolutionKernel
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.literal import NDArray
 from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm, ConvolutionParts
@@ -208,15 +209,15 @@ def _parts(thunk: KernelThunk) -> ConvolutionParts | None:
     """None where it is done in several phases, or otherwise."""
     kernel = thunk.kernel
     if isinstance(kernel, PhaseConvolutionKernel):
-        if not kernel.is_whole:
-            found = phase_parts(kernel, thunk, lambda each: each.plan)
+        if not is_whole(kernel):
+            found = phase_parts(kernel, thunk, plan_here)
             return found[0] if len(found) == 1 else None
         kernel = kernel.whole
     if not isinstance(kernel, PanelConvolutionKernel):
         return None
     x, w = (place.view.dims for place in thunk.operands)
     sizes = ConvolutionSizes(kernel.window, x, w, thunk.results[0].view.dims)
-    return parts_of(sizes, kernel.plan)
+    return parts_of(sizes, plan_here(kernel))
 
 
 def _action(thunk: KernelThunk, arena: Arena) -> Action:

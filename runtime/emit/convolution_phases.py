@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
-from runtime.cpu.kernels.convolution.grouped_form import GroupConvolutionKernel
-from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
-from runtime.cpu.kernels.convolution.phase_form import Phase, PhaseConvolutionKernel, padded
-from runtime.cpu.kernels.convolution.phase_geometry import PhaseAxis, window_phases
-from runtime.emit.convolution_matrices import CanonicalConvolution, slowest_first
+from runtime.emit.phase_geometry import window_phases
+from runtime.program.convolution_matrices import CanonicalConvolution, slowest_first
+from runtime.program.records.convolution import (
+    GroupConvolutionKernel,
+    PanelConvolutionKernel,
+    Phase,
+    PhaseAxis,
+    PhaseConvolutionKernel,
+    WholeConvolution,
+    padded,
+)
 from runtime.program.strides import StridedView
 from spmd.ops.window import Window
 from spmd.shape import ArrayShape
@@ -26,17 +32,17 @@ MOST_THIN_BYTES, VECTOR_BYTES = 60, 64
 #: Vectors of products for each sum of lanes, and positions of a line.
 LEAST_THIN_VECTORS, LEAST_THIN_WIDTH = 8, 6
 
-Whole: TypeAlias = PanelConvolutionKernel | GroupConvolutionKernel
-
 
 class Choose(Protocol):
     """The kernel of a convolution; None where it must be laid out anew. tiled: on the tile unit, if it can be."""
 
-    def __call__(self, canonical: CanonicalConvolution, *, tiled: bool) -> Whole | None: ...
+    def __call__(
+        self, canonical: CanonicalConvolution, *, tiled: bool
+    ) -> WholeConvolution | None: ...
 
 
 def in_phases(
-    canonical: CanonicalConvolution, whole: Whole, choose: Choose
+    canonical: CanonicalConvolution, whole: WholeConvolution, choose: Choose
 ) -> PhaseConvolutionKernel | None:
     """None where there are too many phases. whole: the kernel that multiplies holes, too."""
     x, out = canonical.x, canonical.out
@@ -60,7 +66,7 @@ def in_phases(
     )
 
 
-def is_thin(canonical: CanonicalConvolution, whole: Whole) -> bool:
+def is_thin(canonical: CanonicalConvolution, whole: WholeConvolution) -> bool:
     """Few features, many channels side by side, and lines of results that are as long as what is done at a time, about.
 
     Sums of lanes must be few beside products.

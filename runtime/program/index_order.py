@@ -7,6 +7,9 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+#: Least size of the two innermost dimensions if a loop runs over tiles of both: along a shorter one tiles do not pay.
+LEAST_TILED = 8
+
 
 class Strided(Protocol):
     """Bytes from element to element along each dimension, and those of an element."""

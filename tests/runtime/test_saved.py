@@ -18,8 +18,8 @@ import runtime.cpu.kernels.convolution.panel_form as panel_convolution
 import runtime.cpu.kernels.convolution.vector_form as vector_convolution
 import spmd
 from collectives.schedule.scheduled_overlap import ScheduledCollective, ScheduledOverlap
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import VectorForm
 from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
+from runtime.program.records.convolution import VectorForm
 from runtime.saved import FORMAT, SavedExecutableError, load_bytes, save_bytes
 from runtime.saved_overlap import overlap_json
 from spmd.errors import SpmdError

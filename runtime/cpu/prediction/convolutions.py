@@ -6,14 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from runtime.cpu.kernels.convolution.grouped_form import GroupConvolutionKernel
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import LeftForm
-from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
-from runtime.cpu.kernels.convolution.tile_gradient_form import GradientTiles
+from runtime.cpu.kernels.convolution.tile_gradient_form import split_gradient_elements
 from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geometry
-from runtime.cpu.kernels.convolution.tile_image_form import ImageTiles
+from runtime.cpu.kernels.convolution.tile_image_form import split_image_elements
 from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
-from runtime.cpu.kernels.convolution.vector_form import VectorPlan
 from runtime.cpu.prediction.work import (
     NEAR,
     WORK,
@@ -22,6 +18,14 @@ from runtime.cpu.prediction.work import (
     all_touched,
     element_seconds,
     stored_bytes,
+)
+from runtime.program.records.convolution import (
+    GradientTiles,
+    GroupConvolutionKernel,
+    ImageTiles,
+    LeftForm,
+    PanelConvolutionKernel,
+    VectorPlan,
 )
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
@@ -86,7 +90,7 @@ def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
     return ConvolutionParts(
         ConvolutionForm.IMAGE,
         groups * images * pieces * shape.multiplied(features),
-        groups * pieces * tiles.split(shape, images, features),
+        groups * pieces * split_image_elements(tiles, shape, images, features),
         float(panels * math.prod(sizes.w)),
         float(pieces * math.prod(sizes.out)),
     )
@@ -99,7 +103,7 @@ def _by_gradients(tiles: GradientTiles, sizes: ConvolutionSizes) -> ConvolutionP
     shape = replace(plain, together=tiles.together)
     groups, channels, features, images = sizes.out[0], sizes.out[1], sizes.out[-1], sizes.x[-1]
     panels = -(-images // tiles.images) * -(-shape.rows.window // tiles.lines)
-    left, right = tiles.split(shape, channels, images, features)
+    left, right = split_gradient_elements(tiles, shape, channels, images, features)
     return ConvolutionParts(
         ConvolutionForm.GRADIENT,
         float(groups * shape.multiplied(channels, images, features)),

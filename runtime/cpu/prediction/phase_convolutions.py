@@ -5,11 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from runtime.cpu.kernels.convolution.grouped_form import GroupConvolutionKernel
-from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
-from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
-from runtime.cpu.kernels.convolution.tile_gradient_form import GradientTiles
-from runtime.cpu.kernels.convolution.tile_image_form import ImageTiles
 from runtime.cpu.prediction.convolutions import (
     ConvolutionSizes,
     Plan,
@@ -25,6 +20,13 @@ from runtime.cpu.prediction.work import (
     all_touched,
     element_seconds,
     stored_bytes,
+)
+from runtime.program.records.convolution import (
+    GradientTiles,
+    GroupConvolutionKernel,
+    ImageTiles,
+    PanelConvolutionKernel,
+    PhaseConvolutionKernel,
 )
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.cpu.kernels.convolution.grouped_form import GroupConvolutionKernel
-from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
-from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
+from runtime.cpu.kernels.convolution.phase_form import is_whole
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Piece, scratch_like, spans
 from runtime.program.kernel import KernelArrays
+from runtime.program.records.convolution import (
+    GroupConvolutionKernel,
+    PanelConvolutionKernel,
+    PhaseConvolutionKernel,
+)
 from spmd.shape import PrimitiveType
 
 #: Features of a piece: whole tiles, and whole vectors of BLAS's kernels.
@@ -57,7 +60,7 @@ def cut_phase_convolution(
     """Cut a convolution in phases as one that multiplies holes."""
     if isinstance(kernel.whole, GroupConvolutionKernel):
         return _by_groups(kernel, arrays, count)
-    if kernel.is_thin and not kernel.is_whole:
+    if kernel.is_thin and not is_whole(kernel):
         return _by_images(kernel, arrays, count)
     return _by_features(kernel, kernel.whole, arrays, count) if kernel.panel_elements else ()
 
@@ -76,7 +79,7 @@ def keep_phase_convolution(
 ) -> Sequence[Piece]:
     """Groups and images are read once all the same."""
     by_features = isinstance(kernel.whole, PanelConvolutionKernel) and not kernel.is_thin
-    return () if by_features or kernel.is_whole else cut_phase_convolution(kernel, arrays, count)
+    return () if by_features or is_whole(kernel) else cut_phase_convolution(kernel, arrays, count)
 
 
 def _by_images(kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:

@@ -6,9 +6,9 @@ Python's. A ``Segment`` that is returned has rows already; an ``Action`` becomes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import singledispatch
+from typing import TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -42,18 +42,39 @@ from runtime.program.thunks.sequence import ThunkSequence
 from runtime.program.thunks.thunk import Thunk
 from runtime.program.thunks.while_loop import WhileThunk
 from spmd.literal import NDArray
+from spmd.registry import Registry
+
+Rule: TypeAlias = Callable[[Thunk, LoadedProgram], Action | Segment]
+RULES: Registry[type[Thunk], Rule] = Registry("CPU rule")
+
+T = TypeVar("T", bound=Thunk)
+R = TypeVar("R", bound=Action | Segment)
 
 
-@singledispatch
+def prepares(
+    kind: type[T],
+) -> Callable[[Callable[[T, LoadedProgram], R]], Callable[[T, LoadedProgram], R]]:
+    """Decorator: register the rule for thunks of ``kind``."""
+
+    def decorator(rule: Callable[[T, LoadedProgram], R]) -> Callable[[T, LoadedProgram], R]:
+        RULES.add(kind, cast("Rule", rule))
+        return rule
+
+    return decorator
+
+
 def prepare(thunk: Thunk, program: LoadedProgram) -> Action | Segment:
-    """Bind ``thunk`` to the memory of ``program``'s device. Raises TypeError for a class of thunks without a rule."""
-    raise TypeError(f"no rule says what a processor does for a {type(thunk).__name__}")
+    """Bind ``thunk`` to the memory of ``program``'s device. Raises TypeError if its class has no rule."""
+    rule = RULES.get(type(thunk))
+    if rule is None:
+        raise TypeError(f"no rule says what a processor does for a {type(thunk).__name__}")
+    return rule(thunk, program)
 
 
 # ---- sequences and control flow
 
 
-@prepare.register(ThunkSequence)
+@prepares(ThunkSequence)
 def prepare_sequence(thunk: ThunkSequence, program: LoadedProgram) -> Segment:
     return joined(_stamped(thunk, _segments(thunk, program), program))
 
@@ -82,7 +103,7 @@ def _stamped(
         yield stamping(number, recorder.ends(thunk))
 
 
-@prepare.register(WhileThunk)
+@prepares(WhileThunk)
 def prepare_while(thunk: WhileThunk, program: LoadedProgram) -> Segment:
     """Rows: the condition; unless the predicate holds, jump behind the end; the body; poll; jump to the condition.
 
@@ -115,7 +136,7 @@ def prepare_while(thunk: WhileThunk, program: LoadedProgram) -> Segment:
     return Segment(rows, (*condition.alive, *body.alive, predicate))
 
 
-@prepare.register(ConditionalThunk)
+@prepares(ConditionalThunk)
 def prepare_conditional(thunk: ConditionalThunk, program: LoadedProgram) -> Segment:
     """Rows for each branch but the last: unless it is chosen, jump behind it; the branch; jump behind the last."""
     progress, begins = program.progress, program.progress.since
@@ -142,7 +163,7 @@ def prepare_conditional(thunk: ConditionalThunk, program: LoadedProgram) -> Segm
 # ---- kernels and copies
 
 
-@prepare.register(KernelThunk)
+@prepares(KernelThunk)
 def prepare_kernel(thunk: KernelThunk, program: LoadedProgram) -> Action | Segment:
     arrays = KernelArrays(
         tuple(map(program.array, thunk.operands)),
@@ -152,7 +173,7 @@ def prepare_kernel(thunk: KernelThunk, program: LoadedProgram) -> Action | Segme
     return _bound_kernel(thunk, program, thunk.kernel, arrays)
 
 
-@prepare.register(CopyThunk)
+@prepares(CopyThunk)
 def prepare_copy(thunk: CopyThunk, program: LoadedProgram) -> Action | Segment:
     arrays = KernelArrays((program.array(thunk.source),), (program.array(thunk.target),))
     return _bound_kernel(thunk, program, CopyKernel(), arrays)
@@ -174,12 +195,12 @@ def _bound_kernel(
     return either(number, program.blocking, segment_of(number, whole), own)
 
 
-@prepare.register(PartitionIdThunk)
+@prepares(PartitionIdThunk)
 def prepare_partition_id(thunk: PartitionIdThunk, program: LoadedProgram) -> Action:
     return _filling(program, thunk.result, program.communicator.rank % program.num_partitions)
 
 
-@prepare.register(ReplicaIdThunk)
+@prepares(ReplicaIdThunk)
 def prepare_replica_id(thunk: ReplicaIdThunk, program: LoadedProgram) -> Action:
     return _filling(program, thunk.result, program.communicator.rank // program.num_partitions)
 
@@ -192,7 +213,7 @@ def _filling(program: LoadedProgram, place: ArrayView, number: int) -> Action:
 # ---- collectives
 
 
-@prepare.register(CollectiveStartThunk)
+@prepares(CollectiveStartThunk)
 def prepare_collective_start(
     thunk: CollectiveStartThunk, program: LoadedProgram
 ) -> Action | Segment:
@@ -211,7 +232,7 @@ def prepare_collective_start(
     return Segment((SegmentRow.start(program.number_of(thunk), bound),))
 
 
-@prepare.register(CollectiveDoneThunk)
+@prepares(CollectiveDoneThunk)
 def prepare_collective_done(thunk: CollectiveDoneThunk, program: LoadedProgram) -> Segment:
     program.progress.finish(thunk.start)
     return _wait_for(program.bound_collectives[thunk.start], thunk, program)
@@ -243,13 +264,13 @@ def _wait_for(bound: BoundCollective, thunk: Thunk, program: LoadedProgram) -> S
 # ---- the host
 
 
-@prepare.register(CallbackThunk)
+@prepares(CallbackThunk)
 def prepare_callback(thunk: CallbackThunk, program: LoadedProgram) -> Action:
     operands, results = (tuple(map(program.array, x)) for x in (thunk.operands, thunk.results))
     return thunk.on_arrays(program.host, operands, results)
 
 
-@prepare.register(InfeedThunk)
+@prepares(InfeedThunk)
 def prepare_infeed(thunk: InfeedThunk, program: LoadedProgram) -> Action:
     host, device = program.host, program.communicator.rank
     targets = tuple(map(program.array, thunk.results))
@@ -261,7 +282,7 @@ def prepare_infeed(thunk: InfeedThunk, program: LoadedProgram) -> Action:
     return run
 
 
-@prepare.register(OutfeedThunk)
+@prepares(OutfeedThunk)
 def prepare_outfeed(thunk: OutfeedThunk, program: LoadedProgram) -> Action:
     host, device = program.host, program.communicator.rank
     arrays = tuple(map(program.array, thunk.operands))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from runtime.codegen.ir.dynamic_starts import inside
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
-from runtime.cpu.kernels.loop.loop import LEAST_TILED
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
     GpuWalk,
@@ -18,7 +17,7 @@ from runtime.gpu.codegen.array_access import (
 from runtime.gpu.codegen.launch import Held
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.index_maps import Range
-from runtime.program.index_order import in_streaming_order, merged_apart
+from runtime.program.index_order import LEAST_TILED, in_streaming_order, merged_apart
 from runtime.program.records.loop import LoopKernel, StartsStage
 from runtime.program.scalar_program import ScalarProgram
 from runtime.program.strides import StridedView

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from runtime.codegen.ir.combine import element_of
-from runtime.cpu.kernels.random.random_bits_ir import RandomBitsForm, block_function
+from runtime.codegen.ir.random_block_ir import RandomBitsForm, block_function
 from runtime.gpu.codegen.array_access import array_walk, begun, index_type, store
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import ALIGNMENT, WARP, Held, KernelSource

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from runtime.codegen.elements.combining import element_combining_ir
 from runtime.codegen.ir.element_operations import stored_type, wide_type
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
-from runtime.cpu.kernels.reduce.select_and_scatter_ir import keeps_ir
+from runtime.codegen.ir.selection_ir import keeps_ir
 from runtime.gpu.codegen.array_access import INSTRUCTIONS, array_walk, begun, index_type, place_at
 from runtime.gpu.codegen.copy import copy_source, repeated
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form

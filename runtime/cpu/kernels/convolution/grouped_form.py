@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from runtime.cpu.kernels.convert import converting
 from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables
 from runtime.cpu.kernels.convolution.ir.grouped_ir import FUNCTION, GroupWords, group_code
 from runtime.cpu.kernels.native_call import in_order, native_call
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.convolution import GroupConvolutionKernel
 from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
-from spmd.shape import PrimitiveType
-
-
-@dataclass(frozen=True)
-class GroupConvolutionKernel(Kernel):
-    """Operands x[g, n, spatial.., c] and w[g, window.., c, f], result[g, n, out.., f]; g lies without gaps in all.
-
-    result[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
-
-    Two spatial dimensions at most. Arrays of another type than ``element_type``, in which products are summed, are
-    converted as a whole, in scratch.
-    """
-
-    element_type: PrimitiveType
-    window: Window
 
 
 @CPU_KERNELS.binds(GroupConvolutionKernel)

@@ -26,59 +26,33 @@ from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import GradientWords, g
 from runtime.cpu.kernels.convolution.ir.tile_image_ir import FUNCTION as CONVOLVE_IMAGE
 from runtime.cpu.kernels.convolution.ir.tile_image_ir import ImageWords, image_code
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_form
-from runtime.cpu.kernels.convolution.tile_gradient_form import GradientTiles, gradient_words
+from runtime.cpu.kernels.convolution.tile_gradient_form import gradient_words
 from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geometry
-from runtime.cpu.kernels.convolution.tile_image_form import ImageTiles, image_words
+from runtime.cpu.kernels.convolution.tile_image_form import image_words
 from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
-from runtime.cpu.kernels.convolution.vector_form import VectorPlan, vector_action
+from runtime.cpu.kernels.convolution.vector_form import vector_action
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call
 from runtime.cpu.libraries.blas import gemm_function
-from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
+from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
+from runtime.program.records.convolution import (
+    GradientTiles,
+    ImageTiles,
+    PanelConvolutionKernel,
+    VectorPlan,
+)
 from spmd.literal import NDArray
 from spmd.ops.window import Window
-from spmd.shape import PrimitiveType
 
 
-@dataclass(frozen=True)
-class PanelConvolutionKernel(Kernel):
-    """Operands x[g, n, spatial.., c] and w[g, window.., c, f], result[g, n, out.., f]; g counts groups.
-
-    result[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
-
-    As a matrix product: ``rows`` names the result's dimensions that are one matrix dimension, slowest first, and
-    ``depth`` those of w; the result's other dimensions are products of their own. A panel of the patch matrix is
-    [row, depth] if ``depth_inside``, else [depth, row]; along the last of the dimensions inside it is copied from x in
-    runs without gaps. scratch[0] holds a panel: ``runs_per_block`` runs of ``outer_per_block`` rows (or depths). Arrays
-    of another type than ``element_type``, in which products are summed, are converted as a whole: scratch has one more
-    for each of x, w and the result. tiles: how the tile unit does it, where the processor has one, instead.
-    """
-
-    element_type: PrimitiveType
-    window: Window
-    rows: tuple[int, ...]
-    depth: tuple[int, ...]
-    depth_inside: bool
-    run_length: int
-    runs_per_block: int
-    outer_per_block: int
-    tiles: ImageTiles | GradientTiles | None = None
-    vectors: VectorPlan | None = None
-
-    @property
-    def panel_elements(self) -> int:
-        """The number of elements of scratch[0]."""
-        panel = self.run_length * self.runs_per_block * self.outer_per_block
-        ways = (self.tiles, self.vectors)
-        return max(panel, *(way.elements for way in ways if way is not None), 0)
-
-    @property
-    def plan(self) -> ImageTiles | GradientTiles | VectorPlan | None:
-        """The plan on this processor; None for panels."""
-        if self.tiles is not None and has_tile_unit():
-            return self.tiles
-        fits = self.vectors is not None and self.vectors.form == vector_form()
-        return self.vectors if fits else None
+def plan_here(
+    kernel: PanelConvolutionKernel,
+) -> ImageTiles | GradientTiles | VectorPlan | None:
+    """Return the plan that this processor follows; None for panels."""
+    if kernel.tiles is not None and has_tile_unit():
+        return kernel.tiles
+    fits = kernel.vectors is not None and kernel.vectors.form == vector_form()
+    return kernel.vectors if fits else None
 
 
 @CPU_KERNELS.binds(PanelConvolutionKernel)
@@ -88,7 +62,7 @@ def bind_panel_convolution(kernel: PanelConvolutionKernel, arrays: KernelArrays)
     x, w, out = [
         array if array.dtype == kernel.element_type.numpy else spare.pop(0) for array in given
     ]
-    plan = kernel.plan
+    plan = plan_here(kernel)
     if isinstance(plan, VectorPlan):
         convolve = vector_action(plan, kernel.window, (x, w, out), panel)
     else:

@@ -14,39 +14,24 @@ from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, PARTS
 from runtime.cpu.kernels.convolution.tile_costs import ADD, SPLIT, TURN_AND_SPLIT
 from runtime.cpu.kernels.convolution.tile_gradient_geometry import GradientGeometry
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
+from runtime.program.records.convolution import GradientTiles
 from spmd.literal import NDArray
 
 
-@dataclass(frozen=True)
-class GradientTiles:
-    """Sizes of what is split and packed at a time.
-
-    together: pairs of images side by side. images: of one panel, whole groups of so many pairs; where that is one
-    group, ``lines`` of w at a time. channels, features: of both operands, multiples of 32. elements: of scratch, of 4
-    bytes.
-    """
-
-    together: int
-    images: int
-    lines: int
-    channels: int
-    features: int
-    elements: int
-
-    def split(
-        self, shape: GradientGeometry, channels: int, images: int, features: int
-    ) -> tuple[float, float]:
-        """Elements of w and of x that are split, as often as that is."""
-        again = shape.plane_lines(self.lines) / shape.plane_lines(shape.rows.window)
-        panels = -(-shape.rows.window // self.lines)
-        positions = shape.rows.window * shape.columns.window
-        places = len(shape.rows.shown(shape.rows.window)) * len(
-            shape.columns.shown(shape.columns.window)
-        )
-        return (
-            float(positions * images * features * -(-channels // self.channels)),
-            panels * again * places * images * channels * -(-features // self.features),
-        )
+def split_gradient_elements(
+    tiles: GradientTiles, shape: GradientGeometry, channels: int, images: int, features: int
+) -> tuple[float, float]:
+    """Return the elements of w and of x that are split, each counted as often as that happens."""
+    again = shape.plane_lines(tiles.lines) / shape.plane_lines(shape.rows.window)
+    panels = -(-shape.rows.window // tiles.lines)
+    positions = shape.rows.window * shape.columns.window
+    places = len(shape.rows.shown(shape.rows.window)) * len(
+        shape.columns.shown(shape.columns.window)
+    )
+    return (
+        float(positions * images * features * -(-channels // tiles.channels)),
+        panels * again * places * images * channels * -(-features // tiles.features),
+    )
 
 
 @cache
@@ -74,7 +59,7 @@ def gradient_tiles(
             tiles = _largest(shape, min(c, channels), images, f, budget)
             if tiles is None:
                 continue
-            left, right = tiles.split(shape, *sizes)
+            left, right = split_gradient_elements(tiles, shape, *sizes)
             panels = -(-images // tiles.images) * -(-shape.rows.window // tiles.lines)
             cost = multiplied + TURN_AND_SPLIT * left + SPLIT * right + ADD * panels * outputs
             found.append((cost, tiles))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -13,37 +12,22 @@ from runtime.cpu.kernels.convolution.ir.tile_image_ir import ImageWords
 from runtime.cpu.kernels.convolution.ir.tile_image_pack_ir import KernelForm
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, PARTS
 from runtime.cpu.kernels.convolution.tile_costs import ADD, SPLIT
-from runtime.cpu.kernels.convolution.tile_image_geometry import Arrangement, Geometry, Unit
+from runtime.cpu.kernels.convolution.tile_image_geometry import Geometry, Unit
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
+from runtime.program.records.convolution import ImageTiles
 from spmd.literal import NDArray
 
 
-@dataclass(frozen=True)
-class ImageTiles:
-    """Sizes of what is split and packed at a time, in an arrangement.
+def split_image_elements(tiles: ImageTiles, shape: Geometry, images: int, features: int) -> float:
+    """Return the elements of one group's input that are split, with those of neighbouring panels and for each block.
 
-    images: in one panel, groups of those side by side; where that is one group, ``lines`` of output positions (of the
-    part that has most) at a time. block_features: a multiple of 32. channels: a part of the input's; products of the
-    next ones are added. elements: of scratch, of 4 bytes.
+    shape: as it is arranged, of any number of channels.
     """
-
-    arrangement: Arrangement
-    images: int
-    lines: int
-    block_features: int
-    channels: int
-    elements: int
-
-    def split(self, shape: Geometry, images: int, features: int) -> float:
-        """Elements of one group's input that are split, with those of neighbouring panels and for each block.
-
-        shape: as it is arranged, of any number of channels.
-        """
-        most = shape.rows.axis.most_positions
-        panels = -(-images // self.images) * -(-most // self.lines)
-        ahead = shape.rows.most_ahead / self.lines if self.lines < most else 0.0
-        times = -(-features // self.block_features) if panels > 1 else 1
-        return times * images * (1 + ahead) * shape.met_elements
+    most = shape.rows.axis.most_positions
+    panels = -(-images // tiles.images) * -(-most // tiles.lines)
+    ahead = shape.rows.most_ahead / tiles.lines if tiles.lines < most else 0.0
+    times = -(-features // tiles.block_features) if panels > 1 else 1
+    return times * images * (1 + ahead) * shape.met_elements
 
 
 @cache
@@ -67,7 +51,7 @@ def image_tiles(
             piece = shape.of_channels(plain.channels // pieces)
             least = pieces * images * piece.multiplied(features) + ADD * (pieces - 1) * outputs
             for tiles in _plans(piece, images, features, budget):
-                cost = least + SPLIT * tiles.split(shape, images, features)
+                cost = least + SPLIT * split_image_elements(tiles, shape, images, features)
                 if best is None or (cost, tiles.elements) < best[:2]:
                     best = (cost, tiles.elements, tiles)
     return None if best is None else (best[0], best[2])

@@ -11,24 +11,13 @@ from runtime.cpu.kernels.convolution.convolution_axes import Axis, Lines, Part, 
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, PARTS
 from runtime.cpu.kernels.convolution.tile_costs import filled
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
+from runtime.program.records.convolution import Arrangement
 from spmd.ops.window import Window, WindowDimension
 
 #: Images side by side, at most: their lines shall be in a near cache together.
 MOST_TOGETHER = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Arrangement:
-    """Arrangement of positions and features as rows and columns of the products.
-
-    by_line: rows are positions of one line, of ``together`` images side by side (the images of a position are
-    neighbours), so that lines of padding are not multiplied; otherwise those of all lines and images of a panel, which
-    run on. merged: columns are the features of all parts, 16 at most, where holes in the input make several parts.
-    """
-
-    together: int = 1
-    by_line: bool = False
-    merged: bool = False
+#: Rows are the positions of all lines of a panel.
+PLAIN = Arrangement()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +45,7 @@ class Geometry:
     rows: Lines
     columns: Axis
     channels: int
-    arrangement: Arrangement = Arrangement()
+    arrangement: Arrangement = PLAIN
 
     def arranged(self, arrangement: Arrangement) -> Geometry | None:
         """From the plain one; None where parts do not merge."""

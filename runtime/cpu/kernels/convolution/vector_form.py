@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from runtime.cpu.kernels.convolution.ir.vector_ir import FUNCTION, VectorWords, vector_code
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
-    DEPTH,
-    ITEM,
-    PITCH,
-    LeftForm,
-    VectorForm,
-    vector_form,
-)
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import DEPTH, ITEM, PITCH, vector_form
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import PLACE, UNIT
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.kernels.native_call import NativeAction, native_call
+from runtime.program.records.convolution import LeftForm, VectorForm, VectorPlan
 from runtime.program.strides import StridedView
 from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
@@ -36,41 +30,6 @@ MOST_SHARE = 1.0
 #: Numbers of a line of cache, of which every part of scratch has whole ones; words take two.
 _LINE, _WORD = 16, 2
 SPATIAL = 3
-
-
-@dataclass(frozen=True)
-class VectorPlan:
-    """Sizes of what is packed at a time.
-
-    left: see ``LeftForm``. depth, features: of a block. buffered: positions whose sums are gathered first, 0 for none.
-    """
-
-    form: VectorForm
-    left: LeftForm
-    depth: int
-    features: int
-    buffered: int
-
-    @property
-    def parts(self) -> tuple[int, ...]:
-        """Numbers in scratch: the left side, packed w, places, runs that are met, a spare row, the buffer."""
-        tall = self.form.heights[0]
-        return tuple(
-            -(-size // _LINE) * _LINE
-            for size in (
-                max(tall * PITCH, self.depth * self.form.lanes),
-                self.depth * self.features,
-                self.depth * PLACE * _WORD,
-                self.depth * _WORD,
-                self.features,
-                (self.buffered + tall) * self.features if self.buffered else 0,
-            )
-        )
-
-    @property
-    def elements(self) -> int:
-        """The number of elements of scratch, which need not begin at a cache line."""
-        return sum(self.parts) + _LINE
 
 
 def vector_plan(
@@ -97,12 +56,36 @@ def vector_plan(
     if not channels_inside:
         if not dense or out.dims[1] < LEAST_RUN:
             return None
-        plan = VectorPlan(form, LeftForm.DEPTH, depth, features, 0)
+        plan = _vector_plan(form, LeftForm.DEPTH, depth, features, 0)
     else:
         buffered = 0 if dense else BUFFERED // features
-        plan = VectorPlan(form, LeftForm.ROWS, depth, features, buffered)
+        plan = _vector_plan(form, LeftForm.ROWS, depth, features, buffered)
     numbers = sum(math.prod(view.dims) for view in views)
     return plan if plan.elements <= MOST_SHARE * numbers else None
+
+
+def _vector_plan(
+    form: VectorForm, left: LeftForm, depth: int, features: int, buffered: int
+) -> VectorPlan:
+    """Return the plan with the scratch that it needs."""
+    plan = VectorPlan(form, left, depth, features, buffered, 0)
+    return replace(plan, elements=sum(_scratch_parts(plan)) + _LINE)
+
+
+def _scratch_parts(plan: VectorPlan) -> tuple[int, ...]:
+    """Return the numbers in scratch: the left side, packed w, places, runs that are met, a spare row, the buffer."""
+    tall = plan.form.heights[0]
+    return tuple(
+        -(-size // _LINE) * _LINE
+        for size in (
+            max(tall * PITCH, plan.depth * plan.form.lanes),
+            plan.depth * plan.features,
+            plan.depth * PLACE * _WORD,
+            plan.depth * _WORD,
+            plan.features,
+            (plan.buffered + tall) * plan.features if plan.buffered else 0,
+        )
+    )
 
 
 def vector_action(
@@ -245,7 +228,9 @@ class _Shape:
         first = [before, *(-n for n in low), start_other]
         line = _LINE * ITEM
         begin = -(-scratch.ctypes.data // line) * line
-        ends = list(itertools.accumulate((size * ITEM for size in plan.parts), initial=begin))
+        ends = list(
+            itertools.accumulate((size * ITEM for size in _scratch_parts(plan)), initial=begin)
+        )
         return VectorWords(
             x=x.ctypes.data,
             w=w.ctypes.data,

@@ -17,7 +17,7 @@ from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.loop.loop_ir import FUNCTION, LoopForm, Step, loop_code
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
 from runtime.program.index_maps import Range, Shift
-from runtime.program.index_order import in_streaming_order, merged_apart
+from runtime.program.index_order import LEAST_TILED, in_streaming_order, merged_apart
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.loop import (
     LoopKernel,
@@ -206,10 +206,6 @@ def _plan(
         0 if any(crossed) else vectors_together(program, sizes[-1]),
     )
     return _Plan(loop_code(form), sizes, strides)
-
-
-#: Along a shorter dimension tiles do not pay.
-LEAST_TILED = 8
 
 
 def crossed_accesses(

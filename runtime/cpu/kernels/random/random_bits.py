@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from runtime.codegen.ir.random_block_ir import RandomBitsForm
 from runtime.cpu.kernels.native_call import native_call
-from runtime.cpu.kernels.random.random_bits_ir import (
-    FUNCTION,
-    RandomBitsForm,
-    RandomBitsWords,
-    random_bits_code,
-)
+from runtime.cpu.kernels.random.random_bits_ir import FUNCTION, RandomBitsWords, random_bits_code
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.random_bits import Algorithm, RandomBitsKernel, split_dimension
 

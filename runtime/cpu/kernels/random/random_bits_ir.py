@@ -10,31 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.elements.builder import Code, Int
 from runtime.codegen.ir.combine import element_of
 from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.ir.random_block_ir import RandomBitsForm, block_function
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.program.records.random_bits import Algorithm
-from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_random_bits"
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-_PHILOX_WEYL = (0x9E3779B9, 0xBB67AE85)
-
-
-@dataclass(frozen=True, slots=True)
-class RandomBitsForm:
-    """kind: an integer type. state_words: of the state (u64). gives_state: whether the state after them is wanted, too.
-
-    apart: Threefry's two numbers go to elements that are no neighbours.
-    """
-
-    algorithm: Algorithm
-    kind: PrimitiveType
-    state_words: int
-    gives_state: bool
-    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,65 +45,6 @@ def random_bits_code(form: RandomBitsForm) -> NativeLibrary:
 
 def random_bits_ir(form: RandomBitsForm) -> str:
     return "\n".join([block_function(form), _RandomBits(form).function()])
-
-
-def _threefry(key: Sequence[Int], x: Sequence[Int]) -> list[Int]:
-    """20 rounds."""
-    schedule = (key[0], key[1], key[0] ^ key[1] ^ 0x1BD11BDA)
-    x0, x1 = x[0] + schedule[0], x[1] + schedule[1]
-    for group in range(5):
-        for rotation in _ROTATIONS[group % 2]:
-            x0 = x0 + x1
-            x1 = x0 ^ ((x1 << rotation) | (x1 >> (32 - rotation)))
-        x0 = x0 + schedule[(group + 1) % 3]
-        x1 = x1 + schedule[(group + 2) % 3] + (group + 1)
-    return [x0, x1]
-
-
-def _philox(key: Sequence[Int], x: Sequence[Int]) -> list[Int]:
-    """10 rounds."""
-    k0, k1 = key
-    for _ in range(10):
-        products = [
-            x[i].resized("i64") * multiplier
-            for i, multiplier in zip((0, 2), _PHILOX_MULTIPLIERS, strict=True)
-        ]
-        (low0, high0), (low1, high1) = map(_halves, products)
-        x = [high1 ^ x[1] ^ k0, low1, high0 ^ x[3] ^ k1, low0]
-        k0, k1 = k0 + _PHILOX_WEYL[0], k1 + _PHILOX_WEYL[1]
-    return list(x)
-
-
-def _halves(x: Int) -> tuple[Int, Int]:
-    """Low and high 32 bits."""
-    return x.resized("i32"), (x >> 32).resized("i32")
-
-
-def block_function(form: RandomBitsForm) -> str:
-    """@block(key, low, high) of 64-bit numbers: the elements that one counter (high, low) gives, as memory has them."""
-    block = _threefry if form.algorithm is Algorithm.THREEFRY else _philox
-    code = Code()
-    key, low, high = (Int(code, "i64", f"%{name}") for name in ("key", "low", "high"))
-    words = [*_halves(low), *_halves(high)][: form.algorithm.block]
-    numbers = block(_halves(key), words)
-    if form.kind.bits == 64:
-        pairs = zip(numbers[::2], numbers[1::2], strict=True)
-        numbers = [a.resized("i64") | (b.resized("i64") << 32) for a, b in pairs]
-    stored = element_of(form.kind.numpy).stored
-    numbers = [number.resized(stored) for number in numbers]
-    if form.kind.bits < 8:
-        numbers = [number & ((1 << form.kind.bits) - 1) for number in numbers]
-    struct = f"{{ {', '.join([stored] * len(numbers))} }}"
-    lines = [code.text(numbers[-1])]
-    value = "undef"
-    for n, number in enumerate(numbers):
-        lines.append(f"%s{n} = insertvalue {struct} {value}, {stored} {number.name}, {n}")
-        value = f"%s{n}"
-    body = "\n  ".join(lines)
-    return (
-        f"define internal {struct} @block(i64 %key, i64 %low, i64 %high) alwaysinline {{\n"
-        f"  {body}\n  ret {struct} {value}\n}}"
-    )
 
 
 class _RandomBits:

@@ -13,6 +13,7 @@ from functools import cache
 
 from runtime.codegen.ir.combine import combining_ir, element_of
 from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.ir.selection_ir import keeps_ir
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.loop.loop_ir import Step
 from runtime.cpu.kernels.reduce.window_ir import SlidingAxis, Word
@@ -69,18 +70,6 @@ def select_and_scatter_ir(form: SelectForm) -> str:
     limits = "declare i64 @llvm.smin.i64(i64, i64)"
     functions = combining_ir(kind.numpy, form.elements.reduction)
     return "\n".join([limits, *functions, keeps_ir(form.elements), _Select(form).function()])
-
-
-def keeps_ir(elements: SelectedElements) -> str:
-    """@keeps: whether the element that was best so far is kept when ``value`` comes."""
-    wide, condition = element_of(elements.kind.numpy).wide, elements.direction.lower()
-    sign = "s" if elements.kind.is_signed_integer else "u"
-    compare = f"fcmp o{condition}" if elements.kind.is_floating else f"icmp {sign}{condition}"
-    return f"""
-define internal i1 @keeps({wide} %best, {wide} %value) alwaysinline {{
-  %keeps = {compare} {wide} %best, %value
-  ret i1 %keeps
-}}"""
 
 
 _OPERAND, _SOURCE, _RESULT = range(3)

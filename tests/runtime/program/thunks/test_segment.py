@@ -18,7 +18,7 @@ from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, nat
 from runtime.cpu.step.device_table import Table
 from runtime.cpu.step.loaded_program import LoadedProgram
 from runtime.cpu.step.polling_points import ProgressPoints
-from runtime.cpu.step.prepare import prepare
+from runtime.cpu.step.prepare import prepare, prepares
 from runtime.cpu.step.segment import Action, segment_of
 from runtime.cpu.step.segment_ir import JUMPS
 from runtime.cpu.step.worker import Worker
@@ -102,7 +102,7 @@ class Logs(Thunk):
         return iter(())
 
 
-@prepare.register(Logs)
+@prepares(Logs)
 def prepare_logs(thunk: Logs, program: LoadedProgram) -> Action:
     device: Any = program
     counter, flag = np.zeros(1, np.int64), np.zeros(1, np.bool_)
@@ -120,7 +120,7 @@ class Fails(Logs):
     """Raise an error."""
 
 
-@prepare.register(Fails)
+@prepares(Fails)
 def prepare_fails(thunk: Fails, program: LoadedProgram) -> Action:
     def act() -> None:
         raise ValueError("planted")

@@ -14,15 +14,10 @@ from runtime.codegen.ir.record import RecordLayout, with_lists
 from runtime.codegen.ir.record_words import WORDS, again
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
-    ITEM,
-    LeftForm,
-    VectorForm,
-    declarations,
-    multiply_ir,
-)
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import ITEM, declarations, multiply_ir
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import PLACE, UNIT, walking_ir
 from runtime.cpu.kernels.convolution.ir.vector_pack_ir import columns_ir, depth_ir, rows_ir
+from runtime.program.records.convolution import LeftForm, VectorForm
 from spmd.literal import NDArray
 
 FUNCTION = "spmd_convolve_vectors"

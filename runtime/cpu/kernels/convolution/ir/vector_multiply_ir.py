@@ -5,11 +5,10 @@ How many rows and lanes follows from the processor's registers. A height is how 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
 from functools import cache
 
 from runtime.codegen.llvm.jit import host_has
+from runtime.program.records.convolution import ACROSS, LeftForm, VectorForm
 
 #: Bytes of a number.
 ITEM = 4
@@ -18,35 +17,6 @@ ITEM = 4
 DEPTH, PITCH = 576, 592
 #: Bytes of a line of cache.
 LINE = 64
-#: Vectors side by side.
-ACROSS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class VectorForm:
-    """Lanes of a vector; rows of the taller and of the lower product."""
-
-    lanes: int
-    heights: tuple[int, int]
-
-    @property
-    def columns(self) -> int:
-        return ACROSS * self.lanes
-
-    @property
-    def kind(self) -> str:
-        return f"<{self.lanes} x float>"
-
-    def next_heights(self) -> list[int]:
-        """The number of rows to multiply next, by the rows left: the fewest in all, then the fewest products."""
-        best: list[tuple[int, int, int]] = [(0, 0, 0)]
-        for left in range(1, 5 * self.heights[0]):
-            choices = []
-            for height in self.heights:
-                rows, products, _ = best[max(left - height, 0)]
-                choices.append((rows + height, products + 1, height))
-            best.append(min(choices))
-        return [height for *_, height in best]
 
 
 @cache
@@ -59,15 +29,12 @@ def vector_form() -> VectorForm | None:
     return None
 
 
-class LeftForm(Enum):
-    """Layout of the left side: by rows, ``PITCH`` numbers apart; or by depth, a vector's lanes apart."""
-
-    ROWS = "rows"
-    DEPTH = "depth"
+def vector_type(form: VectorForm) -> str:
+    return f"<{form.lanes} x float>"
 
 
 def declarations(form: VectorForm) -> str:
-    n, kind, mask = form.lanes, form.kind, f"<{form.lanes} x i1>"
+    n, kind, mask = form.lanes, vector_type(form), f"<{form.lanes} x i1>"
     return f"""
 declare {kind} @llvm.fma.v{n}f32({kind}, {kind}, {kind})
 declare {kind} @llvm.masked.load.v{n}f32.p0(ptr, i32, {mask}, {kind})
@@ -112,7 +79,7 @@ low:
 
 
 def _product(form: VectorForm, left: LeftForm, height: int, arguments: str) -> str:
-    kind, n = form.kind, form.lanes
+    kind, n = vector_type(form), form.lanes
     row_step, depth_step = (PITCH, 1) if left is LeftForm.ROWS else (1, n)
     each = [(i, v) for i in range(height) for v in range(ACROSS)]
     lines = [
@@ -175,7 +142,7 @@ def _written(form: VectorForm, height: int) -> list[str]:
     """Sums, added to what is there or not; whole vectors apart, since masked stores take some processors many times as
     long.
     """
-    kind, n = form.kind, form.lanes
+    kind, n = vector_type(form), form.lanes
     masks = []
     for v in range(ACROSS):
         masks += [

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from runtime.codegen.ir.record import RecordLayout
 from runtime.codegen.ir.record_words import again
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import ACROSS, ITEM, PITCH, VectorForm
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import ITEM, PITCH, vector_type
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import PLACE, UNIT
+from runtime.program.records.convolution import ACROSS, VectorForm
 
 
 def columns_ir(form: VectorForm) -> str:
     """``@pack_columns``: a line of w, one vector beside the other, zeros behind the last column."""
-    n, kind, mask = form.lanes, form.kind, f"<{form.lanes} x i1>"
+    n, kind, mask = form.lanes, vector_type(form), f"<{form.lanes} x i1>"
     numbers = ", ".join(f"i64 {i}" for i in range(n))
     each = range(ACROSS)
     masks = "\n".join(
@@ -59,7 +60,7 @@ def rows_ir(form: VectorForm, record: RecordLayout) -> str:
 
     Whole vectors are stored, behind the end of what is copied or cleared, too: what follows comes later.
     """
-    n, kind, mask = form.lanes, form.kind, f"<{form.lanes} x i1>"
+    n, kind, mask = form.lanes, vector_type(form), f"<{form.lanes} x i1>"
     return f"""
 define internal void @copy(ptr %to, ptr %from, i64 %count) alwaysinline {{
 entry:
@@ -257,7 +258,7 @@ end:
 
 def depth_ir(form: VectorForm, record: RecordLayout) -> str:
     """``@walk``, ``@pack_w``, ``@meet`` and ``@pack_left`` of runs of rows that lie without gaps in the input."""
-    n, kind, mask = form.lanes, form.kind, f"<{form.lanes} x i1>"
+    n, kind, mask = form.lanes, vector_type(form), f"<{form.lanes} x i1>"
     return f"""
 define internal void @walk(ptr %record, i64 %first, i64 %depth, ptr %place) noinline {{
 entry:

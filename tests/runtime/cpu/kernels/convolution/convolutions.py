@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
-from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
-from runtime.cpu.kernels.convolution.tile_gradient_form import GradientTiles
-from runtime.cpu.kernels.convolution.tile_image_form import ImageTiles
+from runtime.program.records.convolution import (
+    GradientTiles,
+    ImageTiles,
+    PanelConvolutionKernel,
+    PhaseConvolutionKernel,
+)
 from spmd.evaluator.evaluator import evaluate
 from spmd.literal import NDArray
 from tests.runtime.programs.agreement import kernels_of
@@ -46,9 +48,9 @@ def kernel_size(window: str) -> str:
 def budget(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Scratch for a line or two, for an image or so, for everything; whatever is multiplied for nothing."""
     for name in ("LEAST_TILE_BYTES", "MOST_TILE_BYTES"):
-        monkeypatch.setattr(f"runtime.emit.convolution.{name}", request.param)
+        monkeypatch.setattr(f"runtime.cpu.kernels.convolution.choose.{name}", request.param)
     for name in ("MOST_MULTIPLIED", "MOST_MULTIPLIED_GRADIENT"):
-        monkeypatch.setattr(f"runtime.emit.convolution.{name}", 1e9)
+        monkeypatch.setattr(f"runtime.cpu.kernels.convolution.choose.{name}", 1e9)
     return int(request.param)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.cpu.kernels.convolution.grouped_form import GroupConvolutionKernel
-from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
+from runtime.program.records.convolution import GroupConvolutionKernel, PhaseConvolutionKernel
 from tests.runtime.cpu.kernels.convolution.convolutions import convolution, kernel_size
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
 

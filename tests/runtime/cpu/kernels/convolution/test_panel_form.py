@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.cpu.kernels.convolution.grouped_form import GroupConvolutionKernel
-from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
-from runtime.cpu.kernels.convolution.phase_form import PhaseConvolutionKernel
+from runtime.program.records.convolution import (
+    GroupConvolutionKernel,
+    PanelConvolutionKernel,
+    PhaseConvolutionKernel,
+)
 from runtime.program.thunks.copy import CopyThunk
 from runtime.program.thunks.thunk import walk
 from tests.runtime.cpu.kernels.convolution.convolutions import convolution, laid_out
@@ -39,8 +41,8 @@ FORWARD = "f32[3,9,8,5]", "f32[3,2,5,7]", "b01f_01io->b01f"
 @pytest.mark.parametrize("panel_bytes", [1, 700, 1 << 11])
 def test_windows(window: str, out: str, panel_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Padding, holes and reversal; panels of a row, of some rows with a rest, of everything."""
-    monkeypatch.setattr("runtime.emit.convolution.LEAST_PANEL_BYTES", panel_bytes)
-    monkeypatch.setattr("runtime.emit.convolution.PANEL_PART", 1 << 20)
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.choose.LEAST_PANEL_BYTES", panel_bytes)
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.choose.PANEL_PART", 1 << 20)
     x, w, labels = FORWARD
     check(convolution(x, w, f"f32[3,{out},7]", window, labels))
 
@@ -63,8 +65,8 @@ def test_windows(window: str, out: str, panel_bytes: int, monkeypatch: pytest.Mo
 )
 @pytest.mark.parametrize("panel_bytes", [1, 1 << 10])
 def test_layouts(labels: str, kind: str, panel_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.emit.convolution.LEAST_PANEL_BYTES", panel_bytes)
-    monkeypatch.setattr("runtime.emit.convolution.PANEL_PART", 1 << 20)
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.choose.LEAST_PANEL_BYTES", panel_bytes)
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.choose.PANEL_PART", 1 << 20)
     sizes = [
         {"b": 4, "f": 5, "0": 6, "1": 7},
         {"i": 5, "o": 3, "0": 3, "1": 2},

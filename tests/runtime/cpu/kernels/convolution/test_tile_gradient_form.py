@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.cpu.kernels.convolution.tile_gradient_form import GradientTiles
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
+from runtime.program.records.convolution import GradientTiles
 from tests.runtime.cpu.kernels.convolution.convolutions import (
     budget,  # noqa: F401
     convolution,

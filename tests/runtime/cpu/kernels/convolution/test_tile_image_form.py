@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from runtime.cpu.kernels.convolution.convolution_axes import axis_of, lines_of
-from runtime.cpu.kernels.convolution.tile_image_form import ImageTiles
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit, without_tile_unit
+from runtime.program.records.convolution import ImageTiles
 from spmd.ops.window import WindowDimension
 from tests.runtime.cpu.kernels.convolution.convolutions import (
     budget,  # noqa: F401

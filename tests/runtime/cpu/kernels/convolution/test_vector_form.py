@@ -13,13 +13,13 @@ import runtime.cpu.kernels.convolution.vector_form as vector_convolution
 import runtime.emit  # noqa: F401 - fills the lowerings
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm.jit import host_has
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import LeftForm, VectorForm, vector_form
-from runtime.cpu.kernels.convolution.panel_form import PanelConvolutionKernel
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_form
 from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.cpu.prediction.alone import thunk_alone
 from runtime.cpu.sharing.convolutions import cut_panel_convolution
 from runtime.lowering import Device
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from runtime.program.records.convolution import LeftForm, PanelConvolutionKernel, VectorForm
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.literal import NDArray
 from spmd.text.parser import parse_module

@@ -12,35 +12,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from runtime.program.records.convolution import PhaseAxis
 from spmd.ops.window import Window, WindowDimension
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseAxis:
-    """Along one spatial dimension, results first, first + step, ..: the convolution ``window`` with elements
-    tap, tap + tap_step, .. of the kernel.
-
-    window size 3, base dilation 2, padding 1: results 0, 2, .. meet element 1, results 1, 3, .. elements 0 and 2.
-    """
-
-    first: int
-    step: int
-    outputs: int
-    tap: int
-    tap_step: int
-    window: WindowDimension
-
-    @property
-    def taps(self) -> int:
-        return self.window.size
-
-    @property
-    def results(self) -> slice:
-        return slice(self.first, None, self.step)
-
-    @property
-    def elements(self) -> slice:
-        return slice(self.tap, self.tap + (self.taps - 1) * self.tap_step + 1, self.tap_step)
 
 
 @dataclass(frozen=True, slots=True)

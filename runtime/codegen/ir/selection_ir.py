@@ -1,0 +1,18 @@
+"""LLVM IR of the comparison by which a window selects an element."""
+
+from __future__ import annotations
+
+from runtime.codegen.ir.combine import element_of
+from runtime.program.records.reduce import SelectedElements
+
+
+def keeps_ir(elements: SelectedElements) -> str:
+    """Return @keeps(best, value): whether a window keeps its best element so far when it meets ``value``."""
+    wide, condition = element_of(elements.kind.numpy).wide, elements.direction.lower()
+    sign = "s" if elements.kind.is_signed_integer else "u"
+    compare = f"fcmp o{condition}" if elements.kind.is_floating else f"icmp {sign}{condition}"
+    return f"""
+define internal i1 @keeps({wide} %best, {wide} %value) alwaysinline {{
+  %keeps = {compare} {wide} %best, %value
+  ret i1 %keeps
+}}"""

@@ -1,0 +1,120 @@
+"""Choice of the kernel of a convolution without holes: groups side by side, the tile unit, vectors or panels."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from runtime.cpu.kernels.convolution.ir.panel_ir import SPATIAL
+from runtime.cpu.kernels.convolution.tile_gradient_form import gradient_tiles
+from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geometry
+from runtime.cpu.kernels.convolution.tile_image_form import image_tiles
+from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
+from runtime.cpu.kernels.convolution.vector_form import vector_plan
+from runtime.cpu.kernels.gemm.dot import compute_type
+from runtime.cpu.libraries.blas import gemm_function
+from runtime.program.convolution_matrices import CanonicalConvolution
+from runtime.program.records.convolution import (
+    GradientTiles,
+    GroupConvolutionKernel,
+    ImageTiles,
+    PanelConvolutionKernel,
+    WholeConvolution,
+)
+from spmd.shape import PrimitiveType
+
+#: Largest size of a panel in bytes: it should stay in a core's second-level cache.
+MOST_PANEL_BYTES = 1 << 19
+#: A panel has at most this part of operands and result, but may always have so many bytes.
+PANEL_PART = 8
+LEAST_PANEL_BYTES = 1 << 11
+#: Bounds in bytes of what is split and packed for the tile unit (it keeps the kernel as well); of small convolutions a
+#: larger part, so that the kernel has room.
+LEAST_TILE_BYTES, MOST_TILE_BYTES = 1 << 14, 1 << 20
+SMALL_TILE_PART, SMALL_TILE_BYTES = 4, 1 << 17
+#: The tile unit may multiply that many times what there is to multiply, and is still faster than panels (measured): 16
+#: with few features, which BLAS multiplies slowly; 4 with few channels and large windows, which BLAS does not.
+MOST_MULTIPLIED, MOST_MULTIPLIED_GRADIENT = 16, 4
+#: Least number of groups side by side that are computed in one vector.
+LEAST_GROUPS = 4
+#: Products deeper than this (or, with the panel's rows inside, higher) are cut.
+MOST_INSIDE = 1024
+
+
+def product_type(
+    kinds: tuple[PrimitiveType, PrimitiveType, PrimitiveType], depth: int, rank: int
+) -> PrimitiveType | None:
+    """Return the type in which products of x and w are summed, given ``kinds`` of x, w and the result.
+
+    Returns None if BLAS has no such products, or for more than three spatial dimensions.
+    """
+    compute = None if rank > SPATIAL else compute_type(*kinds, depth)
+    return None if compute is None or gemm_function(compute) is None else compute
+
+
+def choose_kernel(
+    canonical: CanonicalConvolution, *, tiled: bool = True
+) -> WholeConvolution | None:
+    """Return the kernel; None if an operand must be laid out anew. tiled: with a plan for the tile unit, if any."""
+    x, w, out = canonical.x, canonical.w, canonical.out
+    compute = x.element_type
+    item = compute.byte_size
+    side_by_side = all(view.strides[0] == item for view in (x, w, out))
+    if out.dims[0] >= LEAST_GROUPS and side_by_side and canonical.window.rank <= 2:
+        return GroupConvolutionKernel(compute, canonical.window)
+    rows, depth = canonical.rows(), canonical.depth()
+    if depth is None:
+        return None
+    # Runs go through x without gaps: along its features, or along its batch.
+    features, batch = len(w.dims) - 2, 1
+    by_features = depth[-1] == features and (x.dims[-1] == 1 or x.strides[-1] == item)
+    by_batch = rows[-1] == batch and (x.dims[1] == 1 or x.strides[1] == item)
+    if not by_features and not by_batch:
+        return None
+    inside = by_features and (not by_batch or x.dims[-1] >= x.dims[1])
+    row_sizes, depth_sizes = [out.dims[d] for d in rows], [w.dims[d] for d in depth]
+    inner, outer = (depth_sizes, row_sizes) if inside else (row_sizes, depth_sizes)
+    total = x.byte_size + w.byte_size + out.byte_size
+    panel = max(min(total // PANEL_PART, MOST_PANEL_BYTES), LEAST_PANEL_BYTES) // item
+    most_inside = min(MOST_INSIDE, max(panel // 8, 64))
+    runs = min(math.prod(inner[:-1]), max(most_inside // inner[-1], 1))
+    small = max(min(total // SMALL_TILE_PART, SMALL_TILE_BYTES), LEAST_TILE_BYTES)
+    budget = min(max(total // PANEL_PART, small), MOST_TILE_BYTES)
+    return PanelConvolutionKernel(
+        compute,
+        canonical.window,
+        rows,
+        depth,
+        inside,
+        inner[-1],
+        runs,
+        min(math.prod(outer), max(panel // (runs * inner[-1]), 1)),
+        _tiles(canonical, budget, (MOST_MULTIPLIED, MOST_MULTIPLIED_GRADIENT)) if tiled else None,
+        vector_plan(canonical.window, x, w, out, channels_inside=inside),
+    )
+
+
+@lru_cache(64)
+def _tiles(
+    canonical: CanonicalConvolution, budget: int, most_multiplied: tuple[float, float]
+) -> ImageTiles | GradientTiles | None:
+    """Return the plan for the tile unit.
+
+    Returns None unless features or images lie side by side and what is multiplied is not mostly padding.
+    """
+    x, w, out = canonical.x, canonical.w, canonical.out
+    if x.element_type is not PrimitiveType.F32 or min(*x.strides, *w.strides, *out.strides) < 0:
+        return None
+    batch, inputs, features = out.dims[1], x.dims[-1], out.dims[-1]
+    item = x.element_type.byte_size
+    plans: list[tuple[float, ImageTiles | GradientTiles] | None] = []
+    image = geometry(canonical.window, x.dims, out.dims)
+    if image is not None and (inputs == 1 or x.strides[-1] == item):
+        plans.append(image_tiles(image, batch, features, budget, most_multiplied[0]))
+    gradient = gradient_geometry(canonical.window, x.dims, out.dims)
+    beside = (batch == 1 or x.strides[1] == item) and (features == 1 or w.strides[-1] == item)
+    if gradient is not None and beside:
+        sizes = batch, inputs, features
+        plans.append(gradient_tiles(gradient, *sizes, budget, most_multiplied[1]))
+    found = [plan for plan in plans if plan is not None]
+    return min(found, key=lambda plan: plan[0])[1] if found else None

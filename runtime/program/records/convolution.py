@@ -1,0 +1,243 @@
+"""Records of convolutions: kernels, and plans of how the tile unit or vector registers multiply.
+
+Arrays are x[g, n, spatial.., c], w[g, window.., c, f] and the result[g, n, out.., f]. g counts groups, n images,
+c input features (channels) and f output features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from runtime.program.kernel import Kernel
+from spmd.ops.window import Window, WindowDimension
+from spmd.shape import PrimitiveType
+
+# ---- groups that lie side by side
+
+
+@dataclass(frozen=True)
+class GroupConvolutionKernel(Kernel):
+    """Convolution whose groups lie without gaps in x, w and the result, such as a depthwise one.
+
+    result[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
+
+    It has at most two spatial dimensions. Products are summed in ``element_type``. An array of another type is
+    converted as a whole, in scratch.
+    """
+
+    element_type: PrimitiveType
+    window: Window
+
+
+# ---- matrix products of panels, and what may replace them
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """Arrangement of positions and features as rows and columns of the tile unit's products.
+
+    by_line: rows are the positions of one line of ``together`` images side by side (the images of a position are
+    neighbours), and lines of padding are not multiplied. Otherwise rows are the positions of all lines and images of a
+    panel, one after the other. merged: columns are the features of all parts, at most 16, if holes in the input make
+    several parts.
+    """
+
+    together: int = 1
+    by_line: bool = False
+    merged: bool = False
+
+
+@dataclass(frozen=True)
+class ImageTiles:
+    """Sizes of what the tile unit splits and packs at a time.
+
+    images: in one panel, groups of those side by side. If that is one group, ``lines`` of output positions (of the part
+    that has most) are done at a time. block_features: a multiple of 32. channels: a part of the input's; the products
+    of the next part are added. elements: of scratch, of 4 bytes each.
+    """
+
+    arrangement: Arrangement
+    images: int
+    lines: int
+    block_features: int
+    channels: int
+    elements: int
+
+
+@dataclass(frozen=True)
+class GradientTiles:
+    """Sizes of what the tile unit splits and packs at a time for the gradient of a kernel.
+
+    together: pairs of images side by side. images: of one panel, whole groups of that many pairs. If that is one group,
+    ``lines`` of w are done at a time. channels, features: of both operands, multiples of 32. elements: of scratch, of 4
+    bytes each.
+    """
+
+    together: int
+    images: int
+    lines: int
+    channels: int
+    features: int
+    elements: int
+
+
+#: Vectors side by side in a product of vector registers.
+ACROSS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class VectorForm:
+    """Product of vector registers. lanes: of a vector. heights: rows of the taller and of the lower product."""
+
+    lanes: int
+    heights: tuple[int, int]
+
+    @property
+    def columns(self) -> int:
+        return ACROSS * self.lanes
+
+    def next_heights(self) -> list[int]:
+        """Return the number of rows to multiply next, by the rows left: the fewest in all, then the fewest products."""
+        best: list[tuple[int, int, int]] = [(0, 0, 0)]
+        for left in range(1, 5 * self.heights[0]):
+            choices = []
+            for height in self.heights:
+                rows, products, _ = best[max(left - height, 0)]
+                choices.append((rows + height, products + 1, height))
+            best.append(min(choices))
+        return [height for *_, height in best]
+
+
+class LeftForm(Enum):
+    """Layout of the left side: row by row, or by depth, where a vector's lanes hold rows."""
+
+    ROWS = "rows"
+    DEPTH = "depth"
+
+
+@dataclass(frozen=True)
+class VectorPlan:
+    """Sizes of what is packed at a time for vector registers.
+
+    left: layout of the left side. depth, features: of a block. buffered: positions whose sums are gathered first, 0 for
+    none. elements: of scratch, which need not begin at a cache line.
+    """
+
+    form: VectorForm
+    left: LeftForm
+    depth: int
+    features: int
+    buffered: int
+    elements: int
+
+
+@dataclass(frozen=True)
+class PanelConvolutionKernel(Kernel):
+    """Convolution as matrix products of panels of the patch matrix.
+
+    result[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
+
+    ``rows`` names the result's dimensions that are one matrix dimension, slowest first, and ``depth`` those of w. The
+    result's other dimensions count products. A panel is [row, depth] if ``depth_inside``, else [depth, row]. Along the
+    last of the dimensions inside it is copied from x in runs without gaps. scratch[0] holds a panel:
+    ``runs_per_block`` runs of ``outer_per_block`` rows (or depths). Products are summed in ``element_type``. Arrays of
+    another type are converted as a whole: scratch has one more for each of x, w and the result.
+
+    tiles: plan for the tile unit, if the processor has one. vectors: plan for vector registers of that form.
+    """
+
+    element_type: PrimitiveType
+    window: Window
+    rows: tuple[int, ...]
+    depth: tuple[int, ...]
+    depth_inside: bool
+    run_length: int
+    runs_per_block: int
+    outer_per_block: int
+    tiles: ImageTiles | GradientTiles | None = None
+    vectors: VectorPlan | None = None
+
+    @property
+    def panel_elements(self) -> int:
+        """The number of elements of scratch[0]."""
+        panel = self.run_length * self.runs_per_block * self.outer_per_block
+        ways = (self.tiles, self.vectors)
+        return max(panel, *(way.elements for way in ways if way is not None), 0)
+
+
+#: Kernel of a convolution as a whole.
+WholeConvolution: TypeAlias = PanelConvolutionKernel | GroupConvolutionKernel
+
+
+# ---- inputs with holes
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseAxis:
+    """One spatial dimension of a phase: its results first, first + step, .. are the convolution ``window`` with
+    elements tap, tap + tap_step, .. of the kernel.
+
+    Example: with window size 3, base dilation 2 and padding 1, results 0, 2, .. meet element 1, and results 1, 3, ..
+    meet elements 0 and 2.
+    """
+
+    first: int
+    step: int
+    outputs: int
+    tap: int
+    tap_step: int
+    window: WindowDimension
+
+    @property
+    def taps(self) -> int:
+        return self.window.size
+
+    @property
+    def results(self) -> slice:
+        return slice(self.first, None, self.step)
+
+    @property
+    def elements(self) -> slice:
+        return slice(self.tap, self.tap + (self.taps - 1) * self.tap_step + 1, self.tap_step)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Part of a convolution: the elements of w and of the result that ``axes`` name along the spatial dimensions.
+
+    w_order, out_order: order of the dimensions, the slowest first, in which these parts lie without gaps in scratch;
+    None if they are used as they lie. kernel: None if there are few features, whose vectors hold channels.
+    """
+
+    axes: tuple[PhaseAxis, ...]
+    kernel: WholeConvolution | None
+    w_order: tuple[int, ...] | None = None
+    out_order: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PhaseConvolutionKernel(Kernel):
+    """Convolution of an input with holes, which ``whole`` would multiply too.
+
+    The tile unit computes it as a whole, if the processor has one and ``whole`` has a plan for it. Otherwise each phase
+    computes its part, which multiplies no holes, and the results ``zeros``, which are in no phase, are zeros. scratch:
+    ``panel_elements``, if any, then the arrays of another type than ``element_type``, converted.
+    """
+
+    element_type: PrimitiveType
+    whole: WholeConvolution
+    phases: tuple[Phase, ...]
+    zeros: tuple[tuple[slice, ...], ...]
+    panel_elements: int = 0
+
+    @property
+    def is_thin(self) -> bool:
+        """Whether vectors hold channels of the input because there are few features."""
+        return any(phase.kernel is None for phase in self.phases)
+
+
+def padded(elements: int) -> int:
+    """Return the elements of scratch for an array of this size; what follows begins a cache line."""
+    return -(-elements // 64) * 64
