@@ -225,8 +225,8 @@ class MpiCommunicator:
             self._world.Iprobe()  # lets messages go on
             return node_barrier.wait()
 
-        vigil = StallDetector(self._board, node_barrier.late, self.timeout_seconds, others)
-        self._keep_vigil(vigil, through, what, verb, lack, ask_while)
+        detector = StallDetector(self._board, node_barrier.late, self.timeout_seconds, others)
+        self._watch_for_stalls(detector, through, what, verb, lack, ask_while)
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
         lengths = self._gather_lengths(data)
@@ -290,8 +290,8 @@ class MpiCommunicator:
         others = [rank for rank in range(self.size) if rank != self.rank]
         board = self._board
         absent = partial(board.absent, self.rank)
-        vigil = StallDetector(board, absent, self.timeout_seconds, others, EVERYBODY)
-        self._keep_vigil(vigil, request.Test, f"{what} among all ranks", "finish", "")
+        detector = StallDetector(board, absent, self.timeout_seconds, others, EVERYBODY)
+        self._watch_for_stalls(detector, request.Test, f"{what} among all ranks", "finish", "")
 
     def _await_members(self, group: Group) -> None:
         """Return when every member has come to this call: creating a communicator would wait for it without end."""
@@ -314,14 +314,14 @@ class MpiCommunicator:
     ) -> None:
         others = [rank for rank in group if rank != self.rank]
         self.note(f"waits in {what}")
-        vigil = StallDetector(self._board, late, self.timeout_seconds, others)
+        detector = StallDetector(self._board, late, self.timeout_seconds, others)
         meeting = f"{what}: group {describe_group(group)}"
-        self._keep_vigil(vigil, done, meeting, "meet", "nothing came from ")
+        self._watch_for_stalls(detector, done, meeting, "meet", "nothing came from ")
         self.note(f"has passed {what}")
 
-    def _keep_vigil(
+    def _watch_for_stalls(
         self,
-        vigil: StallDetector,
+        detector: StallDetector,
         done: Callable[[], bool],
         what: str,
         verb: str,
@@ -330,16 +330,16 @@ class MpiCommunicator:
     ) -> None:
         """Wait as long as there is hope; ``verb``: what the meeting does not, ``lack``: in front of who is missing."""
         try:
-            came = wait_while(done, vigil.glance)
+            came = wait_while(done, detector.glance)
         finally:
             self._board.waits_for(NOBODY)
         if came:
             return
         limit = "cannot " + verb
-        if not vigil.gone:
+        if not detector.gone:
             limit = f"did not {verb} within {self.timeout_seconds:g} s"
-        missing = f": {lack}{describe_group(vigil.late)}" if lack else ""
-        named = tuple(dict.fromkeys((*vigil.culprits, *(vigil.late if lack else ()))))
+        missing = f": {lack}{describe_group(detector.late)}" if lack else ""
+        named = tuple(dict.fromkeys((*detector.culprits, *(detector.late if lack else ()))))
         raise CollectiveTimeoutError(
             f"[rank {self.rank}/{self.size}] {what} {limit}{missing} ({self._whereabouts(named)})"
         )
