@@ -80,7 +80,7 @@ CHOSEN: Mapping[str, str] = {
     "runtime/cpu/kernels/reduce": "",
     "runtime/cpu/kernels/sort": "",
     "runtime/cpu/libraries": "",
-    "runtime/cpu/prediction": "residency",
+    "runtime/cpu/prediction": "reuse_distance",
     "runtime/cpu/sharing": "share",
     "runtime/cpu/step": "",
     "runtime/fusion": "priority_fusion index_maps",

@@ -15,8 +15,8 @@ from collectives.communicator.node.shared_steps import (
     AwaitMessages,
     CollectiveProgram,
     CopyRows,
-    Outcome,
     RotateBytes,
+    RunStatus,
     Signal,
     StartMessages,
     Step,
@@ -30,7 +30,7 @@ _LENGTHS = (1, 7, 8, 9, 63, 64, 65, 71, 128, 200, 256, 4099)
 
 def run(step: Step) -> None:
     (steps,) = native_step_engine().load([CollectiveProgram((step,), (step,), 0)])
-    assert steps.start() == Outcome.COMPLETE
+    assert steps.start() == RunStatus.COMPLETE
 
 
 def memory(seed: int) -> np.ndarray:
@@ -93,16 +93,16 @@ def test_times_of_a_run() -> None:
         times.append(time.monotonic_ns())
 
     for run in range(2):
-        assert steps.start() == Outcome.BLOCKED
+        assert steps.start() == RunStatus.BLOCKED
         assert (header[MET], header[LANDED]) == (0, 0)
         at(2 * run + 1)
-        assert look() == Outcome.BLOCKED
+        assert look() == RunStatus.BLOCKED
         times.append(header[MET])
         assert header[LANDED] == 0
         at(2 * run + 2)
-        assert look() == look() == Outcome.COMPLETE
+        assert look() == look() == RunStatus.COMPLETE
         times.append(header[LANDED])
-        assert look() == Outcome.COMPLETE
+        assert look() == RunStatus.COMPLETE
         assert header[LANDED] == times[-1]
     times.append(time.monotonic_ns())
     assert times == sorted(times)
@@ -149,7 +149,7 @@ def test_messages_that_have_failed_stay_so(starts: list[int], tests: list[int]) 
     answers = Answers(iter(starts), iter(tests))
     program = (StartMessages(answers), AwaitMessages(answers))
     (steps,) = native_step_engine().load([CollectiveProgram(program, program, 1)])
-    assert steps.start() == Outcome.MESSAGES_FAILED
-    assert steps.advancing(0)() == Outcome.MESSAGES_FAILED
+    assert steps.start() == RunStatus.MESSAGES_FAILED
+    assert steps.advancing(0)() == RunStatus.MESSAGES_FAILED
     assert steps.failure() == "code 7"
-    assert steps.start() == Outcome.MISUSED
+    assert steps.start() == RunStatus.MISUSED

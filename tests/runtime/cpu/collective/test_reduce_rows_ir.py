@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from collectives.communicator.node.shared_steps import CollectiveProgram, Outcome, ReduceRows
+from collectives.communicator.node.shared_steps import CollectiveProgram, ReduceRows, RunStatus
 from collectives.communicator.reduction import accumulator_type, reduce_in_order
 from runtime.codegen.ir.combine import can_reduce
 from runtime.cpu.collective.collective_engine import native_step_engine
@@ -78,7 +78,7 @@ def reduce_natively(
         to_prefix=targets[0].dtype != dtype,
     )
     (steps,) = native_step_engine().load([CollectiveProgram((step,), (step,), 0)])
-    assert steps.start() == Outcome.COMPLETE
+    assert steps.start() == RunStatus.COMPLETE
 
 
 @pytest.mark.parametrize(("kind", "reduction"), PAIRS, ids=lambda value: value.value)
@@ -145,5 +145,5 @@ def test_rows_are_taken_by_their_strides(dtype: type, columns: int) -> None:
         target_stride=columns * size,
     )
     (steps,) = native_step_engine().load([CollectiveProgram((step,), (step,), 0)])
-    assert steps.start() == Outcome.COMPLETE
+    assert steps.start() == RunStatus.COMPLETE
     assert np.array_equal(target, (sources[0] + sources[1])[:, 3 : 3 + columns])
