@@ -10,7 +10,7 @@ import pytest
 
 from collectives.communicator.messages.array_steps import Exchange
 from collectives.communicator.messages.native_message_steps import native_program
-from collectives.communicator.node.shared_steps import Outcome
+from collectives.communicator.node.shared_steps import RunStatus
 from runtime.cpu.collective.collective_engine import native_step_engine
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -58,10 +58,10 @@ def test_who_does_not_receive_is_late(comm: Any, is_native: bool) -> None:
         exchange = Exchange(((0, value),), ())
         if is_native:
             (steps,) = native_step_engine().load([native_program([exchange], channel.prepare)])
-            assert steps.start() == Outcome.BLOCKED
+            assert steps.start() == RunStatus.BLOCKED
             assert steps.missing() == [1]
             own.Barrier()
-            while steps.advancing(0)() == Outcome.BLOCKED:
+            while steps.advancing(0)() == RunStatus.BLOCKED:
                 pass
         else:
             posted = channel.post(exchange)

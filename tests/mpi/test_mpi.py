@@ -15,7 +15,7 @@ from collectives.communicator.kinds import AllReduce
 from collectives.communicator.messages.array_steps import Exchange
 from collectives.communicator.messages.native_message_steps import native_program
 from collectives.communicator.native_collective import NativeCollective
-from collectives.communicator.node.shared_steps import Outcome
+from collectives.communicator.node.shared_steps import RunStatus
 from collectives.communicator.node.shared_window import Directory
 from runtime.cpu.collective.collective_engine import native_step_engine
 from spmd.device import ReductionKind
@@ -125,7 +125,7 @@ def test_messages_come_where_they_belong_in_whatever_order_they_are_started(comm
     handles[2:] = handles[:1:-1].copy()
     (steps,) = native_step_engine().load([native_program([exchange], lambda _: messages)])
     outcome = steps.start()
-    while outcome == Outcome.BLOCKED:
+    while outcome == RunStatus.BLOCKED:
         outcome = steps.advancing(0)()
-    assert outcome == Outcome.COMPLETE
+    assert outcome == RunStatus.COMPLETE
     assert [one.tolist() for one in received] == [one.tolist() for one in sent]
