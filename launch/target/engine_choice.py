@@ -6,6 +6,7 @@ import atexit
 import functools
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from launch.ranks.gpu_binding import (
@@ -20,6 +21,7 @@ from launch.ranks.gpu_binding import (
 from launch.ranks.messages import report_error, report_note
 from launch.ranks.shutdown import end_by_alarm, may_report
 from runtime.executable import Executable
+from runtime.gpu.availability import EXTRA
 from runtime.gpu.options import GpuOptions
 from runtime.local_devices import Engine
 from spmd.errors import RunError, UnsupportedError
@@ -62,14 +64,18 @@ def gpu_options(environment: Mapping[str, str] = os.environ) -> GpuOptions:
         graphs=environment.get(GRAPHS_VARIABLE) != "off",
         ranges=environment.get(RANGES_VARIABLE) == "on",
         tf32=environment.get(TF32_VARIABLE) != "off",
+        cudnn=find_spec("cudnn") is not None,
     )
 
 
 def note_hosted(executable: Executable) -> None:
     """Tell the user of kernels that the processor computes for the GPU: right, and slow."""
     forms = executable.kernel_forms
-    if forms is not None and forms.hosted:
-        report_note(str(forms))
+    if forms is None or not forms.hosted:
+        return
+    report_note(str(forms))
+    if any("Convolution" in kind for kind, _ in forms.hosted) and find_spec("cudnn") is None:
+        report_note(f"cuDNN computes convolutions on the GPU: {EXTRA}")
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import contextlib
 import weakref
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
@@ -19,8 +19,11 @@ from runtime.gpu.cuda.gpu import CudaGpu, gpu_number
 from runtime.gpu.cuda.ptx_loader import PtxLoader
 from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
 from runtime.gpu.errors import GpuMemoryError, PtxError
-from runtime.gpu.work import CopyWork, FftWork, GemmWork, PtxWork, Work
+from runtime.gpu.work import ConvolutionWork, CopyWork, FftWork, GemmWork, PtxWork, Work
 from spmd.literal import NDArray
+
+if TYPE_CHECKING:
+    from runtime.gpu.cuda.cudnn import Cudnn
 
 #: CUDA gives lower numbers to higher priorities, and uses the nearest that it has.
 _URGENT = -5
@@ -71,6 +74,12 @@ class CudaDriver:
     @cached_property
     def _cublas(self) -> Cublas:
         return Cublas(self.allocate, self._write)
+
+    @cached_property
+    def _cudnn(self) -> Cudnn:
+        from runtime.gpu.cuda.cudnn import Cudnn  # loads cuDNN only when it is needed
+
+        return Cudnn(self.allocate)
 
     @property
     def free_bytes(self) -> int:
@@ -151,6 +160,9 @@ class CudaDriver:
     def load_gemm(self, work: GemmWork) -> Enqueue:
         return self._cublas.load(work)
 
+    def load_convolution(self, work: ConvolutionWork) -> Enqueue:
+        return self._cudnn.load(work)
+
     def load_copy(self, work: CopyWork) -> Enqueue:
         return load_copy(work, self.device, self.captures)
 
@@ -169,6 +181,7 @@ class CudaDriver:
 _LOADERS: dict[type[Work], Callable[[CudaDriver, Any], Enqueue]] = {
     PtxWork: CudaDriver.load_ptx,
     GemmWork: CudaDriver.load_gemm,
+    ConvolutionWork: CudaDriver.load_convolution,
     CopyWork: CudaDriver.load_copy,
     FftWork: CudaDriver.load_fft,
 }

@@ -15,9 +15,10 @@ import numpy as np
 from runtime.gpu.errors import GpuMemoryError
 from runtime.gpu.gemm import GemmCall
 from runtime.gpu.views import DeviceView
-from runtime.gpu.work import CopyWork, FftWork, GemmWork, PtxWork, Work
+from runtime.gpu.work import ConvolutionWork, CopyWork, FftWork, GemmWork, PtxWork, Work
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.shape import PrimitiveType
+from tests.runtime.gpu.cudnn_reading import convolve
 from tests.runtime.gpu.host_streams import HostEvent, HostGpu, HostStream, HostStreams, Op
 from tests.runtime.gpu.races import Bytes
 
@@ -171,8 +172,20 @@ class HostDriver:
             return partial(np.copyto, self.array(work.target), self.array(work.source))
         if isinstance(work, FftWork):
             return partial(self._transform, work)
+        if isinstance(work, ConvolutionWork):
+            return partial(self._convolve, work)
         assert isinstance(work, GemmWork)
         return partial(self._multiply, work)
+
+    def _convolve(self, work: ConvolutionWork) -> None:
+        called = work.convolution
+        arrays = []
+        for view, dims in zip((work.first, work.second, work.result), called.arrays, strict=True):
+            memory, start = self._at(view.first)
+            dtype = called.element_type.numpy
+            strides = [np.dtype(dtype).itemsize * stride for stride in called.strides_of(dims)]
+            arrays.append(np.ndarray(dims, dtype, memory, start, tuple(strides)))
+        convolve(called, *arrays)
 
     def _transform(self, work: FftWork) -> None:
         assert self.streams.capture is None

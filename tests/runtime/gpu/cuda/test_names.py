@@ -1,4 +1,4 @@
-"""Every name that the driver asks of CuPy is there. Needs CuPy and CUDA's libraries, and no GPU."""
+"""Every name that the driver asks of CuPy and cuDNN is there. Needs both and CUDA's libraries, and no GPU."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ SOURCES = [
 
 
 def imported(tree: ast.Module) -> dict[str, ModuleType]:
-    """CuPy's modules, by the names under which a source knows them."""
+    """The modules of CuPy and cuDNN, by the names under which a source knows them."""
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {
-                a.name: importlib.import_module(a.name) for a in node.names if "cupy" in a.name
+                a.name: importlib.import_module(a.name)
+                for a in node.names
+                if a.name.split(".")[0] in {"cupy", "cudnn"}
             }
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cupy"):
             module = importlib.import_module(node.module or "")
