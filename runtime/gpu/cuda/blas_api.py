@@ -20,6 +20,7 @@ _MATRIX = (
     _LONG,
 )  # address, type, leading dimension, elements between matrices
 _POINTERS = (_POINTER, _INT, _INT)  # an array of addresses, type, leading dimension
+_TRIANGULAR = (_POINTER, *(_INT,) * 6, _POINTER, _POINTER, _INT, _POINTER, _INT)
 #: Argument types by C name.
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (ctypes.POINTER(_POINTER),),
@@ -47,6 +48,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
         *_POINTERS,
         *(_INT,) * 3,
     ),
+    **{f"cublas{letter}trsm_v2": _TRIANGULAR for letter in "SDCZ"},
+    **{f"cublas{letter}trsmBatched": (*_TRIANGULAR, _INT) for letter in "SDCZ"},
 }
 
 

@@ -6,7 +6,7 @@ import contextlib
 import weakref
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
@@ -17,10 +17,15 @@ from runtime.gpu.cuda.copies import load_copy
 from runtime.gpu.cuda.gemm import Cublas
 from runtime.gpu.cuda.gpu import CudaGpu, gpu_number
 from runtime.gpu.cuda.ptx_loader import PtxLoader
+from runtime.gpu.cuda.triangular_solve import load_triangular_solve
 from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
 from runtime.gpu.errors import GpuMemoryError, PtxError
+from runtime.gpu.linalg_work import SolverWork, TriangularSolveWork
 from runtime.gpu.work import CopyWork, FftWork, GemmWork, PtxWork, Work
 from spmd.literal import NDArray
+
+if TYPE_CHECKING:
+    from runtime.gpu.cuda.solver import Cusolver
 
 #: CUDA gives lower numbers to higher priorities, and uses the nearest that it has.
 _URGENT = -5
@@ -71,6 +76,12 @@ class CudaDriver:
     @cached_property
     def _cublas(self) -> Cublas:
         return Cublas(self.allocate, self._write)
+
+    @cached_property
+    def _cusolver(self) -> Cusolver:
+        from runtime.gpu.cuda.solver import Cusolver  # loads cuSOLVER only when it is needed
+
+        return Cusolver(self.allocate, self._write, self.captures)
 
     @property
     def free_bytes(self) -> int:
@@ -151,6 +162,12 @@ class CudaDriver:
     def load_gemm(self, work: GemmWork) -> Enqueue:
         return self._cublas.load(work)
 
+    def load_triangular_solve(self, work: TriangularSolveWork) -> Enqueue:
+        return load_triangular_solve(work, self._cublas)
+
+    def load_factorization(self, work: SolverWork) -> Enqueue:
+        return self._cusolver.load(work)
+
     def load_copy(self, work: CopyWork) -> Enqueue:
         return load_copy(work, self.device, self.captures)
 
@@ -171,6 +188,8 @@ _LOADERS: dict[type[Work], Callable[[CudaDriver, Any], Enqueue]] = {
     GemmWork: CudaDriver.load_gemm,
     CopyWork: CudaDriver.load_copy,
     FftWork: CudaDriver.load_fft,
+    TriangularSolveWork: CudaDriver.load_triangular_solve,
+    SolverWork: CudaDriver.load_factorization,
 }
 
 

@@ -9,9 +9,12 @@ from runtime.buffers.types import ArrayView
 from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.converted_product import ConvertedProduct, converted_product
 from runtime.gpu.forms import library_work
+from runtime.gpu.library_sequence import LibrarySequence
+from runtime.gpu.linalg import library_sequence
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
 from runtime.gpu.steps.kernel_step import KernelStep
+from runtime.gpu.steps.library_sequence import LibrarySequenceStep
 from runtime.gpu.steps.product import ConvertedProductStep
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork
@@ -111,8 +114,20 @@ def _planned(
         yield LibraryStep(thunk, kernel, operands, results, scratch, work.can_be_captured)
     elif (product := _converted(kernel, planner, (*operands, *results))) is not None:
         yield ConvertedProductStep(thunk, kernel, operands, results, scratch, product)
+    elif (sequence := _in_sequence(kernel, planner, operands, results)) is not None:
+        yield LibrarySequenceStep(thunk, kernel, operands, results, (), sequence)
     else:
         yield HostedStep(thunk, kernel, operands, results, scratch)
+
+
+def _in_sequence(
+    kernel: Kernel,
+    planner: Planner,
+    operands: tuple[ArrayView, ...],
+    results: tuple[ArrayView, ...],
+) -> LibrarySequence | None:
+    views = planner.anchored(operands), planner.anchored(results)
+    return library_sequence(kernel, *views, planner.make_ptx)
 
 
 def _converted(
