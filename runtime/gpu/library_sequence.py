@@ -75,7 +75,16 @@ class SequenceBuilder:
         self.fails = False
         self._make_ptx = make_ptx
         self._stages: list[Stage] = []
+        self._unpacked: list[tuple[Place, Place]] = []
         self._end = 0
+
+    def packed(self, result: Place) -> Place:
+        """Return ``result``, or memory in the workspace that is copied to it at the end if it is not packed."""
+        if result.view.is_packed:
+            return result
+        room = self.room(result.view.element_type, result.view.dims)
+        self._unpacked.append((room, result))
+        return room
 
     def room(self, kind: PrimitiveType, dims: Sequence[int], *, by_columns: bool = False) -> Place:
         """Return new memory in the workspace: row-major, or with the last two dimensions exchanged in memory."""
@@ -106,4 +115,6 @@ class SequenceBuilder:
 
     def finished(self) -> LibrarySequence | None:
         """Return the sequence; None if it fails."""
+        for room, result in self._unpacked:
+            self.copy(room, result)
         return None if self.fails else LibrarySequence(tuple(self._stages), self._end)

@@ -70,7 +70,8 @@ class SolverFunction(Enum):
     """Functions of cuSOLVER by LAPACK's names for real numbers. Each overwrites its first array, a.
 
     potrf (a, info), getrf (a, pivots, info), geqrf (a, tau, info), orgqr (a, tau, info), syevd (a, values, info), gesvd
-    (a, values, u, vh, info). There is an info (s32) for each matrix.
+    (a, values, u, vh, info) of matrices with at least as many rows as columns, gesvdj (a, values, u, v, info) of a
+    batch of small matrices. There is an info (s32) for each matrix.
     """
 
     POTRF = "potrf"
@@ -79,11 +80,12 @@ class SolverFunction(Enum):
     ORGQR = "orgqr"
     SYEVD = "syevd"
     GESVD = "gesvd"
+    GESVDJ = "gesvdj"
 
 
 @dataclass(frozen=True)
 class SolverCall(LibraryCall):
-    """Call of ``function``. flag: of potrf and syevd the triangle L or U, of gesvd the vectors A, S or N."""
+    """Call of ``function``. flag: of potrf and syevd the triangle L or U, of others the singular vectors A, S or N."""
 
     function: SolverFunction
     flag: str = ""

@@ -13,6 +13,7 @@ import numpy as np
 from cupy.cuda import nvtx, runtime
 from cupy_backends.cuda.api import driver
 
+from runtime.gpu.cuda.batched_factors import is_batched, load_batched_factors
 from runtime.gpu.cuda.copies import load_copy
 from runtime.gpu.cuda.gemm import Cublas
 from runtime.gpu.cuda.gpu import CudaGpu, gpu_number
@@ -166,6 +167,8 @@ class CudaDriver:
         return load_triangular_solve(work, self._cublas)
 
     def load_factorization(self, work: SolverWork) -> Enqueue:
+        if is_batched(work):
+            return load_batched_factors(work, self._cublas, self.captures)
         return self._cusolver.load(work)
 
     def load_copy(self, work: CopyWork) -> Enqueue:

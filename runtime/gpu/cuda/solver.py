@@ -12,7 +12,12 @@ import numpy as np
 from cupy.cuda import runtime
 
 from runtime.gpu.captures import CaptureLock
-from runtime.gpu.cuda.solver_api import call, function_for, load_cusolver
+from runtime.gpu.cuda.solver_api import (
+    call,
+    function_for,
+    has_batched_eigenvalues,
+    load_cusolver,
+)
 from runtime.gpu.cuda.triangular_solve import LETTERS, LOWER, UPPER, addresses_of
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
 from runtime.gpu.linalg_work import SolverFunction, SolverWork, batch_of
@@ -21,7 +26,8 @@ from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
 _TRIANGLES = {"L": LOWER, "U": UPPER}
-_WITH_VECTORS = 1  # CUSOLVER_EIG_MODE_VECTOR
+_WITHOUT_VECTORS, _WITH_VECTORS = 0, 1  # cusolverEigMode_t
+_PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
 #: A batch of larger matrices takes a call of potrf for each.
 _BATCHED_ROWS = 1024
 
@@ -52,6 +58,9 @@ class _Batch:
     def flag(self) -> str:
         return self.work.call.flag
 
+    def function(self, name: str) -> str:
+        return function_for(LETTERS[self.kind], name)
+
 
 class Cusolver:
     """One cuSOLVER handle, used by one stream at a time, and the room that its functions ask for."""
@@ -70,6 +79,7 @@ class Cusolver:
         self._handle = handle
         weakref.finalize(self, self._library.cusolverDnDestroy, handle)
         self._stream = -1
+        self._made: dict[str, ctypes.c_void_p] = {}
         self._room: GpuBlock | None = None
         self._room_bytes = 0
 
@@ -92,11 +102,11 @@ class Cusolver:
     def _call(self, function: str, *arguments: object) -> None:
         call(self._library, function, self._handle, *arguments)
 
-    def _elements(self, function: str, *arguments: object) -> int:
-        """Return how many elements of room ``function``, one that ends in _bufferSize, asks for."""
+    def _room_for(self, batch: _Batch, name: str, *arguments: object) -> tuple[int, int]:
+        """Return the address and the number of elements of the room that function ``name`` asks for."""
         found = ctypes.c_int()
-        self._call(function, *arguments, ctypes.byref(found))
-        return found.value
+        self._call(batch.function(f"{name}_bufferSize"), *arguments, ctypes.byref(found))
+        return self._with_room(found.value * batch.kind.byte_size, batch), found.value
 
     def _with_room(self, num_bytes: int, batch: _Batch) -> int:
         """Return the address of room for one call at a time. Earlier works keep theirs."""
@@ -113,22 +123,108 @@ class Cusolver:
         batch.kept.append(block)
         return block.address
 
+    def _object(self, function: str) -> ctypes.c_void_p:
+        """Return the object that ``function`` creates, one for all works: it has the library's defaults."""
+        if function not in self._made:
+            made = ctypes.c_void_p()
+            call(self._library, function, ctypes.byref(made))
+            self._made[function] = made
+        return self._made[function]
+
     def potrf(self, batch: _Batch) -> list[Callable[[], None]]:
         matrices, infos = batch.addresses
-        letter, n, triangle = LETTERS[batch.kind], batch.rows, _TRIANGLES[batch.flag]
+        n, triangle = batch.rows, _TRIANGLES[batch.flag]
         if batch.count > 1 and n <= _BATCHED_ROWS:
-            name = function_for(letter, "potrfBatched")
             pointers = self._pointers(matrices, batch)
             arguments = (triangle, n, pointers, n, infos[0], batch.count)
-            return [partial(self._call, name, *arguments)]
-        size = function_for(letter, "potrf_bufferSize")
-        elements = self._elements(size, triangle, n, matrices[0], n)
-        room = self._with_room(elements * batch.kind.byte_size, batch)
-        name = function_for(letter, "potrf")
+            return [partial(self._call, batch.function("potrfBatched"), *arguments)]
+        room = self._room_for(batch, "potrf", triangle, n, matrices[0], n)
+        name = batch.function("potrf")
         return [
-            partial(self._call, name, triangle, n, a, n, room, elements, info)
+            partial(self._call, name, triangle, n, a, n, *room, info)
             for a, info in zip(matrices, infos, strict=True)
         ]
+
+    def getrf(self, batch: _Batch) -> list[Callable[[], None]]:
+        m, n = batch.rows, batch.columns
+        room, _ = self._room_for(batch, "getrf", m, n, batch.addresses[0][0], m)
+        name = batch.function("getrf")
+        return [
+            partial(self._call, name, m, n, a, m, room, pivots, info)
+            for a, pivots, info in zip(*batch.addresses, strict=True)
+        ]
+
+    def geqrf(self, batch: _Batch) -> list[Callable[[], None]]:
+        m, n = batch.rows, batch.columns
+        room = self._room_for(batch, "geqrf", m, n, batch.addresses[0][0], m)
+        name = batch.function("geqrf")
+        return [
+            partial(self._call, name, m, n, a, m, tau, *room, info)
+            for a, tau, info in zip(*batch.addresses, strict=True)
+        ]
+
+    def orgqr(self, batch: _Batch) -> list[Callable[[], None]]:
+        m, n, k = batch.rows, batch.columns, batch.work.arrays[1].view.dims[-1]
+        matrices, taus, _ = batch.addresses
+        room = self._room_for(batch, "orgqr", m, n, k, matrices[0], m, taus[0])
+        name = batch.function("orgqr")
+        return [
+            partial(self._call, name, m, n, k, a, m, tau, *room, info)
+            for a, tau, info in zip(*batch.addresses, strict=True)
+        ]
+
+    def syevd(self, batch: _Batch) -> list[Callable[[], None]]:
+        if batch.count > 1 and has_batched_eigenvalues(self._library):
+            return [self._batched_eigenvalues(batch)]
+        n, flags = batch.rows, (_WITH_VECTORS, _TRIANGLES[batch.flag])
+        matrices, values, _ = batch.addresses
+        room = self._room_for(batch, "syevd", *flags, n, matrices[0], n, values[0])
+        name = batch.function("syevd")
+        return [
+            partial(self._call, name, *flags, n, a, n, own, *room, info)
+            for a, own, info in zip(*batch.addresses, strict=True)
+        ]
+
+    def _batched_eigenvalues(self, batch: _Batch) -> Callable[[], None]:
+        n, kind = batch.rows, batch.kind
+        (a, *_), (values, *_), (info, *_) = batch.addresses
+        arguments = (
+            *(self._object("cusolverDnCreateParams"), _WITH_VECTORS, _TRIANGLES[batch.flag], n),
+            *(_TYPES[kind], a, n, _TYPES[_PARTS.get(kind, kind)], values, _TYPES[kind]),
+        )
+        on_device, on_host = ctypes.c_size_t(), ctypes.c_size_t()
+        name = "cusolverDnXsyevBatched"
+        sizes = ctypes.byref(on_device), ctypes.byref(on_host)
+        self._call(f"{name}_bufferSize", *arguments, *sizes, batch.count)
+        host = np.zeros(max(on_host.value, 1), np.uint8)
+        batch.kept.append(host)
+        room = self._with_room(on_device.value, batch), on_device.value
+        return partial(
+            self._call, name, *arguments, *room, host.ctypes.data, on_host.value, info, batch.count
+        )
+
+    def gesvd(self, batch: _Batch) -> list[Callable[[], None]]:
+        m, n, job = batch.rows, batch.columns, ord(batch.flag)
+        matrices, values, us, vhs, infos = batch.addresses
+        room = self._room_for(batch, "gesvd", m, n)
+        name, of_vh = batch.function("gesvd"), min(m, n) if batch.flag == "S" else n
+        return [
+            partial(self._call, name, job, job, m, n, a, m, s, u, m, vh, of_vh, *room, None, info)
+            for a, s, u, vh, info in zip(matrices, values, us, vhs, infos, strict=True)
+        ]
+
+    def gesvdj(self, batch: _Batch) -> list[Callable[[], None]]:
+        m, n = batch.rows, batch.columns
+        job = _WITHOUT_VECTORS if batch.flag == "N" else _WITH_VECTORS
+        a, s, u, v, info = (own[0] for own in batch.addresses)
+        wanted = self._object("cusolverDnCreateGesvdjInfo")
+        arguments = (job, m, n, a, m, s, u, m, v, n)
+        found = ctypes.c_int()
+        size = batch.function("gesvdjBatched_bufferSize")
+        self._call(size, *arguments, ctypes.byref(found), wanted, batch.count)
+        room = self._with_room(found.value * batch.kind.byte_size, batch), found.value
+        name = batch.function("gesvdjBatched")
+        return [partial(self._call, name, *arguments, *room, info, wanted, batch.count)]
 
 
 def _parts(view: DeviceView, count: int) -> list[int]:
@@ -139,4 +235,10 @@ def _parts(view: DeviceView, count: int) -> list[int]:
 
 _FUNCTIONS = {
     SolverFunction.POTRF: Cusolver.potrf,
+    SolverFunction.GETRF: Cusolver.getrf,
+    SolverFunction.GEQRF: Cusolver.geqrf,
+    SolverFunction.ORGQR: Cusolver.orgqr,
+    SolverFunction.SYEVD: Cusolver.syevd,
+    SolverFunction.GESVD: Cusolver.gesvd,
+    SolverFunction.GESVDJ: Cusolver.gesvdj,
 }

@@ -34,6 +34,14 @@ _OF_TYPES: dict[str, tuple[Any, ...]] = {
         *(_CHAR, _CHAR, _INT, _INT, *_MATRIX, _POINTER),
         *(*_MATRIX, *_MATRIX, *_ROOM, _POINTER, _POINTER),
     ),
+    "gesvdjBatched_bufferSize": (
+        *(_INT, _INT, _INT, *_MATRIX, _POINTER),
+        *(*_MATRIX, *_MATRIX, _INTS, _POINTER, _INT),
+    ),
+    "gesvdjBatched": (
+        *(_INT, _INT, _INT, *_MATRIX, _POINTER),
+        *(*_MATRIX, *_MATRIX, *_ROOM, _POINTER, _POINTER, _INT),
+    ),
 }
 #: Functions that have other names for complex numbers.
 _COMPLEX_NAMES = {"orgqr": "ungqr", "syevd": "heevd"}
@@ -53,6 +61,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cusolverDnDestroy": (_POINTER,),
     "cusolverDnSetStream": (_POINTER, _POINTER),
     "cusolverDnCreateParams": (ctypes.POINTER(_POINTER),),
+    "cusolverDnCreateGesvdjInfo": (ctypes.POINTER(_POINTER),),
     **{
         function_for(letter, name): (_POINTER, *types)
         for letter in "SDCZ"
@@ -60,7 +69,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     },
 }
 _EIGENVALUES = (_POINTER, _POINTER, _INT, _INT, _LONG, _INT, _POINTER, _LONG, _INT, _POINTER, _INT)
-#: Functions that older versions lack.
+#: Functions that are used in version 12 alone: an earlier one is wrong unless its workspace holds zeros.
 OPTIONAL: dict[str, tuple[Any, ...]] = {
     "cusolverDnXsyevBatched_bufferSize": (*_EIGENVALUES, _SIZES, _SIZES, _LONG),
     "cusolverDnXsyevBatched": (*_EIGENVALUES, *2 * (_POINTER, _SIZE), _POINTER, _LONG),
@@ -80,12 +89,16 @@ def load_cusolver() -> ctypes.CDLL:
             library = ctypes.CDLL(name)
         except OSError:
             continue
-        for function, types in (FUNCTIONS | OPTIONAL).items():
-            if function in FUNCTIONS or hasattr(library, function):
-                getattr(library, function).argtypes = types
-                getattr(library, function).restype = _INT
+        optional = OPTIONAL if has_batched_eigenvalues(library) else {}
+        for function, types in (FUNCTIONS | optional).items():
+            getattr(library, function).argtypes = types
+            getattr(library, function).restype = _INT
         return library
     raise CusolverError(f"none of {', '.join(_NAMES)} is there")
+
+
+def has_batched_eigenvalues(library: ctypes.CDLL) -> bool:
+    return library._name == _NAMES[0]
 
 
 def call(library: ctypes.CDLL, function: str, *arguments: object) -> None:

@@ -55,11 +55,11 @@ def load_triangular_solve(work: TriangularSolveWork, cublas: Cublas) -> Enqueue:
         a, b = cublas.written(triangles), cublas.written(sides)
         batched = (*arguments, a.address, size, b.address, rows, count)
         return cublas.in_order(
-            [_keeping(partial(cublas.call, f"cublas{letter}trsmBatched", *batched), one, a, b)]
+            [keeping(partial(cublas.call, f"cublas{letter}trsmBatched", *batched), one, a, b)]
         )
     return cublas.in_order(
         [
-            _keeping(
+            keeping(
                 partial(cublas.call, f"cublas{letter}trsm_v2", *arguments, a, size, b, rows), one
             )
             for a, b in zip(triangles.tolist(), sides.tolist(), strict=True)
@@ -67,7 +67,7 @@ def load_triangular_solve(work: TriangularSolveWork, cublas: Cublas) -> Enqueue:
     )
 
 
-def _keeping(call: Callable[[], None], *kept: NDArray | GpuBlock) -> Callable[[], None]:
+def keeping(call: Callable[[], None], *kept: NDArray | GpuBlock) -> Callable[[], None]:
     """Return ``call``; the memory of its arguments lives as long."""
 
     def run(_: object = kept) -> None:

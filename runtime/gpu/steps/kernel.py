@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from runtime.buffers.types import ArrayView
+from runtime.gpu import factorizations  # noqa: F401 - it registers their sequences
 from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.converted_product import ConvertedProduct, converted_product
 from runtime.gpu.forms import library_work

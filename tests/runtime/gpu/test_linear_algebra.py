@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,12 @@ from runtime.gpu.engine import GpuEngine
 from runtime.gpu.ptx import ptx_maker
 from spmd.text.parser import parse_module
 from tests.paths import SHARED
+from tests.runtime.gpu.decompositions import (
+    check_eigenvalues,
+    check_lu,
+    check_qr,
+    check_singular_values,
+)
 from tests.runtime.gpu.engines import devices_of
 from tests.runtime.gpu.host_driver import HostDriver
 from tests.runtime.gpu.linear_algebra import (
@@ -67,3 +75,9 @@ def test_programs_of_the_corpus_leave_nothing_to_the_host(name: str) -> None:
     for got, want in zip(outputs, wanted, strict=True):
         # One output is a residual: only its size is the same everywhere.
         np.testing.assert_allclose(got, want.values, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("check", [check_lu, check_qr, check_eigenvalues, check_singular_values])
+def test_decompositions(check: Callable[[Any, str], None], kind: str) -> None:
+    check(on_double, kind)

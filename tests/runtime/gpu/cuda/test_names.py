@@ -68,6 +68,8 @@ def test_functions_of_cublas() -> None:
     assert len(library.cublasGemmBatchedEx.argtypes) == 20
     assert len(library.cublasStrsm_v2.argtypes) == 12
     assert len(library.cublasZtrsmBatched.argtypes) == 13
+    assert len(library.cublasCgetrfBatched.argtypes) == 7
+    assert len(library.cublasDgeqrfBatched.argtypes) == 8
 
 
 def test_functions_of_cusolver() -> None:

@@ -39,10 +39,12 @@ def calls(cupy: CupyDouble, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, 
     def note(_: object, name: str, *arguments: Any) -> None:
         made.append((name, *arguments[1:]))
         if name.endswith("_bufferSize"):  # every function wants room for so many elements
-            arguments[-1]._obj.value = 10
+            for argument in arguments:
+                if hasattr(argument, "_obj"):
+                    argument._obj.value = 10
 
     blas = SimpleNamespace(cublasDestroy_v2=lambda _: 0)
-    solver = SimpleNamespace(cusolverDnDestroy=lambda _: 0)
+    solver = SimpleNamespace(cusolverDnDestroy=lambda _: 0, _name="libcusolver.so.12")
     for module, loader, library in (
         ("gemm", "load_cublas", blas),
         ("solver", "load_cusolver", solver),
@@ -63,7 +65,7 @@ def made_by(
     """Have the driver run the call. Calls that only prepare it are left out."""
     driver = importlib.import_module("runtime.gpu.cuda.driver").CudaDriver(0)
     driver.load(call.on("step", tuple(arrays)))(driver.stream())
-    rest = ("Create", "Stream", "MathMode", "Workspace", "bufferSize")
+    rest = ("Create", "Params", "Stream", "MathMode", "Workspace", "bufferSize")
     return [one for one in calls if not any(word in one[0] for word in rest)]
 
 
@@ -118,3 +120,88 @@ def test_cholesky_factors_of_a_batch(calls: list[tuple[Any, ...]]) -> None:
     triangle, n, a, lda, infos, count = found
     assert (triangle, n, lda, infos, count) == (UPPER, 5, 5, 8192, 3)
     assert pointers(a, 3) == [4096 + 400 * i for i in range(3)]
+
+
+def test_lu(calls: list[tuple[Any, ...]]) -> None:
+    arrays = [view(4096, F32, 2, 4, 7), view(8192, S32, 2, 4), view(9000, S32, 2)]
+    found = made_by(SolverCall(SolverFunction.GETRF), arrays, calls)
+    assert [one[0] for one in found] == ["cusolverDnSgetrf"] * 2
+    assert [(*one[1:5], *one[6:]) for one in found] == [
+        (7, 4, 4096, 7, 8192, 9000),
+        (7, 4, 4096 + 112, 7, 8192 + 16, 9004),
+    ]
+
+
+def test_lu_of_a_batch(calls: list[tuple[Any, ...]]) -> None:
+    arrays = [view(4096, C128, 2, 3, 3), view(8192, S32, 2, 3), view(9000, S32, 2)]
+    ((name, n, a, *found),) = made_by(SolverCall(SolverFunction.GETRF), arrays, calls)
+    assert name == "cublasZgetrfBatched"
+    assert n == 3
+    assert pointers(a, 2) == [4096, 4096 + 144]
+    assert found == [3, 8192, 9000, 2]
+
+
+def test_qr(calls: list[tuple[Any, ...]]) -> None:
+    arrays = [view(4096, F32, 4, 200), view(8192, F32, 4), view(9000, S32)]
+    ((name, *found),) = made_by(SolverCall(SolverFunction.GEQRF), arrays, calls)
+    assert name == "cusolverDnSgeqrf"
+    assert found[:5] == [200, 4, 4096, 200, 8192]
+    assert found[6:] == [10, 9000]
+
+
+def test_qr_of_a_batch(calls: list[tuple[Any, ...]]) -> None:
+    arrays = [view(4096, F32, 2, 4, 7), view(8192, F32, 2, 4), view(9000, S32, 2)]
+    ((name, m, n, a, lda, taus, _, count),) = made_by(
+        SolverCall(SolverFunction.GEQRF), arrays, calls
+    )
+    assert name == "cublasSgeqrfBatched"
+    assert (m, n, lda, count) == (7, 4, 7, 2)
+    assert pointers(a, 2) == [4096, 4096 + 112]
+    assert pointers(taus, 2) == [8192, 8192 + 16]
+
+
+def test_reflectors_to_a_matrix(calls: list[tuple[Any, ...]]) -> None:
+    arrays = [view(4096, C128, 2, 4, 7), view(8192, C128, 2, 3), view(9000, S32, 2)]
+    found = made_by(SolverCall(SolverFunction.ORGQR), arrays, calls)
+    assert [one[0] for one in found] == ["cusolverDnZungqr"] * 2
+    assert [one[1:7] for one in found] == [
+        (7, 4, 3, 4096, 7, 8192),
+        (7, 4, 3, 4096 + 448, 7, 8192 + 48),
+    ]
+
+
+def test_eigenvalues(calls: list[tuple[Any, ...]]) -> None:
+    arrays = [view(4096, C128, 5, 5), view(8192, PrimitiveType.F64, 5), view(9000, S32)]
+    ((name, *found),) = made_by(SolverCall(SolverFunction.SYEVD, "U"), arrays, calls)
+    assert name == "cusolverDnZheevd"
+    assert found[:6] == [1, UPPER, 5, 4096, 5, 8192]
+    assert found[7:] == [10, 9000]
+
+
+def test_eigenvalues_of_a_batch(calls: list[tuple[Any, ...]]) -> None:
+    arrays = [view(4096, C128, 3, 5, 5), view(8192, PrimitiveType.F64, 3, 5), view(9000, S32, 3)]
+    ((name, _, *found),) = made_by(SolverCall(SolverFunction.SYEVD, "L"), arrays, calls)
+    assert name == "cusolverDnXsyevBatched"
+    complex_type, real_type = 5, 1  # the double's numbers
+    assert found[:9] == [1, LOWER, 5, complex_type, 4096, 5, real_type, 8192, complex_type]
+    assert (found[10], found[12]) == (10, 10)
+    assert found[13:] == [9000, 3]
+
+
+def test_singular_values(calls: list[tuple[Any, ...]]) -> None:
+    arrays = [view(4096, F32, 4, 7), view(8192, F32, 4), view(9216, F32, 4, 7)]
+    arrays += [view(9728, F32, 4, 4), view(9984, S32)]
+    ((name, *found),) = made_by(SolverCall(SolverFunction.GESVD, "S"), arrays, calls)
+    assert name == "cusolverDnSgesvd"
+    assert found[:11] == [ord("S"), ord("S"), 7, 4, 4096, 7, 8192, 9216, 7, 9728, 4]
+    assert found[12:] == [10, None, 9984]
+
+
+def test_singular_values_of_a_batch(calls: list[tuple[Any, ...]]) -> None:
+    arrays = [view(4096, F32, 2, 4, 7), view(8192, F32, 2, 4), view(9216, F32, 2, 7, 7)]
+    arrays += [view(10240, F32, 2, 4, 4), view(10496, S32, 2)]
+    ((name, *found),) = made_by(SolverCall(SolverFunction.GESVDJ, "A"), arrays, calls)
+    assert name == "cusolverDnSgesvdjBatched"
+    assert found[:10] == [1, 7, 4, 4096, 7, 8192, 9216, 7, 10240, 4]
+    assert found[11:13] == [10, 10496]
+    assert found[14] == 2
