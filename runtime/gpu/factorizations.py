@@ -22,6 +22,8 @@ from spmd.shape import PrimitiveType
 
 _S32 = PrimitiveType.S32
 _PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
+#: Most calls of one kernel: the host decomposes more small matrices sooner than it calls a library for each.
+_MOST_CALLS = 1024
 #: Most rows and columns of matrices of a batch that cuSOLVER decomposes in one call of gesvdjBatched.
 BATCHED_VALUES = 32
 
@@ -34,7 +36,7 @@ def factorization(kernel: FactorizationKernel, builder: SequenceBuilder) -> None
 def _getrf(_: FactorizationKernel, builder: SequenceBuilder) -> None:
     (source,), (lu, pivots, info) = builder.operands, builder.results
     copy = _by_columns(source, builder)
-    call = SolverCall(SolverFunction.GETRF)
+    call = _call(SolverFunction.GETRF, source, builder)
     builder.call(call, as_columns(copy), builder.packed(pivots), builder.packed(info))
     builder.copy(copy, lu)
 
@@ -43,7 +45,8 @@ def _geqrf(_: FactorizationKernel, builder: SequenceBuilder) -> None:
     (source,), (qr, tau) = builder.operands, builder.results
     copy = _by_columns(source, builder)
     info = builder.room(_S32, source.view.dims[:-2])
-    builder.call(SolverCall(SolverFunction.GEQRF), as_columns(copy), builder.packed(tau), info)
+    call = _call(SolverFunction.GEQRF, source, builder)
+    builder.call(call, as_columns(copy), builder.packed(tau), info)
     builder.copy(copy, qr)
 
 
@@ -55,7 +58,7 @@ def _orgqr(_: FactorizationKernel, builder: SequenceBuilder) -> None:
         packed = builder.room(tau.view.element_type, tau.view.dims)
         builder.copy(tau, packed)
         tau = packed
-    builder.call(SolverCall(SolverFunction.ORGQR), as_columns(copy), tau, info)
+    builder.call(_call(SolverFunction.ORGQR, source, builder), as_columns(copy), tau, info)
     builder.copy(copy, q)
 
 
@@ -99,7 +102,7 @@ def _gesvd(flag: str, builder: SequenceBuilder, values: Place, info: Place) -> N
     seen = [as_columns(room) if is_tall and flag != "N" else room for room in (left, right)]
     if not is_tall:
         seen.reverse()
-    call = SolverCall(SolverFunction.GESVD, flag)
+    call = _call(SolverFunction.GESVD, source, builder, flag)
     builder.call(call, as_columns(copy) if is_tall else copy, values, *seen, info)
     if flag != "N":
         builder.copy(left, u)
@@ -125,6 +128,18 @@ def _jacobi(flag: str, builder: SequenceBuilder, values: Place, info: Place) -> 
             builder.kernel(conjugate, (transposed,), (vh,))
         else:
             builder.copy(transposed, vh)
+
+
+def _call(
+    function: SolverFunction, source: Place, builder: SequenceBuilder, flag: str = ""
+) -> SolverCall:
+    """Return the call of a function. The sequence fails if it takes too many calls for the matrices of ``source``."""
+    call = SolverCall(function, flag)
+    *batch, rows, columns = source.view.dims
+    count = math.prod(batch)
+    if count > _MOST_CALLS and not call.is_batched_by_cublas(count, rows, columns):
+        builder.fails = True
+    return call
 
 
 def _by_columns(source: Place, builder: SequenceBuilder) -> Place:

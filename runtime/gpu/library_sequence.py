@@ -62,12 +62,20 @@ class LibrarySequence:
     @property
     def can_be_captured(self) -> bool:
         """Whether a CUDA graph may contain all of its calls."""
-        calls = [stage.call for stage in self.stages if isinstance(stage, CallStage)]
-        return all(call.can_be_captured for call in calls)
+        return all(call.can_be_captured for call in self._calls)
+
+    @property
+    def waits(self) -> bool:
+        """Whether one of its calls may let the host wait for the stream."""
+        return any(call.waits for call in self._calls)
+
+    @property
+    def _calls(self) -> list[LibraryCall]:
+        return [stage.call for stage in self.stages if isinstance(stage, CallStage)]
 
 
 class SequenceBuilder:
-    """Builder of a sequence for arrays of given layouts. ``fails``: one of its kernels has no form in PTX."""
+    """Builder of a sequence for arrays of given layouts. ``fails``: there is none, as if a kernel has no PTX form."""
 
     def __init__(self, operands: Views, results: Views, make_ptx: MakePtx) -> None:
         self.operands = tuple(Place(Held.OPERAND, n, view) for n, view in enumerate(operands))

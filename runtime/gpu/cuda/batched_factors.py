@@ -12,18 +12,10 @@ from runtime.gpu.cuda.triangular_solve import LETTERS, addresses_of, keeping
 from runtime.gpu.driver import Enqueue, GpuStream
 from runtime.gpu.linalg_work import SolverFunction, SolverWork, batch_of
 
-#: Most rows and columns. Large matrices keep the device busy one by one.
-_MOST_ROWS = 128
-
 
 def is_batched(work: SolverWork) -> bool:
-    """Return whether cuBLAS has a function for the batch, and it is of small matrices."""
-    count, rows, columns = batch_of(work.arrays[0])
-    if count == 1 or max(rows, columns) > _MOST_ROWS:
-        return False
-    if work.call.function is SolverFunction.GETRF:
-        return rows == columns
-    return work.call.function is SolverFunction.GEQRF
+    """Return whether cuBLAS has a function for the batch."""
+    return work.call.is_batched_by_cublas(*batch_of(work.arrays[0]))
 
 
 def load_batched_factors(work: SolverWork, cublas: Cublas, captures: CaptureLock) -> Enqueue:

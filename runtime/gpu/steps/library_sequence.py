@@ -31,9 +31,13 @@ class LibrarySequenceStep(KernelStep):
         places = _Places(self.on_device(device), workspace)
         works = [_work(self.name, stage, places) for stage in self.sequence.stages]
         calls = [device.driver.load(work) for work in works if not _copies_nothing(work)]
-        stream = device.stream(Stream.COMPUTE)
+        stream, waits = device.stream(Stream.COMPUTE), self.sequence.waits
 
         def run() -> None:
+            if waits:
+                # A library that waits holds the lock of captures. Collectives before it must be
+                # done, since they wait for peers who may need the lock.
+                device.wait(stream)
             for call in calls:
                 call(stream)
 

@@ -34,6 +34,7 @@ from tests.runtime.gpu.linear_algebra import (
     check_potrf,
     check_triangular_solve,
 )
+from tests.runtime.programs import compiled
 
 CORPUS = SHARED / "corpus"
 
@@ -57,6 +58,18 @@ def test_potrf(kind: str) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_triangular_solve(kind: str) -> None:
     check_triangular_solve(on_double, kind)
+
+
+def test_more_calls_than_are_worth_it_are_left_to_the_host() -> None:
+    text = """HloModule calls
+    ENTRY main {
+      x = f32[2000,3,3] parameter(0)
+      tau = f32[2000,3] parameter(1)
+      ROOT q = f32[2000,3,3] custom-call(x, tau), custom_call_target="lapack_sorgqr_ffi", backend_config={}
+    }
+    """
+    (device,) = devices_of(on_double(compiled(text))).devices
+    assert device.forms.hosted == (("FactorizationKernel", "q"),)
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not beside the checkout")
