@@ -95,21 +95,19 @@ def check_eigenvalues(on_gpu: OnGpu, kind: str) -> None:
     name = "syevd" if kind[0] == "f" else "heevd"
     tolerance = 20 * TYPES[kind]
     for count, n in ((1, 1), (2, 6), (1, 40), (3, 33), (70, 5)):
-        for uplo in "LU":
-            x = matrices(kind, count, n, n)
-            whole = x + adjoint(x)
-            read = np.tri(n, dtype=bool) if uplo == "L" else np.tri(n, dtype=bool).T
-            shape = f"{kind}[{count},{n},{n}]"
-            result = f"({shape}, {_PARTS[kind]}[{count},{n}], s32[{count}])"
-            config = f"uplo = {ord(uplo)} : ui8"
-            text = f"""HloModule calls
-            ENTRY main {{
-              x = {shape} parameter(0)
-              {call("ROOT r", result, LETTERS[kind] + name, "x", config)}
-            }}
-            """
-            given = np.where(read, whole, 9).astype(x.dtype)
-            vectors, values, info = run_on(on_gpu, text, given)
+        x = matrices(kind, count, n, n)
+        whole = x + adjoint(x)
+        lower = np.tri(n, dtype=bool)
+        given = {"L": np.where(lower, whole, 9), "U": np.where(lower.T, whole, 9)}
+        shape = f"{kind}[{count},{n},{n}]"
+        leaves = [shape, f"{_PARTS[kind]}[{count},{n}]", f"s32[{count}]"]
+        found = _run_flags(
+            on_gpu,
+            LETTERS[kind] + name,
+            "uplo",
+            {flag: (y.astype(x.dtype), leaves) for flag, y in given.items()},
+        )
+        for vectors, values, info in found:
             assert_close(values, np.linalg.eigvalsh(whole), tolerance)
             assert_close(whole @ vectors, vectors * values[:, None], tolerance)
             assert_unitary(vectors, tolerance)
@@ -121,18 +119,14 @@ def check_singular_values(on_gpu: OnGpu, kind: str) -> None:
     tolerance = 20 * TYPES[kind]
     for count, m, n in SIZES:
         x, least = matrices(kind, count, m, n), min(m, n)
+        shape, values = f"{kind}[{count},{m},{n}]", f"{_PARTS[kind]}[{count},{least}]"
+        calls = {}
         for mode in "ASN":
             rows, columns = (least, least) if mode == "S" else (m, n)
-            u_shape, vh_shape = f"{kind}[{count},{m},{rows}]", f"{kind}[{count},{columns},{n}]"
-            shape, values = f"{kind}[{count},{m},{n}]", f"{_PARTS[kind]}[{count},{least}]"
-            result = f"({shape}, {values}, {u_shape}, {vh_shape}, s32[{count}])"
-            text = f"""HloModule calls
-            ENTRY main {{
-              x = {shape} parameter(0)
-              {call("ROOT r", result, f"{LETTERS[kind]}gesdd", "x", f"mode = {ord(mode)} : ui8")}
-            }}
-            """
-            _, found, u, vh, info = run_on(on_gpu, text, x)
+            vectors = [f"{kind}[{count},{m},{rows}]", f"{kind}[{count},{columns},{n}]"]
+            calls[mode] = x, [shape, values, *vectors, f"s32[{count}]"]
+        results = _run_flags(on_gpu, f"{LETTERS[kind]}gesdd", "mode", calls)
+        for mode, (_, found, u, vh, info) in zip("ASN", results, strict=True):
             assert_close(found, np.linalg.svd(x, compute_uv=False), tolerance)
             assert not info.any()
             if mode == "N":
@@ -142,3 +136,28 @@ def check_singular_values(on_gpu: OnGpu, kind: str) -> None:
             assert_close(u[..., :least] * found[:, None] @ vh[:, :least], x, tolerance)
             assert_unitary(u, tolerance)
             assert_unitary(vh, tolerance)
+
+
+def _run_flags(
+    on_gpu: OnGpu, target: str, flag: str, calls: dict[str, tuple[np.ndarray, list[str]]]
+) -> list[list[np.ndarray]]:
+    """Return the results of a program with a call for each value of a flag: its operand, and its results' shapes."""
+    lines, names, shapes = [], [], []
+    for number, (value, (_, leaves)) in enumerate(calls.items()):
+        lines.append(f"p{value} = {leaves[0]} parameter({number})")
+        config = f"{flag} = {ord(value)} : ui8"
+        lines.append(call(f"c{value}", f"({', '.join(leaves)})", target, f"p{value}", config))
+        for index, leaf in enumerate(leaves):
+            lines.append(f"c{value}{index} = {leaf} get-tuple-element(c{value}), index={index}")
+            names.append(f"c{value}{index}")
+            shapes.append(leaf)
+    body = "\n".join(lines)
+    text = f"""HloModule calls
+    ENTRY main {{
+      {body}
+      ROOT r = ({", ".join(shapes)}) tuple({", ".join(names)})
+    }}
+    """
+    found = run_on(on_gpu, text, *(operand for operand, _ in calls.values()))
+    size = len(found) // len(calls)
+    return [found[start : start + size] for start in range(0, len(found), size)]
