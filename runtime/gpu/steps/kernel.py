@@ -6,16 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from runtime.buffers.types import ArrayView
+from runtime.gpu import factorizations  # noqa: F401 - it registers their sequences
 from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.conversions import ConvertedCall
 from runtime.gpu.converted_product import converted_product
 from runtime.gpu.convolution import PlannedConvolution, planned_convolution
 from runtime.gpu.convolution_ways import ConvolutionKernel
 from runtime.gpu.forms import library_work
+from runtime.gpu.library_sequence import LibrarySequence
+from runtime.gpu.linalg import library_sequence
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
 from runtime.gpu.steps.converted import ConvertedStep
 from runtime.gpu.steps.kernel_step import KernelStep
+from runtime.gpu.steps.library_sequence import LibrarySequenceStep
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork
 from runtime.program.kernel import Kernel, KernelArrays
@@ -117,8 +121,20 @@ def _planned(
     elif (convolution := _convolution(kernel, planner, (*operands, *results))) is not None:
         *used, result = convolution.arrays
         yield ConvertedStep(thunk, kernel, tuple(used), (result,), scratch, convolution.call)
+    elif (sequence := _in_sequence(kernel, planner, operands, results)) is not None:
+        yield LibrarySequenceStep(thunk, kernel, operands, results, (), sequence)
     else:
         yield HostedStep(thunk, kernel, operands, results, scratch)
+
+
+def _in_sequence(
+    kernel: Kernel,
+    planner: Planner,
+    operands: tuple[ArrayView, ...],
+    results: tuple[ArrayView, ...],
+) -> LibrarySequence | None:
+    views = planner.anchored(operands), planner.anchored(results)
+    return library_sequence(kernel, *views, planner.make_ptx)
 
 
 def _converted(

@@ -14,11 +14,13 @@ import numpy as np
 
 from runtime.gpu.errors import GpuMemoryError
 from runtime.gpu.gemm import GemmCall
+from runtime.gpu.linalg_work import SolverWork, TriangularSolveWork
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import ConvolutionWork, CopyWork, FftWork, GemmWork, PtxWork, Work
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.shape import PrimitiveType
 from tests.runtime.gpu.cudnn_reading import convolve
+from tests.runtime.gpu.host_linalg import call_solver, solve_triangular
 from tests.runtime.gpu.host_streams import HostEvent, HostGpu, HostStream, HostStreams, Op
 from tests.runtime.gpu.races import Bytes
 
@@ -174,6 +176,12 @@ class HostDriver:
             return partial(self._transform, work)
         if isinstance(work, ConvolutionWork):
             return partial(self._convolve, work)
+        if isinstance(work, TriangularSolveWork):
+            return partial(
+                solve_triangular, work.solve, self.array(work.triangles), self.array(work.sides)
+            )
+        if isinstance(work, SolverWork):
+            return partial(self._factorize, work)
         assert isinstance(work, GemmWork)
         return partial(self._multiply, work)
 
@@ -198,6 +206,10 @@ class HostDriver:
                 source, axes=axes
             )
         np.copyto(self.array(work.target), values, casting="same_kind")
+
+    def _factorize(self, work: SolverWork) -> None:
+        assert self.streams.capture is None
+        call_solver(work.call, [self.array(view) for view in work.arrays])
 
     def _multiply(self, work: GemmWork) -> None:
         for call in _apart(work.calls):

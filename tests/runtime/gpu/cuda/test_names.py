@@ -68,3 +68,21 @@ def test_functions_of_cublas() -> None:
         pytest.skip(f"cuBLAS is not installed: {error}")
     assert len(library.cublasGemmStridedBatchedEx.argtypes) == 23
     assert len(library.cublasGemmBatchedEx.argtypes) == 20
+    assert len(library.cublasStrsm_v2.argtypes) == 12
+    assert len(library.cublasZtrsmBatched.argtypes) == 13
+    assert len(library.cublasCgetrfBatched.argtypes) == 7
+    assert len(library.cublasDgeqrfBatched.argtypes) == 8
+
+
+def test_functions_of_cusolver() -> None:
+    from runtime.gpu.cuda.solver_api import OPTIONAL, load_cusolver
+
+    try:
+        library = load_cusolver()
+    except ImportError as error:
+        pytest.skip(f"cuSOLVER is not installed: {error}")
+    assert len(library.cusolverDnSpotrf.argtypes) == 8
+    assert len(library.cusolverDnZungqr.argtypes) == 10
+    assert len(library.cusolverDnCheevd.argtypes) == 10
+    assert len(library.cusolverDnDgesvd.argtypes) == 16
+    assert all(hasattr(library, name) for name in OPTIONAL)
