@@ -22,6 +22,7 @@ from runtime.gpu.cuda.triangular_solve import load_triangular_solve
 from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
 from runtime.gpu.errors import GpuMemoryError, PtxError
 from runtime.gpu.linalg_work import SolverWork, TriangularSolveWork
+from runtime.gpu.tuning import Tuning
 from runtime.gpu.work import ConvolutionWork, CopyWork, FftWork, GemmWork, PtxWork, Work
 from spmd.literal import NDArray
 
@@ -63,8 +64,8 @@ class CudaDriver:
 
     failures = (runtime.CUDARuntimeError, driver.CUDADriverError, PtxError)
 
-    def __init__(self, device: int) -> None:
-        self.device = device
+    def __init__(self, device: int, tuning: Tuning | None = None) -> None:
+        self.device, self._tuning = device, tuning
         self.use()
         properties = runtime.getDeviceProperties(device)
         self.name: str = properties["name"].decode()
@@ -77,7 +78,7 @@ class CudaDriver:
 
     @cached_property
     def _cublas(self) -> Cublas:
-        return Cublas(self.allocate, self._write)
+        return Cublas(self.allocate, self._write, self.name, self._tuning)
 
     @cached_property
     def _cudnn(self) -> Cudnn:

@@ -86,3 +86,14 @@ def test_functions_of_cusolver() -> None:
     assert len(library.cusolverDnCheevd.argtypes) == 10
     assert len(library.cusolverDnDgesvd.argtypes) == 16
     assert all(hasattr(library, name) for name in OPTIONAL)
+
+
+def test_functions_of_cublas_lt() -> None:
+    from runtime.gpu.cuda.lt_api import load_cublas_lt
+
+    try:
+        library = load_cublas_lt()
+    except ImportError as error:
+        pytest.skip(f"cuBLAS is not installed: {error}")
+    assert len(library.cublasLtMatmul.argtypes) == 16
+    assert len(library.cublasLtMatmulAlgoGetHeuristic.argtypes) == 10
