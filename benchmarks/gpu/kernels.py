@@ -108,6 +108,11 @@ CASES = {
         donated=1,
     ),
     "product bf16": Case(lambda x, y: x @ y, (CUBE, CUBE), flops=2 * 8192**3),
+    "product f8": Case(
+        lambda x, y: jax.lax.dot(x, y, preferred_element_type=jnp.bfloat16),
+        (((8192, 8192), "float8_e4m3fn"),) * 2,
+        flops=2 * 8192**3,
+    ),
     "convolution": Case(convolution, (IMAGES, WINDOWS), flops=CONVOLUTION_FLOPS),
     "strided gradients": Case(
         convolution_gradients, (IMAGES, WINDOWS, HALVED), flops=2 * CONVOLUTION_FLOPS // 4

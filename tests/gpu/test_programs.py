@@ -99,6 +99,52 @@ def judged(
     ).checks
 
 
+F8_PRODUCT = """HloModule product
+ENTRY main {{
+  x = {lhs}[{batch}{m},{k}] parameter(0)
+  y = {rhs}[{batch}{k},{n}] parameter(1)
+  ROOT z = {out}[{batch}{m},{n}] dot(x, y), {dims}
+}}
+"""
+#: Of results, relative to the sums of magnitudes.
+ROUNDINGS = {"f32": 2.0**-12, "f16": 2.0**-10, "bf16": 2.0**-7}
+BATCHED = (
+    "lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}"
+)
+
+
+@pytest.mark.parametrize("sizes", [(128, 256, 64), (48, 4096, 16), (33, 64, 16)])
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize(
+    ("lhs", "rhs", "out"),
+    [
+        ("f8e4m3fn", "f8e4m3fn", "f32"),
+        ("f8e4m3fn", "f8e5m2", "bf16"),
+        ("f8e5m2", "f8e4m3fn", "f16"),
+        ("f8e5m2", "f8e5m2", "f32"),
+    ],
+)
+def test_products_in_8_bits(
+    lhs: str, rhs: str, out: str, batched: bool, sizes: tuple[int, int, int], on_gpu: OnGpu
+) -> None:
+    """Tensor cores keep fewer bits of sums than f32 has; sizes and types that they do not take are converted."""
+    m, k, n = sizes
+    dims = BATCHED if batched else "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    batch = "3," if batched else ""
+    text = F8_PRODUCT.format(lhs=lhs, rhs=rhs, out=out, m=m, k=k, n=n, dims=dims, batch=batch)
+    executable = on_gpu(compiled(text))
+    inputs = random_inputs(executable.module)
+    (want,) = evaluate(module_of(text), *inputs)
+    (size,) = evaluate(
+        module_of(text), *(abs(x.astype(np.float32)).astype(x.dtype) for x in inputs)
+    )
+    for _ in range(3):
+        (got,) = executable.run(*inputs)
+        error = abs(got.astype(np.float64) - want.astype(np.float64))
+        bound = ROUNDINGS[out] * size.astype(np.float64)
+        assert (error <= bound).all(), (error / bound).max()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_random_programs(seed: int, on_gpu: OnGpu) -> None:
     program = generate(seed)

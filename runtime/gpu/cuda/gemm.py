@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ from runtime.gpu.cuda.blas_api import call, load_cublas
 from runtime.gpu.cuda.blas_types import COMPUTE, COMPUTE_32F_FAST_TF32, TYPES
 from runtime.gpu.cuda.tuned_products import TunedProducts
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
-from runtime.gpu.gemm import GemmCall
+from runtime.gpu.gemm import F8_OPERANDS, GemmCall
 from runtime.gpu.tuning import Tuning
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork
@@ -54,10 +54,14 @@ class Cublas:
         call(self._library, "cublasSetMathMode", handle, _NO_NARROW_PARTIAL_SUMS)
         self._workspace = allocate(_WORKSPACE_BYTES)
         self._stream = -1
-        self._tuned: TunedProducts | None = None
-        if tuning is not None:
-            room = self._workspace.address, _WORKSPACE_BYTES
-            self._tuned = TunedProducts(tuning, device, room, allocate, write)
+        self._device, self._tuning = device, tuning
+
+    @cached_property
+    def _lt(self) -> TunedProducts:
+        """cuBLASLt, which computes products in 8 bits, and by measured algorithms."""
+        tuning = self._tuning or Tuning(None, measures=False)
+        room = self._workspace.address, _WORKSPACE_BYTES
+        return TunedProducts(tuning, self._device, room, self._allocate, self._write)
 
     def load(self, work: GemmWork) -> Enqueue:
         return self.in_order([self._call(work, one) for one in work.calls])
@@ -106,12 +110,16 @@ class Cublas:
             view.first + matrix.offset
             for view, matrix in zip(views, (gemm.a, gemm.b, gemm.c), strict=True)
         )
-        if self._tuned is not None:
-            tuned = self._tuned.load(gemm, (a, b, c), partial(self._on_stream, gemm))
+        run = None
+        if gemm.a_kind in F8_OPERANDS:
+            run = self._lt.load_f8(gemm, (a, b, c))
+        elif self._tuning is not None:
+            run = self._lt.load(gemm, (a, b, c), partial(self._on_stream, gemm))
             self._stream = -1  # trials had streams of their own
-            if tuned is not None:
-                return lambda: tuned(self._stream)
-        return self._strided(gemm, (a, b, c))
+        return self._strided(gemm, (a, b, c)) if run is None else partial(self._on_own, run)
+
+    def _on_own(self, run: Callable[[int], None]) -> None:
+        run(self._stream)
 
     def _on_stream(self, gemm: GemmCall, addresses: Addresses) -> Callable[[int], None]:
         """Return the call on other arrays, which takes the stream's handle."""
@@ -128,7 +136,7 @@ class Cublas:
             (address, TYPES[kind], matrix.leading, matrix.step)
             for address, kind, matrix in zip(
                 addresses,
-                (gemm.operands, gemm.operands, gemm.result),
+                (gemm.a_kind, gemm.b_kind, gemm.result),
                 (gemm.a, gemm.b, gemm.c),
                 strict=True,
             )
@@ -141,7 +149,7 @@ class Cublas:
             (pointers.address + n * gemm.count * _POINTER_BYTES, TYPES[kind], matrix.leading)
             for n, (kind, matrix) in enumerate(
                 zip(
-                    (gemm.operands, gemm.operands, gemm.result),
+                    (gemm.a_kind, gemm.b_kind, gemm.result),
                     (gemm.a, gemm.b, gemm.c),
                     strict=True,
                 )

@@ -36,8 +36,8 @@ class LtProduct:
         for attribute, matrix in ((_TRANSPOSE_A, gemm.a), (_TRANSPOSE_B, gemm.b)):
             turned = ctypes.c_int32(int(matrix.transposed))
             self._set("MatmulDesc", self._operation, attribute, turned)
-        self._a = self._layout(gemm.a, gemm.m, gemm.k, gemm.operands)
-        self._b = self._layout(gemm.b, gemm.k, gemm.n, gemm.operands)
+        self._a = self._layout(gemm.a, gemm.m, gemm.k, gemm.a_kind)
+        self._b = self._layout(gemm.b, gemm.k, gemm.n, gemm.b_kind)
         self._c = self._layout(gemm.c, gemm.m, gemm.n, gemm.result)
         self._one, self._zero = (np.array(value, gemm.compute.numpy) for value in (1, 0))
 

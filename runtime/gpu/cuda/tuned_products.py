@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import statistics
 import weakref
 from collections.abc import Callable
@@ -66,10 +67,8 @@ class TunedProducts:
         """
         if gemm.places or flops(gemm) < _LEAST_FLOPS:
             return None
-        alignment = min(_alignment(address) for address in addresses)
-        key = f"{self._named}: {_described(gemm)}, aligned to {alignment}"
         try:
-            product = LtProduct(self._library, self._handle, gemm, alignment)
+            product, key = self._product(gemm, addresses)
             choice = self._tuning.choice(key, partial(self._fastest, gemm, product, default))
         except CublasError:
             return None  # the default has no such limits
@@ -77,24 +76,43 @@ class TunedProducts:
             return None
         return product.bound(addresses, choice, *self._workspace)
 
+    def load_f8(self, gemm: GemmCall, addresses: tuple[int, int, int]) -> OnStream:
+        """Return the call of a product in 8 bits, which cuBLASLt alone computes.
+
+        Raises CublasError if it has no algorithm for it.
+        """
+        product, key = self._product(gemm, addresses)
+        choice = self._tuning.choice(key, partial(self._fastest, gemm, product, None))
+        if not choice or not product.takes(choice, self._workspace[1]):
+            choice = next(product.candidates(self._workspace[1]), None)
+        if choice is None:
+            raise CublasError(f"cuBLASLt has no algorithm for {_described(gemm)}")
+        return product.bound(addresses, choice, *self._workspace)
+
+    def _product(self, gemm: GemmCall, addresses: tuple[int, int, int]) -> tuple[LtProduct, str]:
+        """Return the product's descriptors and the key of its choice."""
+        alignment = min(_alignment(address) for address in addresses)
+        key = f"{self._named}: {_described(gemm)}, aligned to {alignment}"
+        return LtProduct(self._library, self._handle, gemm, alignment), key
+
     def _fastest(
         self,
         gemm: GemmCall,
         product: LtProduct,
-        default: Callable[[tuple[int, int, int]], OnStream],
+        default: Callable[[tuple[int, int, int]], OnStream] | None,
     ) -> bytes:
-        """Return the algorithm that takes least time; nothing for the default."""
-        sizes = [
-            _num_bytes(matrix, gemm.count, columns, kind)
+        """Return the algorithm that takes least time; nothing for the default, if there is one."""
+        blocks = [
+            self._random(_num_bytes(matrix, gemm.count, columns, kind), kind)
             for matrix, columns, kind in (
-                (gemm.a, gemm.m if gemm.a.transposed else gemm.k, gemm.operands),
-                (gemm.b, gemm.k if gemm.b.transposed else gemm.n, gemm.operands),
+                (gemm.a, gemm.m if gemm.a.transposed else gemm.k, gemm.a_kind),
+                (gemm.b, gemm.k if gemm.b.transposed else gemm.n, gemm.b_kind),
                 (gemm.c, gemm.n, gemm.result),
             )
         ]
-        blocks = [self._random(size, gemm.operands) for size in sizes]
         a, b, c = (block.address for block in blocks)
-        best, least = b"", _GAIN * self._time(default((a, b, c)))
+        best = b""
+        least = math.inf if default is None else _GAIN * self._time(default((a, b, c)))
         for algorithm in product.candidates(self._workspace[1]):
             try:
                 took = self._time(product.bound((a, b, c), algorithm, *self._workspace))
@@ -148,5 +166,7 @@ def _described(gemm: GemmCall) -> str:
     a, b, c = (
         f"{'T' if m.transposed else 'N'}{m.leading}/{m.step}" for m in (gemm.a, gemm.b, gemm.c)
     )
-    kinds = f"{gemm.operands.value}>{gemm.result.value}{' tf32' if gemm.tf32 else ''}"
+    kinds = (
+        f"{gemm.a_kind.value},{gemm.b_kind.value}>{gemm.result.value}{' tf32' if gemm.tf32 else ''}"
+    )
     return f"{gemm.m}x{gemm.n}x{gemm.k}x{gemm.count} {kinds} {a} {b} {c}"

@@ -13,6 +13,7 @@ from runtime.gpu.converted_product import converted_product
 from runtime.gpu.convolution import PlannedConvolution, planned_convolution
 from runtime.gpu.convolution_ways import ConvolutionKernel
 from runtime.gpu.forms import library_work
+from runtime.gpu.gemm import are_f8
 from runtime.gpu.library_sequence import LibrarySequence
 from runtime.gpu.linalg import library_sequence
 from runtime.gpu.planning import Planner, plans
@@ -114,7 +115,7 @@ def _planned(
     launches = planner.make_ptx(kernel, *map(planner.anchored, arrays))
     if launches is not None:
         yield PtxStep(thunk, kernel, operands, results, scratch, launches)
-    elif (work := library_work(thunk.name, kernel, views)) is not None:
+    elif not _in_f8(kernel) and (work := library_work(thunk.name, kernel, views)) is not None:
         yield LibraryStep(thunk, kernel, operands, results, scratch, work.can_be_captured)
     elif (call := _converted(kernel, planner, (*operands, *results))) is not None:
         yield ConvertedStep(thunk, kernel, operands, results, scratch, call)
@@ -125,6 +126,11 @@ def _planned(
         yield LibrarySequenceStep(thunk, kernel, operands, results, (), sequence)
     else:
         yield HostedStep(thunk, kernel, operands, results, scratch)
+
+
+def _in_f8(kernel: Kernel) -> bool:
+    """Return whether it is a product of f8, whose arrays' alignment matters."""
+    return isinstance(kernel, DotKernel) and are_f8(kernel)
 
 
 def _in_sequence(
@@ -142,7 +148,9 @@ def _converted(
 ) -> ConvertedCall | None:
     if not isinstance(kernel, DotKernel):
         return None
-    return converted_product(kernel, planner.anchored(places), planner.make_ptx)
+    return converted_product(
+        kernel, planner.anchored(places), planner.make_ptx, f8=planner.options.f8
+    )
 
 
 def _convolution(

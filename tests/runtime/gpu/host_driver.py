@@ -213,10 +213,10 @@ class HostDriver:
 
     def _multiply(self, work: GemmWork) -> None:
         for call in _apart(work.calls):
-            kind, compute = call.operands.numpy, call.compute.numpy
+            compute = call.compute.numpy
             first, second = (work.rhs, work.lhs) if call.swapped else (work.lhs, work.rhs)
-            a = self._column_major(first, call.a, (call.m, call.k), call.count, kind)
-            b = self._column_major(second, call.b, (call.k, call.n), call.count, kind)
+            a = self._column_major(first, call.a, (call.m, call.k), call.count, call.a_kind.numpy)
+            b = self._column_major(second, call.b, (call.k, call.n), call.count, call.b_kind.numpy)
             c = self._column_major(
                 work.result, call.c, (call.m, call.n), call.count, call.result.numpy
             )
