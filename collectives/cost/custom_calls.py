@@ -44,8 +44,13 @@ class CallCost:
 _NOTHING = CallCost(0.0)
 
 
-def call_cost(call: HloInstruction, given: Mapping[str, CallCost]) -> CallCost:
-    """given: what files say, by target. CostError for a target that nothing is known of."""
+def call_cost(
+    call: HloInstruction, given: Mapping[str, CallCost], *, by_bytes: bool = False
+) -> CallCost:
+    """Return the cost of a custom call. ``given``: what files say, by target.
+
+    Raises CostError for a target that nothing is known of, unless ``by_bytes``: then the call costs its arrays' bytes.
+    """
     target = call.attrs_as(CustomCallAttrs).target
     if target in given:
         return given[target]
@@ -53,7 +58,7 @@ def call_cost(call: HloInstruction, given: Mapping[str, CallCost]) -> CallCost:
         return _NOTHING
     if target == _TOP_K:
         return CallCost(None, _top_k_work(call))
-    if custom_call(target).cost is None:
+    if custom_call(target).cost is None and not by_bytes:
         raise CostError(
             f"{call!r}: what a custom call of {target!r} takes is not known; --cost {target}=FILE says it"
         )

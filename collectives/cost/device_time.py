@@ -52,9 +52,15 @@ class DeviceTime:
     meanwhile.
     """
 
-    def __init__(self, machine: MachineDescription, given: Mapping[str, CallCost]) -> None:
+    def __init__(
+        self,
+        machine: MachineDescription,
+        given: Mapping[str, CallCost],
+        *,
+        unknown_by_bytes: bool = False,
+    ) -> None:
         self._machine = machine
-        self._given = given
+        self._given, self._by_bytes = given, unknown_by_bytes
         self._keys = StructuralKeys()
         self._known: dict[Hashable, float] = {}
         self._inside: dict[int, float] = {}
@@ -93,7 +99,7 @@ class DeviceTime:
         target = call.attrs_as(CustomCallAttrs).target
         if target in HOST_MOVES and target not in self._given:
             return self._host_move(call)
-        cost = call_cost(call, self._given)
+        cost = call_cost(call, self._given, by_bytes=self._by_bytes)
         if cost.seconds is not None:
             return cost.seconds
         rates = self._rates_of(_computed_in(call))

@@ -20,7 +20,9 @@ from spmd.text.stage import device_count
 class RooflineEstimator:
     """An ``Estimator`` of a program of so many partitions and replicas on ``machine``, at attained rates.
 
-    given: costs of custom calls, by target. What is priced must not be edited meanwhile.
+    given: costs of custom calls, by target. unknown_by_bytes: other targets that nothing is known of cost the bytes of
+    their arrays, so that a schedule can be made; otherwise they raise CostError. What is priced must not be edited
+    meanwhile.
     """
 
     def __init__(
@@ -29,9 +31,11 @@ class RooflineEstimator:
         num_partitions: int,
         replica_count: int = 1,
         given: Mapping[str, CallCost] | None = None,
+        *,
+        unknown_by_bytes: bool = False,
     ) -> None:
         seen = machine.as_attained()
-        self._device = DeviceTime(seen, given or {})
+        self._device = DeviceTime(seen, given or {}, unknown_by_bytes=unknown_by_bytes)
         self._placements = Placements(seen, num_partitions, replica_count)
 
     @staticmethod
@@ -39,10 +43,14 @@ class RooflineEstimator:
         module: HloModule,
         machine: MachineDescription,
         given: Mapping[str, CallCost] | None = None,
+        *,
+        unknown_by_bytes: bool = False,
     ) -> RooflineEstimator:
         """For the devices that its header states, or else that its collectives name."""
         partitions = max(module.num_partitions, device_count(module) // module.replica_count)
-        return RooflineEstimator(machine, partitions, module.replica_count, given)
+        return RooflineEstimator(
+            machine, partitions, module.replica_count, given, unknown_by_bytes=unknown_by_bytes
+        )
 
     def compute(self, instruction: HloInstruction) -> float:
         return self._device.seconds(instruction)

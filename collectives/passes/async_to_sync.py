@@ -71,7 +71,7 @@ class AsyncToSync(FueledPass):
 
     def _useless(self, module: HloModule) -> _Useless:
         machine = machine_named(self.machine)
-        estimator = RooflineEstimator.of(module, machine, dict(self.costs))
+        estimator = RooflineEstimator.of(module, machine, dict(self.costs), unknown_by_bytes=True)
         measured = with_measured(estimator, self.durations)
         shares = not OverlapLimits.on(machine).apart
         costs = WindowCosts(measured, GroupSharing(module), machine.busy, shares)

@@ -47,7 +47,7 @@ class LatencyHidingScheduler(HloPass):
 
     def run(self, module: HloModule) -> bool:
         machine = machine_named(self.machine)
-        described = RooflineEstimator.of(module, machine, dict(self.costs))
+        described = RooflineEstimator.of(module, machine, dict(self.costs), unknown_by_bytes=True)
         estimator = with_measured(described, self.durations)
         options = LatencyOptions(self._limits(machine), self.memory_limit or None, machine.busy)
         report = schedule_for_latency(module, estimator, options)

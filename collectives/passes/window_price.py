@@ -47,7 +47,7 @@ class WindowPrices:
     """Prices of windows of a program on ``machine``."""
 
     def __init__(self, module: HloModule, machine: MachineDescription) -> None:
-        self._estimator = RooflineEstimator.of(module, machine)
+        self._estimator = RooflineEstimator.of(module, machine, unknown_by_bytes=True)
         self._busy = machine.busy
         self._together = OverlapLimits.on(machine).per_exchange
         self._products: dict[HloComputation, float] = {}

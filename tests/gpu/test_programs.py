@@ -148,8 +148,7 @@ def test_products_in_8_bits(
 @pytest.mark.parametrize("seed", range(20))
 def test_random_programs(seed: int, on_gpu: OnGpu) -> None:
     program = generate(seed)
-    # Their custom calls have no known costs, which a machine that overlaps wants.
-    *_, (_, compilation) = stages(program.module, program.num_devices, CompileOptions())
+    *_, (_, compilation) = stages(program.module, program.num_devices, options())
     executable = on_gpu(build_executable(compilation.module, logical=program.module))
     tiles = [[np.asarray(tile) for tile in own] for own in executable.put(program.inputs()).tiles]
     want = evaluate_partitions(compilation.module, tiles)

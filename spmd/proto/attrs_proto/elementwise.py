@@ -33,6 +33,8 @@ def _read_compare(values: ProtoValues) -> CompareAttrs:
     proto = values.proto
     direction = OLD_COMPARISONS.get(proto.opcode, proto.comparison_direction)
     kind = proto.comparison_type
+    if not kind and proto.comparison_order == "TOTAL" and _default_type(values) == "FLOAT":
+        kind = "TOTALORDER"
     if direction not in _DIRECTIONS:
         raise HloParseError(f"unknown comparison direction {direction!r}")
     if kind not in _TYPES:

@@ -144,6 +144,7 @@ class HloInstructionProto(Message):
     conv_kind = integer(97)
     sparsity_config = message(98, lambda: SparsityConfigProto)
     backend_config_payload = message(99, lambda: PayloadProto)
+    comparison_order = text(102)
 
 
 class HloComputationProto(Message):

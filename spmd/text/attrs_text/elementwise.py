@@ -14,11 +14,15 @@ from spmd.text.attrs_text.writer import AttrWriter
 
 _DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
 _TYPES = ("FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
+#: The order of floats as XLA has written it since the end of 2026, which says it beside the type or without one.
+_ORDERS = {"TOTAL": "TOTALORDER", "PARTIAL": ""}
 
 
 def _read_compare(values: AttrValues) -> CompareAttrs:
     direction = values.need_word("direction", _DIRECTIONS)
-    return CompareAttrs(direction, values.need_word("type", _TYPES) if "type" in values else "")
+    kind = values.need_word("type", _TYPES) if "type" in values else ""
+    order = values.need_word("order", tuple(_ORDERS)) if "order" in values else "PARTIAL"
+    return CompareAttrs(direction, _ORDERS[order] or kind)
 
 
 def _write_compare(out: AttrWriter, instruction: HloInstruction) -> None:

@@ -76,6 +76,12 @@ def test_an_unknown_target_says_what_to_do() -> None:
         seconds(UNKNOWN)
 
 
+def test_schedules_count_the_bytes_of_an_unknown_target() -> None:
+    time = DeviceTime(H100, {}, unknown_by_bytes=True)
+    bandwidth = H100.shared_levels[0].bandwidth
+    assert time.seconds(call(UNKNOWN)) == pytest.approx(BEGIN + 8e6 / bandwidth)
+
+
 def test_what_a_file_says_goes_before_any_rule() -> None:
     assert seconds(UNKNOWN, mine=read_call_cost(b'{"seconds": 0.25}', "f")) == 0.25
     assert seconds(FORWARD, te_fused_attn_forward_ffi=CallCost(1.0)) == 1.0

@@ -260,3 +260,22 @@ def test_refused(lines: str, message: str) -> None:
     with pytest.raises(HloParseError) as caught:
         parse_module(f"HloModule m\n{COMPUTATIONS}{ENTRY.format(lines)}")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("direction=LT, order=TOTAL", "direction=LT, type=TOTALORDER"),
+        ("direction=LT, type=TOTALORDER, order=TOTAL", "direction=LT, type=TOTALORDER"),
+        ("direction=GE, type=FLOAT, order=PARTIAL", "direction=GE, type=FLOAT"),
+    ],
+)
+def test_the_order_of_compared_floats(written: str, read: str) -> None:
+    """XLA has written it since the end of 2026; jaxlib 0.10 does not read it."""
+    module = parse_module(ENTRY.format(f"ROOT r = pred[4,6] compare(b, b), {written}"))
+    assert print_instruction(module.entry.root) == f"r = pred[4,6] compare(b, b), {read}"
+
+
+def test_an_unknown_order_of_compared_floats() -> None:
+    with pytest.raises(HloParseError, match="order is one of TOTAL, PARTIAL"):
+        parse_module(ENTRY.format("ROOT r = pred[4,6] compare(b, b), direction=LT, order=NONE"))
