@@ -113,7 +113,9 @@ class _Simplification:
                 simpler = self._as_result(simpler, x)
             self._fuel.burn()
             touched = replace_and_prune(x, simpler, self._effects)
-            self._push((*self._builder.take_made(), simpler, *simpler.users, *touched))
+            # Identities ask whether an operand has no other user: those who just became the only one come back, too.
+            alone = [user for one in touched if one.num_users == 1 for user in one.users]
+            self._push((*self._builder.take_made(), simpler, *simpler.users, *touched, *alone))
             return True
         return False
 

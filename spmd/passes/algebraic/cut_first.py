@@ -75,11 +75,16 @@ def slice_of_elementwise(x: HloInstruction, b: Builder) -> HloInstruction | None
     if not _is_read_in_part(inner):
         return None
     cut = x.attrs_as(SliceAttrs)
-    operands = [
-        b.slice(operand, cut.starts, cut.limits, cut.strides) if operand.dims else operand
-        for operand in inner.operands
-    ]
+    operands = [_cut(operand, cut, b) if operand.dims else operand for operand in inner.operands]
     return _again(inner, operands, x.dims, b)
+
+
+def _cut(x: HloInstruction, cut: SliceAttrs, b: Builder) -> HloInstruction:
+    """Return the slice of `x`, one that is there already if possible, so that `x` has few users."""
+    for user in x.users:
+        if user.opcode is Opcode.SLICE and user.attrs == cut and not is_pinned(user):
+            return user
+    return b.slice(x, cut.starts, cut.limits, cut.strides)
 
 
 @simplifies(Opcode.SLICE)

@@ -171,3 +171,24 @@ def test_common_factors() -> None:
     assert common_factors((4, 6), (2, 12)) == [([0, 1], [0, 1])]
     assert common_factors((1, 4), (4, 1, 1)) == [([1], [0])]
     assert common_factors((), (1,)) == []
+
+
+def test_a_slice_goes_through_rotations_in_one_application() -> None:
+    """Each rotation reads its operand twice, as in a random generator: the slice needs no round of passes for each."""
+    lines = ["HloModule t, num_partitions=1", "ENTRY e {", "  x0 = u32[8] parameter(0)"]
+    lines += ["  l = u32[8] parameter(1)", "  r = u32[8] parameter(2)"]
+    for n in range(40):
+        lines.append(f"  left{n} = u32[8] shift-left(x{n}, l)")
+        lines.append(f"  right{n} = u32[8] shift-right-logical(x{n}, r)")
+        lines.append(f"  o{n} = u32[8] or(left{n}, right{n})")
+        lines.append(f"  x{n + 1} = u32[8] xor(o{n}, l)")
+    lines += ["  ROOT y = u32[1] slice(x40), slice={[3:4]}", "}"]
+    module = parse_module("\n".join(lines))
+    module.stage = Stage.PARTITIONED
+    inputs = [np.arange(8, dtype=np.uint32) + k for k in range(3)]
+    (want,) = evaluate(module, *inputs)
+    assert AlgebraicSimplifier().run(module)
+    verify(module)
+    dims = {x.dims for x in module.entry.instructions if x.opcode is not Opcode.PARAMETER}
+    assert dims == {(1,)}
+    np.testing.assert_array_equal(evaluate(module, *inputs)[0], want)
