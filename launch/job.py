@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from launch.checks.expect import (
     default_tolerance,
     read_expected,
 )
-from launch.checks.reference import Reference
 from launch.cli.usage import UsageError
 from launch.data.feed_files import NO_FILES, FeedOptions, GivingFeed
 from launch.data.inputs import SeededInputs, read_inputs, write_arrays
@@ -32,6 +31,9 @@ from runtime.executable import Executable
 from spmd.errors import CheckFailed, SpmdError
 from spmd.host_feed import flat_item
 from spmd.shape import ArrayShape, PrimitiveType
+
+if TYPE_CHECKING:
+    from launch.checks.reference import Reference
 
 
 class WorldSizeError(SpmdError):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from launch.cache.compiled import Compiled
 from launch.cache.gc_pause import fewer_collections
 from launch.cache.program_cache import Entry, program_cache, program_key
 from launch.cli.costly_reshard_warning import costly_warning
@@ -14,21 +14,10 @@ from launch.source import ModuleSource
 from partitioner.spmd_partitioner import SpmdPartitioner
 from runtime.cpu.precompile import begin_code_for, begin_fixed_code
 from runtime.executable import Executable
-from runtime.saved import SavedExecutableError, save_bytes
+from runtime.saved import save_bytes
+from runtime.saved_format import SavedExecutableError
 from spmd.hlo import HloModule
 from spmd.hlo.host_functions import NO_FUNCTIONS, HostFunctions
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """``warning``: for standard error. ``saved``: the executable as bytes, where it comes from the cache or went there.
-    ``cached``: it comes from there.
-    """
-
-    executable: Executable
-    warning: str
-    saved: bytes | None = None
-    cached: bool = False
 
 
 @fewer_collections()

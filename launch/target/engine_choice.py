@@ -19,16 +19,14 @@ from launch.ranks.gpu_binding import (
 )
 from launch.ranks.messages import report_error, report_note
 from launch.ranks.shutdown import end_by_alarm, may_report
-from runtime.executable import Executable
+from launch.target.backends import require_backend
 from runtime.gpu.options import GpuOptions
 from runtime.local_devices import Engine
-from spmd.errors import RunError, UnsupportedError
+from spmd.errors import RunError
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
     from runtime.gpu.collective import GpuCommunicator
-
-BACKENDS = ("cpu", "gpu")
 
 GRAPHS_VARIABLE = "SPMD_GPU_GRAPHS"
 """``off``: every kernel is launched by itself, no CUDA graphs."""
@@ -38,12 +36,6 @@ RANGES_VARIABLE = "SPMD_GPU_RANGES"
 
 TF32_VARIABLE = "SPMD_GPU_TF32"
 """``off``: f32 products stay f32 throughout, whatever precision the program allows."""
-
-
-def require_backend(backend: str) -> None:
-    """UnsupportedError where there is none of this name."""
-    if backend not in BACKENDS:
-        raise UnsupportedError(f"no {backend!r} back end; there is {', '.join(BACKENDS)}")
 
 
 def engine_for(backend: str) -> Engine | None:
@@ -63,13 +55,6 @@ def gpu_options(environment: Mapping[str, str] = os.environ) -> GpuOptions:
         ranges=environment.get(RANGES_VARIABLE) == "on",
         tf32=environment.get(TF32_VARIABLE) != "off",
     )
-
-
-def note_hosted(executable: Executable) -> None:
-    """Tell the user of kernels that the processor computes for the GPU: right, and slow."""
-    forms = executable.kernel_forms
-    if forms is not None and forms.hosted:
-        report_note(str(forms))
 
 
 @functools.cache

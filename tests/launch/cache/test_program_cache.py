@@ -16,7 +16,8 @@ from mpi_available import needs_mpi
 
 import spmd
 from launch.cache import cache_folder, compile_cached, program_cache
-from launch.cache.compile_cached import Compiled, compile_source
+from launch.cache.compile_cached import compile_source
+from launch.cache.compiled import Compiled
 from launch.cache.program_cache import Entry, ProgramCache, program_key
 from launch.options import CompileOptions
 from launch.source import ModuleSource, source_of
