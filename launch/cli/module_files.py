@@ -11,7 +11,7 @@ from launch.ranks.messages import report_note
 from launch.source import ModuleSource, load_module, source_of
 from spmd.hlo import HloModule
 from spmd.output_file import write_file
-from spmd.proto import serialize, serialize_hlo_proto, serialize_with_config
+from spmd.proto.writer import serialize, serialize_hlo_proto, serialize_with_config
 from spmd.verifier.verifier import verify
 
 

@@ -26,7 +26,7 @@ from runtime.saved_format import FORMAT, SavedExecutableError
 from runtime.saved_overlap import overlap_json
 from spmd.errors import SpmdError
 from spmd.machine.named import machine_named
-from spmd.proto import serialize_hlo_proto
+from spmd.proto.writer import serialize_hlo_proto
 from tests.runtime.cpu.kernels.convolution.convolutions import convolution
 from tests.runtime.programs import (
     ALIASING,
