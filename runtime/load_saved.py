@@ -10,7 +10,7 @@ import io
 import json
 import zipfile
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runtime.arrays.bounded_arrays import have_sizes
 from runtime.arrays.sharded_arrays import Boundary
@@ -19,7 +19,6 @@ from runtime.buffers.types import Color
 from runtime.executable import Executable
 from runtime.lower_module import lower
 from runtime.saved_format import FORMAT, HEADER, MODULE, VERSION, SavedExecutableError
-from runtime.saved_overlap import read_overlap
 from spmd.hlo import HloModule, Stage
 from spmd.proto.reader import parse_proto
 from spmd.shape import ArrayShape, Shape, as_array, leaves
@@ -27,6 +26,9 @@ from spmd.sharding import ShardingKind
 from spmd.text.shape_text import parse_shape
 from spmd.text.sharding_text import parse_sharding
 from spmd.verifier.verifier import verify
+
+if TYPE_CHECKING:
+    from collectives.schedule.scheduled_overlap import ScheduledOverlap
 
 #: Largest header in bytes; a header has some hundred bytes for each of the entry's array leaves.
 _MAX_HEADER = 1 << 26
@@ -54,10 +56,19 @@ def load_bytes(data: bytes, where: str = "<bytes>", *, check: bool = False) -> E
     outputs = _boundaries(header, "outputs", [module.entry.root.shape], module, where)
     _require_sizes(outputs, where)
     recorded = _recorded_heaps(header.get("memory"), where)
-    overlap = read_overlap(header.get("overlap"), module, f"{where}: overlap", SavedExecutableError)
+    overlap = _overlap(header.get("overlap"), module, f"{where}: overlap")
     executable = lower(module, inputs, outputs, check=check, recorded=recorded)
     executable.overlap = overlap
     return executable
+
+
+def _overlap(found: Any, module: HloModule, where: str) -> ScheduledOverlap | None:
+    """Return the scheduler's expectations of collectives, which most executables do without."""
+    if found is None:
+        return None
+    from runtime.saved_overlap import read_overlap
+
+    return read_overlap(found, module, where, SavedExecutableError)
 
 
 def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
