@@ -11,7 +11,7 @@ import pytest
 from runtime.codegen.llvm.jit import host_has
 from runtime.cpu.kernels.gemm import tile_dot
 from runtime.cpu.kernels.gemm.dot import plan_dot
-from runtime.cpu.kernels.gemm.tile_dot import suits_tiles
+from runtime.cpu.kernels.gemm.tile_choice import suits_tiles
 from runtime.cpu.kernels.gemm.tile_types import FORMS, TileForm
 from runtime.cpu.kernels.gemm.tile_unit import Unit, has_tile_unit, narrow_unit, without_tile_unit
 from runtime.cpu.kernels.native_call import NativeAction
