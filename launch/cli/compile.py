@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from launch.cache.compile_cached import compile_warning
+from launch.cache.compile_afresh import compile_warning
 from launch.cli.compile_options import compile_options
 from launch.cli.memory_limit_option import add_memory_limit
 from launch.cli.module_argument import add_module_arguments
