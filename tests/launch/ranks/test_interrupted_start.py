@@ -21,7 +21,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Interrupts())
 name = sys.argv[1]
 from launch.__main__ import main
-sys.argv[1:] = ["--help"] if name == "nothing" else [name]
+sys.argv[1:] = ["--help"] if name == "nothing" else ["run", "--help"]
 sys.exit(main())
 """
 
