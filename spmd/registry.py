@@ -30,6 +30,11 @@ class Registry(Generic[K, V]):
         for module, keys in modules.items():
             self._modules.update(dict.fromkeys(keys, module))
 
+    def import_all(self) -> None:
+        """Import the modules of all keys now, for those who time what comes afterwards."""
+        for module in dict.fromkeys(self._modules.values()):
+            import_module(module)
+
     def register(self, *keys: K) -> Callable[[V], V]:
         def decorator(value: V) -> V:
             for key in keys:

@@ -15,6 +15,7 @@ from launch.cli.program_arguments import add_backend, add_program_arguments, add
 from launch.cli.program_on_ranks import program_on_ranks
 from launch.data.inputs import SeededInputs
 from launch.execution import time_steps
+from launch.imported_before import import_before_timing
 from launch.job import step_milliseconds
 from launch.report.environment import describe_environment
 from launch.target.cores import cores_of
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    import_before_timing()
     return dispatch(options, _run_here, _run_as_rank)
 
 

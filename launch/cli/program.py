@@ -101,9 +101,8 @@ def compiled_program(
             require_saved_for(saved, wanted)
         _note_what_changes_nothing(options)
         return Compiled(saved, ""), None
-    from launch.cli.compiled_module import (
-        compiled_module,  # a saved executable runs without the compiler
-    )
+    # A saved executable runs without the compiler.
+    from launch.cli.compiled_module import compiled_module
 
     return compiled_module(options, ranks)
 

@@ -53,6 +53,11 @@ class KernelLibrary:
         for module, kinds in modules.items():
             self._modules.update(dict.fromkeys(kinds, module))
 
+    def import_all(self) -> None:
+        """Import the modules of all kinds now, for those who time what comes afterwards."""
+        for module in dict.fromkeys(self._modules.values()):
+            import_module(module)
+
     def binds(self, kind: type[K]) -> Callable[[Bind[K]], Bind[K]]:
         """Decorator: this function turns records of ``kind`` and arrays into actions."""
 
