@@ -8,11 +8,12 @@ from runtime.codegen.elements.complex_arithmetic import COMPLEX_FUNCTIONS
 from runtime.codegen.elements.registry import BODIES, FLOAT_FUNCTIONS
 from runtime.lowering import LOWERINGS
 from runtime.program.kernel import CPU_KERNELS
+from spmd.ops.opdef import OPS
 from spmd.proto.attrs_proto import ATTRS_PROTO
 
 
 def import_before_timing() -> None:
     """Import what a program's families of operations and kernels would import when they are met first."""
-    for table in (ATTRS_PROTO, LOWERINGS, BODIES, FLOAT_FUNCTIONS, COMPLEX_FUNCTIONS):
+    for table in (OPS, ATTRS_PROTO, LOWERINGS, BODIES, FLOAT_FUNCTIONS, COMPLEX_FUNCTIONS):
         table.import_all()
     CPU_KERNELS.import_all()

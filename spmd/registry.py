@@ -30,6 +30,10 @@ class Registry(Generic[K, V]):
         for module, keys in modules.items():
             self._modules.update(dict.fromkeys(keys, module))
 
+    def keys_of(self, module: str) -> list[K]:
+        """Return the keys that ``module`` is named for."""
+        return [key for key, name in self._modules.items() if name == module]
+
     def import_all(self) -> None:
         """Import the modules of all keys now, for those who time what comes afterwards."""
         for module in dict.fromkeys(self._modules.values()):
@@ -49,9 +53,11 @@ class Registry(Generic[K, V]):
         self._entries[key] = value
 
     def get(self, key: K) -> V | None:
-        if key not in self._entries and key in self._modules:
+        found = self._entries.get(key)
+        if found is None and key in self._modules:
             import_module(self._modules[key])
-        return self._entries.get(key)
+            return self._entries.get(key)
+        return found
 
     def __getitem__(self, key: K) -> V:
         if key not in self._entries and key in self._modules:

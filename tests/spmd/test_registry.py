@@ -8,12 +8,16 @@ import sys
 
 import pytest
 
+from runtime.emit.elementwise import is_elementwise
+from runtime.lowering import LOWERINGS
+from spmd.hlo import Opcode
 from spmd.registry import Registry
 from tests.paths import ROOT
 
 #: Package that has the modules -> registries, and where they are.
 REGISTRIES = {
     "runtime.emit": (("runtime.lowering", "LOWERINGS"),),
+    "spmd.ops": (("spmd.ops.opdef", "OPS"),),
     "spmd.proto.attrs_proto": (("spmd.proto.attrs_proto.registry", "ATTRS_PROTO"),),
     "runtime.codegen.elements": (
         ("runtime.codegen.elements.registry", "BODIES"),
@@ -64,6 +68,11 @@ ALWAYS_THERE = {
     "real",
     "subtract",
 }
+
+
+def test_elementwise_opcodes_are_lowered_as_such() -> None:
+    named = set(LOWERINGS.keys_of("runtime.emit.elementwise"))
+    assert named == {opcode for opcode in Opcode if is_elementwise(opcode)}
 
 
 def test_a_module_is_imported_when_one_of_its_keys_is_asked_for() -> None:
