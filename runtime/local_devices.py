@@ -80,8 +80,8 @@ class KernelForms(Protocol):
     """Report of an engine's kernels for a program, one line or more of text (runtime/gpu/report.py)."""
 
     @property
-    def hosted(self) -> Sequence[object]:
-        """Kernels that the processor runs for the device."""
+    def hosted(self) -> Sequence[tuple[str, str]]:
+        """Kernels that the processor runs for the device, as (kind, thunk)."""
         ...
 
     def as_json(self) -> dict[str, object]: ...

@@ -74,12 +74,25 @@ def layernorm(x: Any, scale: Any, bias: Any) -> Any:
     return centred * jax.lax.rsqrt(variance + 1e-5) * scale + bias
 
 
+def convolution(x: Any, w: Any, strides: int = 1) -> Any:
+    return jax.lax.conv_general_dilated(
+        x, w, (strides, strides), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def convolution_gradients(x: Any, w: Any, g: Any) -> Any:
+    return jax.vjp(lambda a, b: convolution(a, b, 2), x, w)[1](g)
+
+
 #: Steps that follow each other without a wait.
 ROW_OF_STEPS = 20
 SHOWN = (("step", "step_ms"), ("in a row", "in_a_row_ms"))
 ROWS, ROW = ((65536, 4096), "float32"), ((1, 4096), "float32")
 LINE = ((1 << 27,), "float32")
 CUBE = ((8192, 8192), "bfloat16")
+IMAGES, WINDOWS = ((256, 56, 56, 128), "bfloat16"), ((3, 3, 128, 128), "bfloat16")
+HALVED = ((256, 28, 28, 128), "bfloat16")
+CONVOLUTION_FLOPS = 2 * 256 * 56 * 56 * 128 * 9 * 128
 CASES = {
     "elementwise": Case(lambda x, y: jnp.tanh(x) * y + x, (ROWS, ROWS)),
     "bias gelu": Case(lambda x, b: jax.nn.gelu(x + b, approximate=True), (ROWS, ROW)),
@@ -95,6 +108,15 @@ CASES = {
         donated=1,
     ),
     "product bf16": Case(lambda x, y: x @ y, (CUBE, CUBE), flops=2 * 8192**3),
+    "product f8": Case(
+        lambda x, y: jax.lax.dot(x, y, preferred_element_type=jnp.bfloat16),
+        (((8192, 8192), "float8_e4m3fn"),) * 2,
+        flops=2 * 8192**3,
+    ),
+    "convolution": Case(convolution, (IMAGES, WINDOWS), flops=CONVOLUTION_FLOPS),
+    "strided gradients": Case(
+        convolution_gradients, (IMAGES, WINDOWS, HALVED), flops=2 * CONVOLUTION_FLOPS // 4
+    ),
     "small": Case(lambda x: x + 1, (((1024,), "float32"),)),
 }
 

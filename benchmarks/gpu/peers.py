@@ -33,6 +33,7 @@ from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.ptx import ptx_maker
+from runtime.gpu.tuning import Tuning
 
 Arrays = Sequence[np.ndarray]
 Step = Callable[[], None]
@@ -49,7 +50,8 @@ def make_driver(*, double: bool) -> GpuDriver:
     require_gpu()
     from runtime.gpu.cuda.driver import CudaDriver
 
-    return CudaDriver(0)
+    file = gpu_options().tuning_file
+    return CudaDriver(0, Tuning(Path(file), measures=True) if file else None)
 
 
 def environment(driver: GpuDriver) -> dict[str, Any]:

@@ -94,9 +94,8 @@ def conclude_job(
     described = program.module or program.executable.module
     result = conclude(result, expected, job, output_paths(described, entry.feedback))
     if not result.ok:
-        from launch.cli.run_reference import (
-            explained,  # with the evaluator, which nothing else needs
-        )
+        # The evaluator, which nothing else needs, comes with it.
+        from launch.cli.run_reference import explained
 
         result = explained(options, program, entry, result, expected)
     return report_result(options, entry, result, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from launch.ranks.messages import report_note
@@ -22,5 +23,10 @@ def require_backend(backend: str) -> None:
 def note_hosted(executable: Executable) -> None:
     """Tell the user of kernels that the processor computes for the GPU: right, and slow."""
     forms = executable.kernel_forms
-    if forms is not None and forms.hosted:
-        report_note(str(forms))
+    if forms is None or not forms.hosted:
+        return
+    report_note(str(forms))
+    if any("Convolution" in kind for kind, _ in forms.hosted) and find_spec("cudnn") is None:
+        from runtime.gpu.availability import EXTRA
+
+        report_note(f"cuDNN computes convolutions on the GPU: {EXTRA}")

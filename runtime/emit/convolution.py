@@ -22,6 +22,7 @@ from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import ConvolutionAttrs
+from spmd.ops.product_precision import allows_tf32
 from spmd.ops.window import Window
 from spmd.shape import ArrayShape, PrimitiveType
 
@@ -166,6 +167,13 @@ def emit_convolution(instruction: HloInstruction, arrays: StepArrays, device: De
     canonical = _canonical(instruction, views, compute)
     seen = (canonical.x, canonical.w, canonical.out)
     given = _views_by_role(instruction, views, arrays.results[0].view)
+    kinds = [array.view.element_type for array in arrays.operands]
+    kernel = replace(
+        kernel,
+        tf32=compute is PrimitiveType.F32
+        and allows_tf32(instruction.attrs_as(ConvolutionAttrs))
+        and not any(kind.is_integer and kind.byte_size > 1 for kind in kinds),
+    )
     panel = arrays.scratch[: _scratch_elements(kernel) > 0]
     spare = list(arrays.scratch[len(panel) :])
     places, converted = [], []

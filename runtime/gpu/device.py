@@ -14,7 +14,7 @@ from runtime.gpu import steps as _steps  # noqa: F401 - fills the table of rules
 from runtime.gpu.arena import DeviceArena
 from runtime.gpu.binding import Binding
 from runtime.gpu.collective import GpuCommunicator
-from runtime.gpu.driver import GpuDriver
+from runtime.gpu.driver import GpuDriver, multiplies_f8
 from runtime.gpu.failures import failures_of
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx, Planner, no_ptx
@@ -78,6 +78,7 @@ class LoadedGpuDevice:
         self.recorder = GpuRecorder(program.thunks, driver, self._streams) if record else None
         if record:
             options = replace(options, graphs=False)
+        options = replace(options, f8=options.f8 and multiplies_f8(driver.arch))
         planner = Planner(
             communicator.rank,
             program.num_partitions,

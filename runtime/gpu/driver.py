@@ -16,6 +16,8 @@ from spmd.literal import NDArray
 #: Function that enqueues bound work on a stream; it returns at once.
 Enqueue: TypeAlias = Callable[["GpuStream"], None]
 
+_FIRST_WITH_F8 = 89
+
 
 class GpuEvent(Protocol):
     """Point in a stream's work."""
@@ -141,3 +143,8 @@ class GpuDriver(Protocol):
         ...
 
     def close_range(self) -> None: ...
+
+
+def multiplies_f8(arch: str) -> bool:
+    """Return whether tensor cores of ``arch`` (sm_90) multiply numbers of 8 bits."""
+    return int("".join(filter(str.isdigit, arch))) >= _FIRST_WITH_F8

@@ -19,3 +19,7 @@ class PtxError(RunError):
 
 class GpuFailedError(RunError):
     """Work on a GPU failed; this process cannot use the device any more."""
+
+
+class GpuLibraryError(RunError):
+    """A library of the GPU has no function for what a program needs, or fails to start."""

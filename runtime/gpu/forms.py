@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import TypeAlias, TypeVar, cast
 
 from runtime.gpu.gemm import gemm_calls, in_one_call
-from runtime.gpu.work import CopyWork, FftWork, GemmWork, KernelArraysOnDevice, Work
+from runtime.gpu.library_convolution import LibraryConvolution
+from runtime.gpu.work import (
+    ConvolutionWork,
+    CopyWork,
+    FftWork,
+    GemmWork,
+    KernelArraysOnDevice,
+    Work,
+)
 from runtime.program.kernel import Kernel
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
@@ -46,6 +54,12 @@ def dot(name: str, kernel: DotKernel, arrays: KernelArraysOnDevice) -> Work | No
     if calls is None:
         return None
     return GemmWork(name, in_one_call(calls, lhs.first, rhs.first, out.first), lhs, rhs, out)
+
+
+@through_library(LibraryConvolution)
+def convolution(name: str, kernel: LibraryConvolution, arrays: KernelArraysOnDevice) -> Work:
+    (first, second), (result,) = arrays.operands, arrays.results
+    return ConvolutionWork(name, kernel, first, second, result)
 
 
 @through_library(FftKernel)

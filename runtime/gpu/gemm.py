@@ -38,9 +38,10 @@ class GemmMatrix:
 class GemmCall:
     """Batch of ``count`` products c = a @ b in column-major terms, ``m`` by ``n`` with depth ``k``.
 
-    ``swapped``: a is the product's right operand, as for every row-major result. ``compute``: type of sums.
-    tf32: operands are f32 and are rounded to TF32. places: bytes from the first elements of a, b and c to each of the
-    ``count`` matrices, if these are not evenly spaced; offsets and steps are 0 then.
+    ``swapped``: a is the product's right operand, as for every row-major result. a_kind, b_kind: types of a and b,
+    which differ for f8 only. ``compute``: type of sums. tf32: operands are f32 and are rounded to TF32. places: bytes
+    from the first elements of a, b and c to each of the ``count`` matrices, if these are not evenly spaced; offsets and
+    steps are 0 then.
     """
 
     m: int
@@ -51,7 +52,8 @@ class GemmCall:
     b: GemmMatrix
     c: GemmMatrix
     swapped: bool
-    operands: PrimitiveType
+    a_kind: PrimitiveType
+    b_kind: PrimitiveType
     result: PrimitiveType
     compute: PrimitiveType
     tf32: bool = False
@@ -71,13 +73,23 @@ SUMS = {
     (PrimitiveType.C128, PrimitiveType.C128): PrimitiveType.C128,
 }
 
+#: Operands of products in 8 bits (not two f8e5m2), and their results.
+F8_OPERANDS = {PrimitiveType.F8E4M3FN, PrimitiveType.F8E5M2}
+F8_RESULTS = {PrimitiveType.BF16, PrimitiveType.F16, _F32}
+_F8_MULTIPLE = 16
+
 
 def gemm_calls(
     kernel: DotKernel, lhs: StridedView, rhs: StridedView, out: StridedView
 ) -> tuple[GemmCall, ...] | None:
     """Return the cuBLAS calls of ``kernel``: None for unsupported types or strides, no calls for no elements."""
     compute = SUMS.get((kernel.lhs, kernel.result))
-    if compute is None or kernel.lhs is not kernel.rhs or kernel.k == 0:
+    is_f8 = are_f8(kernel)
+    if is_f8 and kernel.result in F8_RESULTS:
+        compute = _F32
+    elif kernel.lhs is not kernel.rhs:
+        return None
+    if compute is None or kernel.k == 0:
         return None
     if out.num_elements == 0:
         return ()
@@ -120,13 +132,33 @@ def gemm_calls(
                 b,
                 _plain(c),
                 swapped,
-                kernel.lhs,
+                kernel.rhs if swapped else kernel.lhs,
+                kernel.lhs if swapped else kernel.rhs,
                 kernel.result,
                 compute,
                 tf32=kernel.tf32 and kernel.lhs is _F32,
             )
         )
+    if is_f8 and not (len(calls) == 1 and _suits_f8(calls[0])):
+        return None
     return tuple(calls)
+
+
+def are_f8(kernel: DotKernel) -> bool:
+    """Return whether the operands are of types that tensor cores multiply in 8 bits."""
+    both = {kernel.lhs, kernel.rhs}
+    return both <= F8_OPERANDS and both != {PrimitiveType.F8E5M2}
+
+
+def _suits_f8(call: GemmCall) -> bool:
+    """Return whether cuBLASLt takes a product of f8: depth lies fastest in both operands, sizes are multiples of 16."""
+    sizes = (call.m, call.n, call.k, call.a.leading, call.b.leading, call.c.leading)
+    steps = (call.a.step, call.b.step, call.c.step)
+    return (
+        call.a.transposed
+        and not call.b.transposed
+        and all(size % _F8_MULTIPLE == 0 for size in (*sizes, *steps))
+    )
 
 
 def in_one_call(calls: tuple[GemmCall, ...], lhs: int, rhs: int, out: int) -> tuple[GemmCall, ...]:
@@ -139,7 +171,7 @@ def in_one_call(calls: tuple[GemmCall, ...], lhs: int, rhs: int, out: int) -> tu
         return calls
     one = calls[0]
     firsts = (rhs, lhs, out) if one.swapped else (lhs, rhs, out)
-    sizes = (one.operands.byte_size, one.operands.byte_size, one.result.byte_size)
+    sizes = (one.a_kind.byte_size, one.b_kind.byte_size, one.result.byte_size)
     places = tuple(
         (
             call.a.offset + i * call.a.step * sizes[0],

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from runtime.gpu.codegen.launch import Held, PlacedLaunch, PtxLaunch, anchored, placed
 from runtime.gpu.gemm import GemmCall
+from runtime.gpu.library_convolution import LibraryConvolution
 from runtime.gpu.views import DeviceView
 from runtime.program.kernel import Kernel
 
@@ -78,6 +79,25 @@ class GemmWork(Work):
     @property
     def reads(self) -> tuple[DeviceView, ...]:
         return self.lhs, self.rhs
+
+    @property
+    def writes(self) -> tuple[DeviceView, ...]:
+        return (self.result,)
+
+
+@dataclass(frozen=True)
+class ConvolutionWork(Work):
+    """Call of cuDNN: ``convolution`` of its operands, which are dense in its layout from their first elements on."""
+
+    form = "library"
+    convolution: LibraryConvolution
+    first: DeviceView
+    second: DeviceView
+    result: DeviceView
+
+    @property
+    def reads(self) -> tuple[DeviceView, ...]:
+        return self.first, self.second
 
     @property
     def writes(self) -> tuple[DeviceView, ...]:

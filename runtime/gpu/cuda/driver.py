@@ -6,21 +6,29 @@ import contextlib
 import weakref
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cupy
 import numpy as np
 from cupy.cuda import nvtx, runtime
 from cupy_backends.cuda.api import driver
 
+from runtime.gpu.cuda.batched_factors import is_batched, load_batched_factors
 from runtime.gpu.cuda.copies import load_copy
 from runtime.gpu.cuda.gemm import Cublas
 from runtime.gpu.cuda.gpu import CudaGpu, gpu_number
 from runtime.gpu.cuda.ptx_loader import PtxLoader
+from runtime.gpu.cuda.triangular_solve import load_triangular_solve
 from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
 from runtime.gpu.errors import GpuMemoryError, PtxError
-from runtime.gpu.work import CopyWork, FftWork, GemmWork, PtxWork, Work
+from runtime.gpu.linalg_work import SolverWork, TriangularSolveWork
+from runtime.gpu.tuning import Tuning
+from runtime.gpu.work import ConvolutionWork, CopyWork, FftWork, GemmWork, PtxWork, Work
 from spmd.literal import NDArray
+
+if TYPE_CHECKING:
+    from runtime.gpu.cuda.cudnn import Cudnn
+    from runtime.gpu.cuda.solver import Cusolver
 
 #: CUDA gives lower numbers to higher priorities, and uses the nearest that it has.
 _URGENT = -5
@@ -56,8 +64,8 @@ class CudaDriver:
 
     failures = (runtime.CUDARuntimeError, driver.CUDADriverError, PtxError)
 
-    def __init__(self, device: int) -> None:
-        self.device = device
+    def __init__(self, device: int, tuning: Tuning | None = None) -> None:
+        self.device, self._tuning = device, tuning
         self.use()
         properties = runtime.getDeviceProperties(device)
         self.name: str = properties["name"].decode()
@@ -70,7 +78,19 @@ class CudaDriver:
 
     @cached_property
     def _cublas(self) -> Cublas:
-        return Cublas(self.allocate, self._write)
+        return Cublas(self.allocate, self._write, self.name, self._tuning)
+
+    @cached_property
+    def _cudnn(self) -> Cudnn:
+        from runtime.gpu.cuda.cudnn import Cudnn  # loads cuDNN only when it is needed
+
+        return Cudnn(self.allocate)
+
+    @cached_property
+    def _cusolver(self) -> Cusolver:
+        from runtime.gpu.cuda.solver import Cusolver  # loads cuSOLVER only when it is needed
+
+        return Cusolver(self.allocate, self._write, self.captures)
 
     @property
     def free_bytes(self) -> int:
@@ -151,6 +171,17 @@ class CudaDriver:
     def load_gemm(self, work: GemmWork) -> Enqueue:
         return self._cublas.load(work)
 
+    def load_convolution(self, work: ConvolutionWork) -> Enqueue:
+        return self._cudnn.load(work)
+
+    def load_triangular_solve(self, work: TriangularSolveWork) -> Enqueue:
+        return load_triangular_solve(work, self._cublas)
+
+    def load_factorization(self, work: SolverWork) -> Enqueue:
+        if is_batched(work):
+            return load_batched_factors(work, self._cublas, self.captures)
+        return self._cusolver.load(work)
+
     def load_copy(self, work: CopyWork) -> Enqueue:
         return load_copy(work, self.device, self.captures)
 
@@ -169,8 +200,11 @@ class CudaDriver:
 _LOADERS: dict[type[Work], Callable[[CudaDriver, Any], Enqueue]] = {
     PtxWork: CudaDriver.load_ptx,
     GemmWork: CudaDriver.load_gemm,
+    ConvolutionWork: CudaDriver.load_convolution,
     CopyWork: CudaDriver.load_copy,
     FftWork: CudaDriver.load_fft,
+    TriangularSolveWork: CudaDriver.load_triangular_solve,
+    SolverWork: CudaDriver.load_factorization,
 }
 
 

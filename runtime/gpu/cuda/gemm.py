@@ -5,53 +5,45 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import TypeAlias
 
 import numpy as np
-from cupy.cuda import runtime
 
 from runtime.gpu.cuda.blas_api import call, load_cublas
+from runtime.gpu.cuda.blas_types import COMPUTE, COMPUTE_32F_FAST_TF32, TYPES
+from runtime.gpu.cuda.tuned_products import TunedProducts
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
-from runtime.gpu.gemm import GemmCall, GemmMatrix
+from runtime.gpu.gemm import F8_OPERANDS, GemmCall
+from runtime.gpu.tuning import Tuning
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork
 from spmd.literal import NDArray
-from spmd.shape import PrimitiveType
 
 #: Size that NVIDIA recommends for Hopper. Without its own workspace, cuBLAS allocates in a capture.
 _WORKSPACE_BYTES = 32 << 20
 
-# Numbers of cublas_api.h and library_types.h for which CuPy has no names.
+# Numbers of cublas_api.h for which CuPy has no names.
 _NO_NARROW_PARTIAL_SUMS = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION
 _AS_IT_IS, _TRANSPOSED = 0, 1
-_COMPUTE_32F, _COMPUTE_64F = 68, 70
-_COMPUTE_32F_FAST_TF32 = 77
 _DEFAULT_ALGORITHM = -1
-_BF16 = 14
 _POINTER_BYTES = 8
 
-_TYPES = {
-    PrimitiveType.F32: runtime.CUDA_R_32F,
-    PrimitiveType.F64: runtime.CUDA_R_64F,
-    PrimitiveType.F16: runtime.CUDA_R_16F,
-    PrimitiveType.BF16: _BF16,
-    PrimitiveType.C64: runtime.CUDA_C_32F,
-    PrimitiveType.C128: runtime.CUDA_C_64F,
-}
-_COMPUTE = {
-    PrimitiveType.F32: _COMPUTE_32F,
-    PrimitiveType.F64: _COMPUTE_64F,
-    PrimitiveType.C64: _COMPUTE_32F,
-    PrimitiveType.C128: _COMPUTE_64F,
-}
+#: Addresses of a, b and c.
+Addresses: TypeAlias = tuple[int, int, int]
 
 
 class Cublas:
     """One cuBLAS handle, used by one stream at a time."""
 
     def __init__(
-        self, allocate: Callable[[int], GpuBlock], write: Callable[[int, NDArray], None]
+        self,
+        allocate: Callable[[int], GpuBlock],
+        write: Callable[[int, NDArray], None],
+        device: str = "",
+        tuning: Tuning | None = None,
     ) -> None:
-        """``write``: copies an array to an address of the device, synchronously."""
+        """``write``: copies an array to an address of the device, synchronously. tuning: of the GPU ``device``."""
         self._allocate, self._write = allocate, write
         self._library = load_cublas()
         handle = ctypes.c_void_p()
@@ -62,22 +54,44 @@ class Cublas:
         call(self._library, "cublasSetMathMode", handle, _NO_NARROW_PARTIAL_SUMS)
         self._workspace = allocate(_WORKSPACE_BYTES)
         self._stream = -1
+        self._device, self._tuning = device, tuning
+
+    @cached_property
+    def _lt(self) -> TunedProducts:
+        """cuBLASLt, which computes products in 8 bits, and by measured algorithms."""
+        tuning = self._tuning or Tuning(None, measures=False)
+        room = self._workspace.address, _WORKSPACE_BYTES
+        return TunedProducts(tuning, self._device, room, self._allocate, self._write)
 
     def load(self, work: GemmWork) -> Enqueue:
-        calls = [self._call(work, one) for one in work.calls]
+        return self.in_order([self._call(work, one) for one in work.calls])
+
+    def in_order(self, calls: Sequence[Callable[[], None]]) -> Enqueue:
+        """Return ``calls`` of the handle's functions, on the stream that is given."""
 
         def enqueue(stream: GpuStream) -> None:
-            self._go_on(stream)
+            self._go_on(stream.ptr)
             for one in calls:
                 one()
 
         return enqueue
 
-    def _go_on(self, stream: GpuStream) -> None:
-        if stream.ptr == self._stream:
+    def call(self, function: str, *arguments: object) -> None:
+        """Call a function with the handle. Raises CublasError if it fails."""
+        call(self._library, function, self._handle, *arguments)
+
+    def written(self, array: NDArray) -> GpuBlock:
+        """Return memory of the device with a copy of ``array``."""
+        block = self._allocate(array.nbytes)
+        self._write(block.address, array)
+        return block
+
+    def _go_on(self, stream: int) -> None:
+        """Use a stream, given by its handle, from now on."""
+        if stream == self._stream:
             return
-        self._stream = stream.ptr
-        call(self._library, "cublasSetStream_v2", self._handle, stream.ptr)
+        self._stream = stream
+        call(self._library, "cublasSetStream_v2", self._handle, stream)
         # Setting the stream resets the workspace.
         call(
             self._library,
@@ -88,19 +102,71 @@ class Cublas:
         )
 
     def _call(self, work: GemmWork, gemm: GemmCall) -> Callable[[], None]:
-        one, zero = (np.array(value, gemm.compute.numpy) for value in (1, 0))
         first, second = (work.rhs, work.lhs) if gemm.swapped else (work.lhs, work.rhs)
-        views, matrices = (first, second, work.result), (gemm.a, gemm.b, gemm.c)
-        types = (_TYPES[gemm.operands], _TYPES[gemm.operands], _TYPES[gemm.result])
-        function, kept = "cublasGemmStridedBatchedEx", None
-        a, b, c = map(_matrix, views, matrices, types)
+        views = (first, second, work.result)
         if gemm.places:
-            function, kept = "cublasGemmBatchedEx", self._pointers(views, gemm)
-            rows = [kept.address + n * gemm.count * _POINTER_BYTES for n in range(3)]
-            a, b, c = (
-                (row, kind, matrix.leading)
-                for row, kind, matrix in zip(rows, types, matrices, strict=True)
+            return self._by_pointers(gemm, self._pointers(views, gemm))
+        a, b, c = (
+            view.first + matrix.offset
+            for view, matrix in zip(views, (gemm.a, gemm.b, gemm.c), strict=True)
+        )
+        run = None
+        if gemm.a_kind in F8_OPERANDS:
+            run = self._lt.load_f8(gemm, (a, b, c))
+        elif self._tuning is not None:
+            run = self._lt.load(gemm, (a, b, c), partial(self._on_stream, gemm))
+            self._stream = -1  # trials had streams of their own
+        return self._strided(gemm, (a, b, c)) if run is None else partial(self._on_own, run)
+
+    def _on_own(self, run: Callable[[int], None]) -> None:
+        run(self._stream)
+
+    def _on_stream(self, gemm: GemmCall, addresses: Addresses) -> Callable[[int], None]:
+        """Return the call on other arrays, which takes the stream's handle."""
+        run = self._strided(gemm, addresses)
+
+        def on_stream(stream: int) -> None:
+            self._go_on(stream)
+            run()
+
+        return on_stream
+
+    def _strided(self, gemm: GemmCall, addresses: Addresses) -> Callable[[], None]:
+        a, b, c = (
+            (address, TYPES[kind], matrix.leading, matrix.step)
+            for address, kind, matrix in zip(
+                addresses,
+                (gemm.a_kind, gemm.b_kind, gemm.result),
+                (gemm.a, gemm.b, gemm.c),
+                strict=True,
             )
+        )
+        return self._bound("cublasGemmStridedBatchedEx", gemm, (a, b, c), None)
+
+    def _by_pointers(self, gemm: GemmCall, pointers: GpuBlock) -> Callable[[], None]:
+        """Return the call for matrices behind ``pointers``: those of all a, then of all b, then of all c."""
+        a, b, c = (
+            (pointers.address + n * gemm.count * _POINTER_BYTES, TYPES[kind], matrix.leading)
+            for n, (kind, matrix) in enumerate(
+                zip(
+                    (gemm.a_kind, gemm.b_kind, gemm.result),
+                    (gemm.a, gemm.b, gemm.c),
+                    strict=True,
+                )
+            )
+        )
+        return self._bound("cublasGemmBatchedEx", gemm, (a, b, c), pointers)
+
+    def _bound(
+        self,
+        function: str,
+        gemm: GemmCall,
+        matrices: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
+        kept: GpuBlock | None,
+    ) -> Callable[[], None]:
+        """Return the call of ``function`` with the arguments for each matrix; ``kept``: memory that it reads."""
+        one, zero = (np.array(value, gemm.compute.numpy) for value in (1, 0))
+        a, b, c = matrices
         arguments = (
             self._handle,
             _TRANSPOSED if gemm.a.transposed else _AS_IT_IS,
@@ -114,7 +180,7 @@ class Cublas:
             zero.ctypes.data,
             *c,
             gemm.count,
-            _COMPUTE_32F_FAST_TF32 if gemm.tf32 else _COMPUTE[gemm.compute],
+            COMPUTE_32F_FAST_TF32 if gemm.tf32 else COMPUTE[gemm.compute],
             _DEFAULT_ALGORITHM,
         )
         library = self._library
@@ -127,11 +193,4 @@ class Cublas:
     def _pointers(self, views: Sequence[DeviceView], gemm: GemmCall) -> GpuBlock:
         """Return a device array with the addresses of all of a, then of all of b, then of all of c."""
         firsts = np.array([view.first for view in views], np.uint64)
-        addresses = np.ascontiguousarray((np.array(gemm.places, np.uint64) + firsts).T)
-        block = self._allocate(addresses.nbytes)
-        self._write(block.address, addresses)
-        return block
-
-
-def _matrix(view: DeviceView, matrix: GemmMatrix, kind: int) -> tuple[int, ...]:
-    return view.first + matrix.offset, kind, matrix.leading, matrix.step
+        return self.written(np.ascontiguousarray((np.array(gemm.places, np.uint64) + firsts).T))

@@ -6,13 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from runtime.buffers.types import ArrayView
+from runtime.gpu import factorizations  # noqa: F401 - it registers their sequences
 from runtime.gpu.codegen.launch import PtxLaunch
-from runtime.gpu.converted_product import ConvertedProduct, converted_product
+from runtime.gpu.conversions import ConvertedCall
+from runtime.gpu.converted_product import converted_product
+from runtime.gpu.convolution import PlannedConvolution, planned_convolution
+from runtime.gpu.convolution_ways import ConvolutionKernel
 from runtime.gpu.forms import library_work
+from runtime.gpu.gemm import are_f8
+from runtime.gpu.library_sequence import LibrarySequence
+from runtime.gpu.linalg import library_sequence
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
+from runtime.gpu.steps.converted import ConvertedStep
 from runtime.gpu.steps.kernel_step import KernelStep
-from runtime.gpu.steps.product import ConvertedProductStep
+from runtime.gpu.steps.library_sequence import LibrarySequenceStep
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork
 from runtime.program.kernel import Kernel, KernelArrays
@@ -99,7 +107,7 @@ def _planned(
     arrays: tuple[tuple[ArrayView, ...], tuple[ArrayView, ...], tuple[ArrayView, ...]],
 ) -> Iterator[Step]:
     operands, results, scratch = arrays
-    if isinstance(kernel, DotKernel) and not planner.options.tf32:
+    if isinstance(kernel, DotKernel | ConvolutionKernel) and not planner.options.tf32:
         kernel = replace(kernel, tf32=False)
     if not any(place.view.num_elements for place in results):
         return
@@ -107,17 +115,47 @@ def _planned(
     launches = planner.make_ptx(kernel, *map(planner.anchored, arrays))
     if launches is not None:
         yield PtxStep(thunk, kernel, operands, results, scratch, launches)
-    elif (work := library_work(thunk.name, kernel, views)) is not None:
+    elif not _in_f8(kernel) and (work := library_work(thunk.name, kernel, views)) is not None:
         yield LibraryStep(thunk, kernel, operands, results, scratch, work.can_be_captured)
-    elif (product := _converted(kernel, planner, (*operands, *results))) is not None:
-        yield ConvertedProductStep(thunk, kernel, operands, results, scratch, product)
+    elif (call := _converted(kernel, planner, (*operands, *results))) is not None:
+        yield ConvertedStep(thunk, kernel, operands, results, scratch, call)
+    elif (convolution := _convolution(kernel, planner, (*operands, *results))) is not None:
+        *used, result = convolution.arrays
+        yield ConvertedStep(thunk, kernel, tuple(used), (result,), scratch, convolution.call)
+    elif (sequence := _in_sequence(kernel, planner, operands, results)) is not None:
+        yield LibrarySequenceStep(thunk, kernel, operands, results, (), sequence)
     else:
         yield HostedStep(thunk, kernel, operands, results, scratch)
 
 
+def _in_f8(kernel: Kernel) -> bool:
+    """Return whether it is a product of f8, whose arrays' alignment matters."""
+    return isinstance(kernel, DotKernel) and are_f8(kernel)
+
+
+def _in_sequence(
+    kernel: Kernel,
+    planner: Planner,
+    operands: tuple[ArrayView, ...],
+    results: tuple[ArrayView, ...],
+) -> LibrarySequence | None:
+    views = planner.anchored(operands), planner.anchored(results)
+    return library_sequence(kernel, *views, planner.make_ptx)
+
+
 def _converted(
     kernel: Kernel, planner: Planner, places: tuple[ArrayView, ...]
-) -> ConvertedProduct | None:
+) -> ConvertedCall | None:
     if not isinstance(kernel, DotKernel):
         return None
-    return converted_product(kernel, planner.anchored(places), planner.make_ptx)
+    return converted_product(
+        kernel, planner.anchored(places), planner.make_ptx, f8=planner.options.f8
+    )
+
+
+def _convolution(
+    kernel: Kernel, planner: Planner, places: tuple[ArrayView, ...]
+) -> PlannedConvolution | None:
+    if not planner.options.cudnn or not isinstance(kernel, ConvolutionKernel):
+        return None
+    return planned_convolution(kernel, places, planner)

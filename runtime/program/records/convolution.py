@@ -24,11 +24,12 @@ class GroupConvolutionKernel(Kernel):
     result[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
 
     It has at most two spatial dimensions. Products are summed in ``element_type``. An array of another type is
-    converted as a whole, in scratch.
+    converted as a whole, in scratch. tf32: as in DotKernel.
     """
 
     element_type: PrimitiveType
     window: Window
+    tf32: bool = False
 
 
 # ---- matrix products of panels, and what may replace them
@@ -145,7 +146,8 @@ class PanelConvolutionKernel(Kernel):
     ``runs_per_block`` runs of ``outer_per_block`` rows (or depths). Products are summed in ``element_type``. Arrays of
     another type are converted as a whole: scratch has one more for each of x, w and the result.
 
-    tiles: plan for the tile unit, if the processor has one. vectors: plan for vector registers of that form.
+    tiles: plan for the tile unit, if the processor has one. vectors: plan for vector registers of that form. tf32: as
+    in DotKernel.
     """
 
     element_type: PrimitiveType
@@ -158,6 +160,7 @@ class PanelConvolutionKernel(Kernel):
     outer_per_block: int
     tiles: ImageTiles | GradientTiles | None = None
     vectors: VectorPlan | None = None
+    tf32: bool = False
 
     @property
     def panel_elements(self) -> int:
@@ -223,7 +226,7 @@ class PhaseConvolutionKernel(Kernel):
 
     The tile unit computes it as a whole, if the processor has one and ``whole`` has a plan for it. Otherwise each phase
     computes its part, which multiplies no holes, and the results ``zeros``, which are in no phase, are zeros. scratch:
-    ``panel_elements``, if any, then the arrays of another type than ``element_type``, converted.
+    ``panel_elements``, if any, then the arrays of another type than ``element_type``, converted. tf32: as in DotKernel.
     """
 
     element_type: PrimitiveType
@@ -231,6 +234,7 @@ class PhaseConvolutionKernel(Kernel):
     phases: tuple[Phase, ...]
     zeros: tuple[tuple[slice, ...], ...]
     panel_elements: int = 0
+    tf32: bool = False
 
     @property
     def is_thin(self) -> bool:

@@ -106,7 +106,10 @@ def test_profile_reports_on_collectives(capsys: pytest.CaptureFixture[str]) -> N
     assert "all-reduce" in capsys.readouterr().out
 
 
-def test_the_environment_chooses() -> None:
-    assert gpu_options({}) == GpuOptions(graphs=True, ranges=False)
+def test_the_environment_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launch.target.engine_choice.find_spec", lambda _: object())
+    assert gpu_options({}) == GpuOptions(graphs=True, ranges=False, cudnn=True)
     chosen = {"SPMD_GPU_GRAPHS": "off", "SPMD_GPU_RANGES": "on", "SPMD_GPU_TF32": "off"}
     assert gpu_options(chosen) == GpuOptions(graphs=False, ranges=True, tf32=False)
+    monkeypatch.setattr("launch.target.engine_choice.find_spec", lambda _: None)
+    assert gpu_options({}) == GpuOptions(cudnn=False)

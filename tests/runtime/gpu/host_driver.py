@@ -14,10 +14,13 @@ import numpy as np
 
 from runtime.gpu.errors import GpuMemoryError
 from runtime.gpu.gemm import GemmCall
+from runtime.gpu.linalg_work import SolverWork, TriangularSolveWork
 from runtime.gpu.views import DeviceView
-from runtime.gpu.work import CopyWork, FftWork, GemmWork, PtxWork, Work
+from runtime.gpu.work import ConvolutionWork, CopyWork, FftWork, GemmWork, PtxWork, Work
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.shape import PrimitiveType
+from tests.runtime.gpu.cudnn_reading import convolve
+from tests.runtime.gpu.host_linalg import call_solver, solve_triangular
 from tests.runtime.gpu.host_streams import HostEvent, HostGpu, HostStream, HostStreams, Op
 from tests.runtime.gpu.races import Bytes
 
@@ -171,8 +174,26 @@ class HostDriver:
             return partial(np.copyto, self.array(work.target), self.array(work.source))
         if isinstance(work, FftWork):
             return partial(self._transform, work)
+        if isinstance(work, ConvolutionWork):
+            return partial(self._convolve, work)
+        if isinstance(work, TriangularSolveWork):
+            return partial(
+                solve_triangular, work.solve, self.array(work.triangles), self.array(work.sides)
+            )
+        if isinstance(work, SolverWork):
+            return partial(self._factorize, work)
         assert isinstance(work, GemmWork)
         return partial(self._multiply, work)
+
+    def _convolve(self, work: ConvolutionWork) -> None:
+        called = work.convolution
+        arrays = []
+        for view, dims in zip((work.first, work.second, work.result), called.arrays, strict=True):
+            memory, start = self._at(view.first)
+            dtype = called.element_type.numpy
+            strides = [np.dtype(dtype).itemsize * stride for stride in called.strides_of(dims)]
+            arrays.append(np.ndarray(dims, dtype, memory, start, tuple(strides)))
+        convolve(called, *arrays)
 
     def _transform(self, work: FftWork) -> None:
         assert self.streams.capture is None
@@ -186,12 +207,16 @@ class HostDriver:
             )
         np.copyto(self.array(work.target), values, casting="same_kind")
 
+    def _factorize(self, work: SolverWork) -> None:
+        assert self.streams.capture is None
+        call_solver(work.call, [self.array(view) for view in work.arrays])
+
     def _multiply(self, work: GemmWork) -> None:
         for call in _apart(work.calls):
-            kind, compute = call.operands.numpy, call.compute.numpy
+            compute = call.compute.numpy
             first, second = (work.rhs, work.lhs) if call.swapped else (work.lhs, work.rhs)
-            a = self._column_major(first, call.a, (call.m, call.k), call.count, kind)
-            b = self._column_major(second, call.b, (call.k, call.n), call.count, kind)
+            a = self._column_major(first, call.a, (call.m, call.k), call.count, call.a_kind.numpy)
+            b = self._column_major(second, call.b, (call.k, call.n), call.count, call.b_kind.numpy)
             c = self._column_major(
                 work.result, call.c, (call.m, call.n), call.count, call.result.numpy
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -220,8 +221,40 @@ def test_matrices_with_gaps_are_brought_together() -> None:
         kernel_of((), 4, 4, 4, F32, F32), (gaps, dense, dense), ptx_maker(driver)
     )
     assert found is not None
-    assert found.lhs is not None
-    assert found.rhs is found.result is None
+    assert [one is None for one in found.operands] == [False, True]
+    assert found.result is None
+
+
+def test_products_in_8_bits_copy_what_does_not_lie_by_depth() -> None:
+    kind = PrimitiveType.F8E4M3FN
+    by_rows, by_columns = StridedView(kind, (32, 32), (32, 1)), StridedView(kind, (32, 32), (1, 32))
+    out = StridedView(F32, (32, 32), (128, 4))
+    kernel, make = kernel_of((), 32, 32, 32, kind, F32), ptx_maker(HostDriver())
+    for lhs, rhs, copies in (
+        (by_rows, by_columns, [False, False]),
+        (by_rows, by_rows, [False, True]),
+        (by_columns, by_columns, [True, False]),
+        (replace(by_rows, offset=8), by_columns, [True, False]),
+    ):
+        call = converted_product(kernel, (lhs, rhs, out), make, f8=True)
+        assert call is not None
+        assert call.kernel == kernel
+        assert [one is not None for one in call.operands] == copies
+        assert call.result is None
+
+
+@pytest.mark.parametrize("m", [32, 33])
+def test_products_that_are_not_in_8_bits_are_converted(m: int) -> None:
+    kind = PrimitiveType.F8E4M3FN
+    views = StridedView(kind, (m, 32), (32, 1)), StridedView(kind, (32, 32), (1, 32))
+    out = StridedView(F32, (m, 32), (128, 4))
+    make = ptx_maker(HostDriver())
+    call = converted_product(
+        kernel_of((), m, 32, 32, kind, F32), (*views, out), make, f8=m % 16 != 0
+    )
+    assert call is not None
+    assert isinstance(call.kernel, DotKernel)
+    assert call.kernel.lhs is F32
 
 
 def _check(

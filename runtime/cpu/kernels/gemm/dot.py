@@ -60,9 +60,7 @@ def native_product(kernel: DotKernel, arrays: KernelArrays) -> RelocatableCall |
     matrices = (lhs[first], rhs[first], out[first])
     product = None
     if kernel.on_tiles:
-        from runtime.cpu.kernels.gemm.tile_dot import (
-            tile_product,  # processors without tiles need none
-        )
+        from runtime.cpu.kernels.gemm.tile_dot import tile_product
 
         product = tile_product(*matrices)
     if product is None:

@@ -37,7 +37,7 @@ pytestmark = needs_contexts
 @pytest.fixture(autouse=True)
 def _few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "THREADS", 32)
-    monkeypatch.setattr(tiled_loop, "BLOCKS", 3)
+    monkeypatch.setattr(tiled_loop, "LEAST_BLOCKS", 0)
 
 
 def check(source: Any, target: Any) -> None:
@@ -46,8 +46,12 @@ def check(source: Any, target: Any) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
 @pytest.mark.parametrize("shape", [(1, 7), (33, 40), (64, 129), (100, 16), (5, 3)], ids=str)
-def test_transposes(shape: tuple[int, int], dtype: Any) -> None:
-    """Whole tiles, and what is left beside them."""
+@pytest.mark.parametrize("least", [0, 4])
+def test_transposes(
+    least: int, shape: tuple[int, int], dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole tiles, and what is left beside them; large tiles, and small ones, as small arrays have them."""
+    monkeypatch.setattr(tiled_loop, "LEAST_BLOCKS", least)
     x = numbers(shape, dtype)
     check(x.T, np.zeros(shape[::-1], dtype))
     padded = np.zeros((shape[1] + 3, shape[0] + 5), dtype)

@@ -109,6 +109,30 @@ def test_an_odd_reducer_takes_elements_as_second_arguments(
     assert compared.run["ProgramReduceKernel"] == 1
 
 
+HORNER = """HloModule horner
+f {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  h = f32[] constant(0.5)
+  m = f32[] multiply(a, h)
+  ROOT r = f32[] add(m, b)
+}
+ENTRY main {
+  x = f32[7,300] parameter(0)
+  i = f32[] constant(2)
+  ROOT r = f32[7] reduce(x, i), dimensions={1}, to_apply=f
+}
+"""
+
+
+def test_a_reducer_that_is_not_associative_is_folded_in_order() -> None:
+    """a / 2 + b, whose value depends on the association."""
+    with both_ways() as compared:
+        executable = compiled(HORNER)
+        executable.run(*random_inputs(executable.module))
+    assert compared.run["ProgramReduceKernel"] == 1
+
+
 # ---- windows
 WINDOWS = [
     ("2,6,8", "2,3,4", "size=1x2x2 stride=1x2x2"),

@@ -1,4 +1,4 @@
-"""Every name that the driver asks of CuPy is there. Needs CuPy and CUDA's libraries, and no GPU."""
+"""Every name that the driver asks of CuPy and cuDNN is there. Needs both and CUDA's libraries, and no GPU."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ SOURCES = [
 
 
 def imported(tree: ast.Module) -> dict[str, ModuleType]:
-    """CuPy's modules, by the names under which a source knows them."""
+    """The modules of CuPy and cuDNN, by the names under which a source knows them."""
     found = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {
-                a.name: importlib.import_module(a.name) for a in node.names if "cupy" in a.name
+                a.name: importlib.import_module(a.name)
+                for a in node.names
+                if a.name.split(".")[0] in {"cupy", "cudnn"}
             }
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cupy"):
             module = importlib.import_module(node.module or "")
@@ -66,3 +68,32 @@ def test_functions_of_cublas() -> None:
         pytest.skip(f"cuBLAS is not installed: {error}")
     assert len(library.cublasGemmStridedBatchedEx.argtypes) == 23
     assert len(library.cublasGemmBatchedEx.argtypes) == 20
+    assert len(library.cublasStrsm_v2.argtypes) == 12
+    assert len(library.cublasZtrsmBatched.argtypes) == 13
+    assert len(library.cublasCgetrfBatched.argtypes) == 7
+    assert len(library.cublasDgeqrfBatched.argtypes) == 8
+
+
+def test_functions_of_cusolver() -> None:
+    from runtime.gpu.cuda.solver_api import OPTIONAL, load_cusolver
+
+    try:
+        library = load_cusolver()
+    except ImportError as error:
+        pytest.skip(f"cuSOLVER is not installed: {error}")
+    assert len(library.cusolverDnSpotrf.argtypes) == 8
+    assert len(library.cusolverDnZungqr.argtypes) == 10
+    assert len(library.cusolverDnCheevd.argtypes) == 10
+    assert len(library.cusolverDnDgesvd.argtypes) == 16
+    assert all(hasattr(library, name) for name in OPTIONAL)
+
+
+def test_functions_of_cublas_lt() -> None:
+    from runtime.gpu.cuda.lt_api import load_cublas_lt
+
+    try:
+        library = load_cublas_lt()
+    except ImportError as error:
+        pytest.skip(f"cuBLAS is not installed: {error}")
+    assert len(library.cublasLtMatmul.argtypes) == 16
+    assert len(library.cublasLtMatmulAlgoGetHeuristic.argtypes) == 10

@@ -1,0 +1,268 @@
+"""Ways to ask cuDNN for a convolution of HLO: what is computed from what, and the arrays in its order of dimensions.
+
+In HLO a convolution and its two gradients are all convolutions. They differ in what they dilate: the input's gradient
+has the strides as base dilation; the filter's gradient has them as window dilation, and a window as large as the result
+of the forward one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from runtime.buffers.types import ArrayView
+from runtime.gpu.library_convolution import Direction
+from runtime.program.records.convolution import (
+    GroupConvolutionKernel,
+    PanelConvolutionKernel,
+    PhaseConvolutionKernel,
+)
+from runtime.program.records.copy import PadKernel
+from runtime.program.strides import StridedView
+from spmd.ops.window import Window, WindowDimension
+from spmd.shape import ArrayShape, PrimitiveType
+
+ConvolutionKernel: TypeAlias = (
+    PanelConvolutionKernel | GroupConvolutionKernel | PhaseConvolutionKernel
+)
+
+#: The roles of both operands and of the result.
+ORDER = {
+    Direction.FORWARD: ("image", "filter", "output"),
+    Direction.INPUT: ("output", "filter", "image"),
+    Direction.FILTER: ("image", "output", "filter"),
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """``direction`` of the forward convolution that has this ``window``, and the arrays by role.
+
+    Paddings at the high ends follow from the sizes.
+    """
+
+    direction: Direction
+    window: tuple[WindowDimension, ...]
+    arrays: dict[str, ConvolutionArray]
+
+
+def ways(kernel: ConvolutionKernel, places: Sequence[ArrayView]) -> Iterator[Way]:
+    """Yield ways to compute ``kernel`` for x, w and the result at ``places``, the fastest first.
+
+    The last one copies x with its zeros in it, and always has sizes that cuDNN takes.
+    """
+    found = _Ways(kernel, places)
+    if not found.is_dilated:
+        yield found.filter_gradient() if found.is_filter_gradient else found.forward()
+        return
+    if all(dim.stride == 1 for dim in found.window):
+        yield found.input_gradient()
+    yield found.padded()
+
+
+class _Ways:
+    """Ways of one convolution: x[g, n, spatial.., c], w[g, window.., c, f] and out[g, n, out.., f]."""
+
+    def __init__(self, kernel: ConvolutionKernel, places: Sequence[ArrayView]) -> None:
+        self.x, self.w, self.out = map(ConvolutionArray, places)
+        own = _window(kernel)
+        self.rank = own.rank
+        missing = max(0, 2 - own.rank)
+        self.window = (*(WindowDimension(),) * missing, *own.dims)
+        self.results = (*(1,) * missing, *places[2].view.dims[2:-1])
+        self.is_dilated = any(dim.base_dilation > 1 for dim in own.dims)
+        #: Spatial dimensions along which the window is read backwards, and forwards.
+        self.backwards = [d for d, dim in enumerate(self.window) if dim.reversal]
+        self.forwards = [d for d, dim in enumerate(self.window) if not dim.reversal]
+
+    @property
+    def is_filter_gradient(self) -> bool:
+        """Whether the window is larger than the result, and the images' batch is what is summed over.
+
+        The batch varies more slowly in memory than channels do; x[g, n, spatial.., c] has the channels as n then.
+        """
+        sizes = math.prod(dim.size for dim in self.window)
+        strides = self.x.place.view.strides
+        return sizes > math.prod(self.results) and abs(strides[1]) < abs(strides[-1])
+
+    def forward(self) -> Way:
+        output = self._in_order(self.out, 1, 0, 2 + self.rank)
+        image = self._in_order(self.x, 1, 0, 2 + self.rank)
+        return Way(
+            Direction.FORWARD,
+            _without_negatives(self.window),
+            {
+                "image": image.cut(self.window, self.results),
+                "filter": self._filter(2 + self.rank, 1 + self.rank, self.backwards),
+                "output": output,
+            },
+        )
+
+    def padded(self) -> Way:
+        """Return the forward convolution of x with all its zeros."""
+        image = self._in_order(self.x, 1, 0, 2 + self.rank)
+        return Way(
+            Direction.FORWARD,
+            tuple(replace(dim, padding_low=0, base_dilation=1) for dim in self.window),
+            {
+                "image": image.padded(self.window),
+                "filter": self._filter(2 + self.rank, 1 + self.rank, self.backwards),
+                "output": self._in_order(self.out, 1, 0, 2 + self.rank),
+            },
+        )
+
+    def input_gradient(self) -> Way:
+        """Return the gradient of the image of a convolution whose filter lies the other way round."""
+        window = tuple(
+            WindowDimension(
+                size=dim.size,
+                stride=dim.base_dilation,
+                window_dilation=dim.window_dilation,
+                padding_low=dim.dilated_size - 1 - dim.padding_low,
+            )
+            for dim in self.window
+        )
+        return Way(
+            Direction.INPUT,
+            window,
+            {
+                "output": self._in_order(self.x, 1, 0, 2 + self.rank),
+                "filter": self._filter(1 + self.rank, 2 + self.rank, self.forwards),
+                "image": self._in_order(self.out, 1, 0, 2 + self.rank),
+            },
+        )
+
+    def filter_gradient(self) -> Way:
+        """Return the gradient of the filter: strides and dilations change places, and so do window and result."""
+        window = tuple(
+            WindowDimension(
+                size=size,
+                stride=dim.window_dilation,
+                window_dilation=dim.stride,
+                padding_low=dim.padding_low,
+            )
+            for dim, size in zip(self.window, self.results, strict=True)
+        )
+        rank = self.rank
+        output = self.w.ordered((1 + rank, 0, 2 + rank), 1, rank).reversed(self.backwards)
+        image = self.x.ordered((2 + rank, 0, 1), 2, rank)
+        return Way(
+            Direction.FILTER,
+            _without_negatives(window),
+            {
+                "image": image.cut(window, [dim.size for dim in self.window]),
+                "output": output,
+                "filter": self.out.ordered((0, 2 + rank, 1), 2, rank),
+            },
+        )
+
+    def _in_order(self, array: ConvolutionArray, *first: int) -> ConvolutionArray:
+        return array.ordered(first, 2, self.rank)
+
+    def _filter(self, features: int, channels: int, turned: Sequence[int]) -> ConvolutionArray:
+        return self.w.ordered((0, features, channels), 1, self.rank).reversed(turned)
+
+
+@dataclass(frozen=True)
+class ConvolutionArray:
+    """An array of the program with its dimensions in the order of a role, the groups as a dimension of their own.
+
+    image[n, g, c, spatial..], filter[g, k, c, window..], output[n, g, k, spatial..]
+
+    zeros: what is to be put around and between its elements; ``dims`` counts them.
+    """
+
+    place: ArrayView
+    zeros: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def kind(self) -> PrimitiveType:
+        return self.place.view.element_type
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        dims = self.place.view.dims
+        return (*dims[:3], *(size for *_, size in self.zeros)) if self.zeros else dims
+
+    def ordered(self, first: Sequence[int], spatial: int, rank: int) -> ConvolutionArray:
+        """Return the array with dimensions ``first``, then ``rank`` spatial ones from ``spatial`` on, at least two."""
+        view = self.place.view.transpose((*first, *range(spatial, spatial + rank)))
+        missing = max(0, 2 - rank)
+        ones, steps = (1,) * missing, (view.element_type.byte_size,) * missing
+        dims = (*view.dims[:3], *ones, *view.dims[3:])
+        strides = (*view.strides[:3], *steps, *view.strides[3:])
+        return self._with(replace(view, dims=dims, strides=strides))
+
+    def reversed(self, dimensions: Sequence[int]) -> ConvolutionArray:
+        """Return the array backwards along spatial ``dimensions``."""
+        view = self.place.view
+        return self._with(view.reverse(tuple(3 + d for d in dimensions if view.dims[3 + d] > 1)))
+
+    def cut(self, window: Sequence[WindowDimension], outputs: Sequence[int]) -> ConvolutionArray:
+        """Return the image without the elements at its ends that negative padding takes away."""
+        starts, limits = [0] * 3, list(self.place.view.dims[:3])
+        for dim, size, output in zip(window, self.place.view.dims[3:], outputs, strict=True):
+            used = (output - 1) * dim.stride + dim.dilated_size - dim.padding_low
+            starts.append(max(-dim.padding_low, 0))
+            limits.append(min(size, used))
+        view = self.place.view.slice(tuple(starts), tuple(limits), (1,) * len(starts))
+        return self._with(view)
+
+    def padded(self, window: Sequence[WindowDimension]) -> ConvolutionArray:
+        """Return the image with the zeros of padding and base dilation."""
+        zeros = tuple(
+            (
+                dim.padding_low,
+                dim.base_dilation,
+                dim.padding_low + (size - 1) * dim.base_dilation + 1 + dim.padding_high,
+            )
+            for dim, size in zip(window, self.place.view.dims[3:], strict=True)
+        )
+        return replace(self, zeros=zeros)
+
+    def pad_kernel(self) -> PadKernel:
+        """Return the kernel that writes the array with ``zeros``."""
+        source, target = [slice(None)] * 3, [slice(None)] * 3
+        for (low, step, size), count in zip(self.zeros, self.place.view.dims[3:], strict=True):
+            first = max(0, -(low // step))
+            end = min(count, max(first, -((low - size) // step)))
+            source.append(slice(first, end))
+            at = low + first * step
+            target.append(slice(at, at + max(0, end - first - 1) * step + (end > first), step))
+        return PadKernel(tuple(source), tuple(target))
+
+    def _with(self, view: StridedView) -> ConvolutionArray:
+        return ConvolutionArray(ArrayView(self.place.slice, view))
+
+    def merged_dims(self, role: str) -> tuple[int, ...]:
+        """Return the sizes with the groups merged into the channels they count."""
+        a, b, c, *spatial = self.dims
+        return (a * b, c, *spatial) if role == "filter" else (a, b * c, *spatial)
+
+    def dense(self, role: str, kind: PrimitiveType, *, channels_last: bool) -> StridedView:
+        """Return a view of the same sizes without gaps, in the order of cuDNN's layout."""
+        spatial = tuple(range(3, len(self.dims)))
+        order = (0, 1, 2, *spatial)
+        if channels_last:
+            order = (0, 1, *spatial, 2) if role == "filter" else (0, *spatial, 1, 2)
+        return StridedView.dense_in_order(ArrayShape(kind, self.dims), order)
+
+    def lies(self, role: str, *, channels_last: bool) -> bool:
+        """Return whether it lies without gaps in the order of cuDNN's layout."""
+        view = self.place.view
+        dense = self.dense(role, self.kind, channels_last=channels_last)
+        return not self.zeros and all(
+            size == 1 or own == wanted
+            for size, own, wanted in zip(view.dims, view.strides, dense.strides, strict=True)
+        )
+
+
+def _window(kernel: ConvolutionKernel) -> Window:
+    return kernel.whole.window if isinstance(kernel, PhaseConvolutionKernel) else kernel.window
+
+
+def _without_negatives(window: tuple[WindowDimension, ...]) -> tuple[WindowDimension, ...]:
+    """Return the window of an image after ``cut``."""
+    return tuple(replace(dim, padding_low=max(dim.padding_low, 0)) for dim in window)

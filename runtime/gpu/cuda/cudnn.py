@@ -1,0 +1,127 @@
+"""Convolutions through cuDNN's Python front end (nvidia-cudnn-frontend)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cudnn
+
+from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
+from runtime.gpu.errors import GpuLibraryError
+from runtime.gpu.library_convolution import Direction, LibraryConvolution
+from runtime.gpu.work import ConvolutionWork
+from spmd.shape import PrimitiveType
+
+#: Bytes of workspace that a kernel may take if there is another that takes less, as large as cuDNN's own heuristics use
+#: for convolutions of images.
+_MOST_WORKSPACE = 1 << 29
+
+_TYPES = {
+    PrimitiveType.F16: cudnn.data_type.HALF,
+    PrimitiveType.BF16: cudnn.data_type.BFLOAT16,
+    PrimitiveType.F32: cudnn.data_type.FLOAT,
+    PrimitiveType.F64: cudnn.data_type.DOUBLE,
+}
+_NOTES = cudnn.numerical_note
+#: What no convolution may be: steps give the same bits each time.
+_NEVER = [_NOTES.NONDETERMINISTIC]
+#: What convolutions of f32 without TF32 may not be either.
+_NOT_EXACT = [_NOTES.TENSOR_CORE, _NOTES.DOWN_CONVERT_INPUTS, _NOTES.REDUCED_PRECISION_REDUCTION]
+
+
+class Cudnn:
+    """One cuDNN handle, used by one stream at a time, with a graph for each convolution that was asked for."""
+
+    def __init__(self, allocate: Callable[[int], GpuBlock]) -> None:
+        self._allocate = allocate
+        self._handle = cudnn.create_handle()
+        self._graphs: dict[LibraryConvolution, tuple[Any, tuple[Any, Any, Any]]] = {}
+        self._workspaces: list[GpuBlock] = []
+        self._workspace_bytes = 0
+
+    def load(self, work: ConvolutionWork) -> Enqueue:
+        """Build the graph of ``work``. Raises GpuLibraryError if cuDNN has no kernel for it."""
+        graph, (first, second, result) = self._graph(work.convolution)
+        arrays = {
+            first: work.first.first,
+            second: work.second.first,
+            result: work.result.first,
+        }
+        workspace, handle = self._workspace(graph.get_workspace_size()), self._handle
+
+        def enqueue(stream: GpuStream) -> None:
+            cudnn.set_stream(handle=handle, stream=stream.ptr)
+            graph.execute(arrays, workspace, handle=handle)
+
+        return enqueue
+
+    def _workspace(self, num_bytes: int) -> int:
+        """Return the address of memory that all convolutions share, since they follow one another on one stream."""
+        if num_bytes > self._workspace_bytes or not self._workspaces:
+            self._workspaces.append(self._allocate(num_bytes))  # earlier graphs retain theirs
+            self._workspace_bytes = num_bytes
+        return self._workspaces[-1].address
+
+    def _graph(self, convolution: LibraryConvolution) -> tuple[Any, tuple[Any, Any, Any]]:
+        if convolution not in self._graphs:
+            self._graphs[convolution] = self._built(convolution)
+        return self._graphs[convolution]
+
+    def _built(self, convolution: LibraryConvolution) -> tuple[Any, tuple[Any, Any, Any]]:
+        refused = [*_NEVER]
+        if convolution.element_type is PrimitiveType.F32 and not convolution.tf32:
+            refused += _NOT_EXACT
+        errors: list[str] = []
+        for limit in (_MOST_WORKSPACE, None):
+            graph, tensors = self._described(convolution)
+            try:
+                graph.validate()
+                graph.build_operation_graph()
+                graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+                graph.deselect_numeric_notes(refused)
+                if limit is not None:
+                    graph.deselect_workspace_greater_than(limit)
+                graph.check_support()
+                graph.build_plans()
+            except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
+                errors.append(str(error).strip().splitlines()[0])
+                continue
+            return graph, tensors
+        raise GpuLibraryError(f"cuDNN has no kernel for {convolution}: {errors[-1]}")
+
+    def _described(self, convolution: LibraryConvolution) -> tuple[Any, tuple[Any, Any, Any]]:
+        kind, sums = _TYPES[convolution.element_type], _TYPES[convolution.sums]
+        graph = cudnn.pygraph(
+            io_data_type=kind,
+            intermediate_data_type=sums,
+            compute_data_type=sums,
+            handle=self._handle,
+        )
+        sizes = convolution.arrays
+        first, second = (
+            graph.tensor(
+                name=name,
+                dim=list(dims),
+                stride=list(convolution.strides_of(dims)),
+                data_type=kind,
+            )
+            for name, dims in zip(("first", "second"), sizes, strict=False)
+        )
+        given = {
+            "pre_padding": list(convolution.before),
+            "post_padding": list(convolution.after),
+            "stride": list(convolution.strides),
+            "dilation": list(convolution.dilations),
+            "compute_data_type": sums,
+        }
+        if convolution.direction is Direction.FORWARD:
+            result = graph.conv_fprop(image=first, weight=second, **given)
+        elif convolution.direction is Direction.INPUT:
+            result = graph.conv_dgrad(loss=first, filter=second, **given)
+        else:
+            result = graph.conv_wgrad(image=first, loss=second, **given)
+        dims = list(sizes[2])
+        result.set_output(True).set_dim(dims).set_stride(list(convolution.strides_of(dims)))
+        result.set_data_type(kind)
+        return graph, (first, second, result)

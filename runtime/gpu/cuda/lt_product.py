@@ -1,0 +1,117 @@
+"""A product's descriptors for cuBLASLt, its candidate algorithms, and its call."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+
+from runtime.gpu.cuda.blas_types import COMPUTE, COMPUTE_32F_FAST_TF32, TYPES
+from runtime.gpu.cuda.lt_api import ALGORITHM_BYTES, Heuristic, call
+from runtime.gpu.gemm import GemmCall, GemmMatrix
+from spmd.shape import PrimitiveType
+
+# Attributes, by their numbers in cublasLt.h.
+_TRANSPOSE_A, _TRANSPOSE_B = 3, 4
+_BATCH_COUNT, _BATCH_STEP = 5, 6
+_MOST_WORKSPACE, _REDUCTION_SCHEMES, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)
+#: Parts of split sums are added in the type of the sums.
+_IN_COMPUTE_TYPE = 2
+_MOST_CANDIDATES = 16
+
+
+class LtProduct:
+    """Descriptors of ``gemm``, a product without pointer arrays, whose matrices are aligned to ``alignment`` bytes."""
+
+    def __init__(
+        self, library: ctypes.CDLL, handle: ctypes.c_void_p, gemm: GemmCall, alignment: int
+    ) -> None:
+        self._library, self._handle, self._gemm = library, handle, gemm
+        self._alignment = alignment
+        compute = COMPUTE_32F_FAST_TF32 if gemm.tf32 else COMPUTE[gemm.compute]
+        self._operation = self._made("MatmulDesc", compute, TYPES[gemm.compute])
+        for attribute, matrix in ((_TRANSPOSE_A, gemm.a), (_TRANSPOSE_B, gemm.b)):
+            turned = ctypes.c_int32(int(matrix.transposed))
+            self._set("MatmulDesc", self._operation, attribute, turned)
+        self._a = self._layout(gemm.a, gemm.m, gemm.k, gemm.a_kind)
+        self._b = self._layout(gemm.b, gemm.k, gemm.n, gemm.b_kind)
+        self._c = self._layout(gemm.c, gemm.m, gemm.n, gemm.result)
+        self._one, self._zero = (np.array(value, gemm.compute.numpy) for value in (1, 0))
+
+    def candidates(self, workspace_bytes: int) -> Iterator[bytes]:
+        """Yield algorithms that the library recommends, the best by its own estimate first."""
+        preference = self._made("MatmulPreference")
+        wanted: list[tuple[int, ctypes.c_uint64 | ctypes.c_uint32]] = [
+            (_MOST_WORKSPACE, ctypes.c_uint64(workspace_bytes)),
+            (_REDUCTION_SCHEMES, ctypes.c_uint32(_IN_COMPUTE_TYPE)),
+        ]
+        wanted += [(one, ctypes.c_uint32(self._alignment)) for one in _ALIGNMENTS]
+        for attribute, value in wanted:
+            self._set("MatmulPreference", preference, attribute, value)
+        found, count = (Heuristic * _MOST_CANDIDATES)(), ctypes.c_int()
+        call(
+            self._library,
+            "cublasLtMatmulAlgoGetHeuristic",
+            *(self._handle, self._operation, self._a, self._b, self._c, self._c, preference),
+            *(_MOST_CANDIDATES, found, ctypes.byref(count)),
+        )
+        for one in found[: count.value]:
+            if one.state == 0:
+                yield bytes(one.algorithm)
+
+    def takes(self, algorithm: bytes, workspace_bytes: int) -> bool:
+        """Return whether the library can run ``algorithm``, which may come from a file, with so much workspace."""
+        if len(algorithm) != ALGORITHM_BYTES:
+            return False
+        told = Heuristic()
+        status = self._library.cublasLtMatmulAlgoCheck(
+            *(self._handle, self._operation, self._a, self._b, self._c, self._c),
+            *(algorithm, ctypes.byref(told)),
+        )
+        return not status and told.workspace <= workspace_bytes
+
+    def bound(
+        self, addresses: tuple[int, int, int], algorithm: bytes, workspace: int, num_bytes: int
+    ) -> Callable[[int], None]:
+        """Return the call on a, b and c at ``addresses``, which takes the stream's handle."""
+        a, b, c = addresses
+        # One object holds what the arguments point to: this one.
+        return partial(
+            self._run,
+            self._one.ctypes.data,
+            *(a, self._a, b, self._b, self._zero.ctypes.data, c, self._c, c, self._c),
+            *(algorithm, workspace, num_bytes),
+        )
+
+    def _run(self, *arguments: object) -> None:
+        call(self._library, "cublasLtMatmul", self._handle, self._operation, *arguments)
+
+    def _layout(
+        self, matrix: GemmMatrix, rows: int, columns: int, kind: PrimitiveType
+    ) -> ctypes.c_void_p:
+        stored = (columns, rows) if matrix.transposed else (rows, columns)
+        layout = self._made("MatrixLayout", TYPES[kind], *stored, matrix.leading)
+        if self._gemm.count > 1:
+            count, step = ctypes.c_int32(self._gemm.count), ctypes.c_int64(matrix.step)
+            self._set("MatrixLayout", layout, _BATCH_COUNT, count)
+            self._set("MatrixLayout", layout, _BATCH_STEP, step)
+        return layout
+
+    def _made(self, kind: str, *arguments: object) -> ctypes.c_void_p:
+        made = ctypes.c_void_p()
+        call(self._library, f"cublasLt{kind}Create", ctypes.byref(made), *arguments)
+        weakref.finalize(self, getattr(self._library, f"cublasLt{kind}Destroy"), made)
+        return made
+
+    def _set(
+        self,
+        kind: str,
+        of: ctypes.c_void_p,
+        attribute: int,
+        value: ctypes.c_int32 | ctypes.c_int64 | ctypes.c_uint32 | ctypes.c_uint64,
+    ) -> None:
+        name = f"cublasLt{kind}SetAttribute"
+        call(self._library, name, of, attribute, ctypes.byref(value), ctypes.sizeof(value))

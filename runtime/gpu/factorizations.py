@@ -1,0 +1,186 @@
+"""LU, QR, eigenvalue and singular value decompositions through cuSOLVER, which takes matrices by columns, in place."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from runtime.gpu.library_sequence import Place, SequenceBuilder
+from runtime.gpu.linalg import as_columns, in_sequence
+from runtime.gpu.linalg_work import SolverCall, SolverFunction
+from runtime.program.records.linalg import FactorizationKernel, Routine
+from runtime.program.records.loop import LoopKernel, OperandElements
+from runtime.program.scalar_program import (
+    ElementSignature,
+    ScalarConstant,
+    ScalarOp,
+    ScalarProgram,
+)
+from runtime.program.strides import StridedView
+from spmd.hlo import Opcode
+from spmd.shape import PrimitiveType
+
+_S32 = PrimitiveType.S32
+_PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
+#: Most calls of one kernel: the host decomposes more small matrices sooner than it calls a library for each.
+_MOST_CALLS = 1024
+#: Most rows and columns of matrices of a batch that cuSOLVER decomposes in one call of gesvdjBatched.
+BATCHED_VALUES = 32
+
+
+@in_sequence(FactorizationKernel)
+def factorization(kernel: FactorizationKernel, builder: SequenceBuilder) -> None:
+    _FORMS[kernel.routine](kernel, builder)
+
+
+def _getrf(_: FactorizationKernel, builder: SequenceBuilder) -> None:
+    (source,), (lu, pivots, info) = builder.operands, builder.results
+    copy = _by_columns(source, builder)
+    call = _call(SolverFunction.GETRF, source, builder)
+    builder.call(call, as_columns(copy), builder.packed(pivots), builder.packed(info))
+    builder.copy(copy, lu)
+
+
+def _geqrf(_: FactorizationKernel, builder: SequenceBuilder) -> None:
+    (source,), (qr, tau) = builder.operands, builder.results
+    copy = _by_columns(source, builder)
+    info = builder.room(_S32, source.view.dims[:-2])
+    call = _call(SolverFunction.GEQRF, source, builder)
+    builder.call(call, as_columns(copy), builder.packed(tau), info)
+    builder.copy(copy, qr)
+
+
+def _orgqr(_: FactorizationKernel, builder: SequenceBuilder) -> None:
+    (source, tau), (q,) = builder.operands, builder.results
+    copy = _by_columns(source, builder)
+    info = builder.room(_S32, source.view.dims[:-2])
+    if not tau.view.is_packed:
+        packed = builder.room(tau.view.element_type, tau.view.dims)
+        builder.copy(tau, packed)
+        tau = packed
+    builder.call(_call(SolverFunction.ORGQR, source, builder), as_columns(copy), tau, info)
+    builder.copy(copy, q)
+
+
+def _syevd(kernel: FactorizationKernel, builder: SequenceBuilder) -> None:
+    (source,), (vectors, values, info) = builder.operands, builder.results
+    copy = _by_columns(source, builder)
+    call = SolverCall(SolverFunction.SYEVD, kernel.flag)
+    builder.call(call, as_columns(copy), builder.packed(values), builder.packed(info))
+    builder.copy(copy, vectors)
+
+
+def _gesdd(kernel: FactorizationKernel, builder: SequenceBuilder) -> None:
+    """The first result is the operand, as LAPACK leaves nothing there that would be wanted."""
+    (source,), (a, values, u, vh, info) = builder.operands, builder.results
+    rows, columns = source.view.dims[-2:]
+    told = builder.packed(values), builder.packed(info)
+    if math.prod(source.view.dims[:-2]) > 1 and max(rows, columns) <= BATCHED_VALUES:
+        _jacobi(kernel.flag, builder, *told)
+    else:
+        _gesvd(kernel.flag, builder, *told)
+    if kernel.flag == "N":
+        for vectors in (u, vh):
+            builder.kernel(_zeros(vectors.view), (), (vectors,))
+    builder.copy(source, a)
+
+
+def _gesvd(flag: str, builder: SequenceBuilder, values: Place, info: Place) -> None:
+    """Decompose a, or its transpose if it has more columns than rows, which gesvd does not take: a^T = vh^T s u^T.
+
+    Row-major matrices are their transposes for cuSOLVER.
+    """
+    (source,), (_a, _values, u, vh, _info) = builder.operands, builder.results
+    rows, columns = source.view.dims[-2:]
+    is_tall, kind = rows >= columns, source.view.element_type
+    rooms = []
+    for view in (source.view, u.view, vh.view):
+        dims = (0,) if flag == "N" and view is not source.view else view.dims
+        rooms.append(builder.room(kind, dims, by_columns=is_tall and len(dims) > 1))
+    copy, left, right = rooms
+    builder.copy(source, copy)
+    seen = [as_columns(room) if is_tall and flag != "N" else room for room in (left, right)]
+    if not is_tall:
+        seen.reverse()
+    call = _call(SolverFunction.GESVD, source, builder, flag)
+    builder.call(call, as_columns(copy) if is_tall else copy, values, *seen, info)
+    if flag != "N":
+        builder.copy(left, u)
+        builder.copy(right, vh)
+
+
+def _jacobi(flag: str, builder: SequenceBuilder, values: Place, info: Place) -> None:
+    """Decompose a batch of small matrices with all vectors; cuSOLVER writes v instead of its adjoint."""
+    (source,), (_a, _values, u, vh, _info) = builder.operands, builder.results
+    *batch, rows, columns = source.view.dims
+    kind = source.view.element_type
+    copy = _by_columns(source, builder)
+    left = builder.room(kind, (*batch, rows, rows), by_columns=True)
+    right = builder.room(kind, (*batch, columns, columns))  # v by columns is v^T by rows
+    call = SolverCall(SolverFunction.GESVDJ, "N" if flag == "N" else "A")
+    builder.call(call, as_columns(copy), values, as_columns(left), right, info)
+    if flag != "N":
+        builder.copy(_first(left, u.view.dims), u)
+        transposed = _first(right, vh.view.dims)
+        if kind in _PARTS:
+            leaf = OperandElements(0, _from_first(transposed.view))
+            conjugate = LoopKernel(vh.view.dims, _conjugate(kind), (leaf,), (_from_first(vh.view),))
+            builder.kernel(conjugate, (transposed,), (vh,))
+        else:
+            builder.copy(transposed, vh)
+
+
+def _call(
+    function: SolverFunction, source: Place, builder: SequenceBuilder, flag: str = ""
+) -> SolverCall:
+    """Return the call of a function. The sequence fails if it takes too many calls for the matrices of ``source``."""
+    call = SolverCall(function, flag)
+    *batch, rows, columns = source.view.dims
+    count = math.prod(batch)
+    if count > _MOST_CALLS and not call.is_batched_by_cublas(count, rows, columns):
+        builder.fails = True
+    return call
+
+
+def _by_columns(source: Place, builder: SequenceBuilder) -> Place:
+    """Return a copy in the workspace."""
+    copy = builder.room(source.view.element_type, source.view.dims, by_columns=True)
+    builder.copy(source, copy)
+    return copy
+
+
+def _first(room: Place, dims: tuple[int, ...]) -> Place:
+    """Return the first ``dims`` elements in each dimension."""
+    view = room.view
+    part = StridedView(view.element_type, dims, view.strides, view.offset)
+    return Place(room.held, room.number, part)
+
+
+def _from_first(view: StridedView) -> StridedView:
+    return StridedView(view.element_type, view.dims, view.strides)
+
+
+def _zeros(view: StridedView) -> LoopKernel:
+    program = ScalarProgram((), (ScalarConstant(view.element_type, 0),), (0,))
+    return LoopKernel(view.dims, program, (), (_from_first(view),))
+
+
+@cache
+def _conjugate(kind: PrimitiveType) -> ScalarProgram:
+    part = _PARTS[kind]
+    steps = (
+        ScalarOp(ElementSignature(Opcode.REAL, (kind,), part), (0,)),
+        ScalarOp(ElementSignature(Opcode.IMAG, (kind,), part), (0,)),
+        ScalarOp(ElementSignature(Opcode.NEGATE, (part,), part), (2,)),
+        ScalarOp(ElementSignature(Opcode.COMPLEX, (part, part), kind), (1, 3)),
+    )
+    return ScalarProgram((kind,), steps, (4,))
+
+
+_FORMS = {
+    Routine.GETRF: _getrf,
+    Routine.GEQRF: _geqrf,
+    Routine.ORGQR: _orgqr,
+    Routine.SYEVD: _syevd,
+    Routine.GESDD: _gesdd,
+}

@@ -1,0 +1,147 @@
+"""Cholesky factors and triangular systems through cuSOLVER and cuBLAS, and the registry of library sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar, cast
+
+from runtime.gpu.factor_selection import failure_program, selection_program
+from runtime.gpu.library_sequence import LibrarySequence, Place, SequenceBuilder
+from runtime.gpu.linalg_work import SolverCall, SolverFunction, TriangularSolve
+from runtime.gpu.planning import MakePtx, Views
+from runtime.program.kernel import Kernel
+from runtime.program.records.linalg import CholeskyKernel, TriangularSolveKernel
+from runtime.program.records.loop import LoopKernel, LoopLeaf, Numbers, OperandElements
+from runtime.program.strides import StridedView
+from spmd.shape import PrimitiveType
+
+#: Types of matrices that the libraries take.
+KINDS = (PrimitiveType.F32, PrimitiveType.F64, PrimitiveType.C64, PrimitiveType.C128)
+_S32 = PrimitiveType.S32
+
+#: Adds the stages of a kernel.
+SequenceForm: TypeAlias = Callable[[Kernel, SequenceBuilder], None]
+_FORMS: dict[type[Kernel], SequenceForm] = {}
+
+K = TypeVar("K", bound=Kernel)
+
+
+def in_sequence(
+    kind: type[K],
+) -> Callable[[Callable[[K, SequenceBuilder], None]], Callable[[K, SequenceBuilder], None]]:
+    """Decorator: register the form of ``kind`` as a sequence."""
+
+    def decorator(
+        form: Callable[[K, SequenceBuilder], None],
+    ) -> Callable[[K, SequenceBuilder], None]:
+        if kind in _FORMS:
+            raise ValueError(f"the sequence of {kind.__name__} is registered twice")
+        _FORMS[kind] = cast("SequenceForm", form)
+        return form
+
+    return decorator
+
+
+def library_sequence(
+    kernel: Kernel, operands: Views, results: Views, make_ptx: MakePtx
+) -> LibrarySequence | None:
+    """Return the sequence for arrays of these layouts (``anchored``); None if there is none."""
+    form = _FORMS.get(type(kernel))
+    if form is None or operands[0].element_type not in KINDS or not operands[0].num_elements:
+        return None
+    builder = SequenceBuilder(operands, results, make_ptx)
+    form(kernel, builder)
+    return builder.finished()
+
+
+def as_columns(place: Place) -> Place:
+    """Return matrices by columns as the libraries' calls see them: packed, with dims [batch..., columns, rows]."""
+    view = place.view
+    rank = len(view.dims)
+    order = (*range(rank - 2), rank - 1, rank - 2)
+    return Place(place.held, place.number, view.transpose(order))
+
+
+@in_sequence(CholeskyKernel)
+def cholesky(kernel: CholeskyKernel, builder: SequenceBuilder) -> None:
+    """Factor a copy, of which potrf overwrites both triangles, and select from it on the device.
+
+    A row-major upper triangle is a column-major lower one, which potrf is faster at. Its factor is the transposed one.
+    """
+    (source,), (result, *infos) = builder.operands, builder.results
+    dims, kind = source.view.dims, source.view.element_type
+    copy = builder.room(kind, dims, by_columns=kernel.lower)
+    info = builder.room(_S32, dims[:-2])
+    builder.copy(source, copy)
+    call = SolverCall(SolverFunction.POTRF, "L")
+    builder.call(call, as_columns(copy) if kernel.lower else copy, info)
+    selection = _selection(kernel, copy.view, source.view, result.view)
+    builder.kernel(selection, (copy, info, source), (result,))
+    for told in infos:
+        builder.kernel(_failures(copy.view, told.view), (copy, info), (told,))
+
+
+def _selection(
+    kernel: CholeskyKernel, copy: StridedView, source: StridedView, result: StridedView
+) -> LoopKernel:
+    """Return the kernel of results[0] from (factor, info, operand)."""
+    dims = copy.dims
+    leaves: list[LoopLeaf] = [
+        OperandElements(0, copy),
+        OperandElements(0, _last_pivots(copy, dims)),
+        OperandElements(1, _infos(dims, 2)),
+        Numbers(StridedView(PrimitiveType.S64, dims, (*(0 for _ in dims[:-2]), 1, 0))),
+        Numbers(StridedView(PrimitiveType.S64, dims, (*(0 for _ in dims[:-2]), 0, 1))),
+    ]
+    if not kernel.clears:
+        leaves.append(OperandElements(2, _from_first(source)))
+    program = selection_program(copy.element_type, lower=kernel.lower, clears=kernel.clears)
+    return LoopKernel(dims, program, tuple(leaves), (_from_first(result),))
+
+
+def _failures(copy: StridedView, told: StridedView) -> LoopKernel:
+    """Return the kernel of results[1] from (factor, info)."""
+    batch = copy.dims[:-2]
+    pivots = _last_pivots(copy, (*batch, 1, 1))
+    pivot = StridedView(copy.element_type, batch, pivots.strides[:-2], pivots.offset)
+    leaves = (OperandElements(0, pivot), OperandElements(1, _infos(batch, 0)))
+    return LoopKernel(batch, failure_program(copy.element_type), leaves, (_from_first(told),))
+
+
+def _last_pivots(copy: StridedView, dims: tuple[int, ...]) -> StridedView:
+    """Return the last diagonal element of each matrix, repeated over all of it."""
+    offset = (copy.dims[-1] - 1) * sum(copy.strides[-2:])
+    return StridedView(copy.element_type, dims, (*copy.strides[:-2], 0, 0), offset)
+
+
+def _infos(dims: tuple[int, ...], repeated: int) -> StridedView:
+    """Return a packed s32 for each matrix, repeated over the last ``repeated`` dimensions."""
+    strides, step = [0] * len(dims), _S32.byte_size
+    for d in reversed(range(len(dims) - repeated)):
+        strides[d] = step
+        step *= dims[d]
+    return StridedView(_S32, dims, tuple(strides))
+
+
+def _from_first(view: StridedView) -> StridedView:
+    return StridedView(view.element_type, view.dims, view.strides)
+
+
+@in_sequence(TriangularSolveKernel)
+def triangular_solve(kernel: TriangularSolveKernel, builder: SequenceBuilder) -> None:
+    """Solve the transposed system: cuBLAS sees both matrices so, which exchanges sides and triangles."""
+    (triangles, sides), (result,) = builder.operands, builder.results
+    attrs = kernel.attrs
+    op = {"NO_TRANSPOSE": "N", "TRANSPOSE": "T", "ADJOINT": "C"}[attrs.transpose_a]
+    call = TriangularSolve(not attrs.left_side, not attrs.lower, op, attrs.unit_diagonal)
+    if not triangles.view.is_packed:
+        packed = builder.room(triangles.view.element_type, triangles.view.dims)
+        builder.copy(triangles, packed)
+        triangles = packed
+    place = result
+    if not result.view.is_packed:
+        place = builder.room(result.view.element_type, result.view.dims)
+    builder.copy(sides, place)
+    builder.call(call, triangles, place)
+    if place is not result:
+        builder.copy(place, result)

@@ -1,0 +1,73 @@
+"""Kernels computed by a sequence of PTX kernels and library calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runtime.gpu.codegen.launch import Held
+from runtime.gpu.library_sequence import CallStage, LibrarySequence, Place, Stage
+from runtime.gpu.step import Action, GpuProgram
+from runtime.gpu.steps.kernel_step import KernelStep
+from runtime.gpu.views import DeviceView
+from runtime.gpu.work import KernelArraysOnDevice, PtxWork, Work
+from runtime.program.records.copy import CopyKernel
+from runtime.timeline.events import Stream
+
+
+@dataclass(frozen=True)
+class LibrarySequenceStep(KernelStep):
+    """``kernel`` computed by ``sequence``."""
+
+    form = "library"
+    sequence: LibrarySequence | None = None
+
+    @property
+    def decides(self) -> bool:
+        return self.sequence is not None and not self.sequence.can_be_captured
+
+    def bind(self, device: GpuProgram) -> Action:
+        assert self.sequence is not None, "planned with it"
+        workspace = device.workspace(self.sequence.workspace_bytes)
+        places = _Places(self.on_device(device), workspace)
+        works = [_work(self.name, stage, places) for stage in self.sequence.stages]
+        calls = [device.driver.load(work) for work in works if not _copies_nothing(work)]
+        stream, waits = device.stream(Stream.COMPUTE), self.sequence.waits
+
+        def run() -> None:
+            if waits:
+                # A library that waits holds the lock of captures. Collectives before it must be
+                # done, since they wait for peers who may need the lock.
+                device.wait(stream)
+            for call in calls:
+                call(stream)
+
+        return run
+
+
+@dataclass(frozen=True)
+class _Places:
+    arrays: KernelArraysOnDevice
+    workspace: int
+
+    def on_device(self, place: Place) -> DeviceView:
+        if place.held is Held.WORKSPACE:
+            return DeviceView(self.workspace + place.number, place.view)
+        own = self.arrays.operands if place.held is Held.OPERAND else self.arrays.results
+        return own[place.number]
+
+
+def _work(name: str, stage: Stage, places: _Places) -> Work:
+    if isinstance(stage, CallStage):
+        return stage.call.on(name, tuple(map(places.on_device, stage.arrays)))
+    operands, results = (
+        tuple(map(places.on_device, own)) for own in (stage.operands, stage.results)
+    )
+    return PtxWork(name, stage.kernel, stage.launches, KernelArraysOnDevice(operands, results))
+
+
+def _copies_nothing(work: Work) -> bool:
+    """Return whether the work copies an array to where it is."""
+    if not isinstance(work, PtxWork) or not isinstance(work.kernel, CopyKernel):
+        return False
+    (source,), (target,) = work.arrays.operands, work.arrays.results
+    return source.first == target.first and source.view.strides == target.view.strides

@@ -1,0 +1,86 @@
+"""Choices of library algorithms that were measured, and the file that keeps them.
+
+Keys name the GPU, the library's version and the shape. The file is untrusted input: its size and entries are bounded,
+and the library checks an algorithm before it runs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+#: Bounds of the file: bytes, entries, and characters of a key.
+_MOST_BYTES, _MOST_ENTRIES, _MOST_KEY = 4 << 20, 16384, 400
+#: Hexadecimal digits of a choice.
+_DIGITS = set("0123456789abcdef")
+_MOST_DIGITS = 256
+
+
+class Tuning:
+    """Choices by key, as bytes; empty ones stand for the library's default.
+
+    measures: what is missing is to be measured; otherwise only choices of ``file`` are taken, so that all ranks of a
+    job take the same.
+    """
+
+    def __init__(self, file: Path | None, *, measures: bool) -> None:
+        self.measures = measures
+        self._file, self._lock = file, threading.Lock()
+        self._choices = {} if file is None else _read(file)
+
+    def choice(self, key: str, measure: Callable[[], bytes]) -> bytes | None:
+        """Return the choice for ``key``, by ``measure`` if it is missing; None if it is and nothing is measured.
+
+        Devices of a process wait for each other here, so that all take the same.
+        """
+        with self._lock:
+            if key not in self._choices and self.measures:
+                self._keep(key, measure())
+            return self._choices.get(key)
+
+    def _keep(self, key: str, choice: bytes) -> None:
+        """Keep a choice. What another process has written in the meantime stays."""
+        self._choices[key] = choice
+        if self._file is None:
+            return
+        self._choices = {**_read(self._file), **self._choices}
+        if len(self._choices) <= _MOST_ENTRIES:
+            _write(self._file, self._choices)
+
+
+def _read(file: Path) -> dict[str, bytes]:
+    """Return the valid entries of a file; none of a file that is missing, too large or no JSON object."""
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+        found = json.loads(data) if len(data) <= _MOST_BYTES else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {
+        key: bytes.fromhex(choice)
+        for key, choice in list(found.items())[:_MOST_ENTRIES]
+        if len(key) <= _MOST_KEY and isinstance(choice, str) and _is_hexadecimal(choice)
+    }
+
+
+def _is_hexadecimal(text: str) -> bool:
+    return len(text) <= _MOST_DIGITS and len(text) % 2 == 0 and _DIGITS.issuperset(text)
+
+
+def _write(file: Path, choices: dict[str, bytes]) -> None:
+    """Replace the file as a whole. A folder that cannot be written costs the choices, not the program."""
+    text = json.dumps({key: choice.hex() for key, choice in sorted(choices.items())}, indent=0)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=file.name)
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(text)
+        Path(name).replace(file)
+    except OSError:
+        return
