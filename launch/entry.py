@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from runtime.arrays.sharded_arrays import Boundary
 from runtime.executable import Executable
+from spmd.analysis.donors import match_donors
 from spmd.hlo import HloModule
-from spmd.passes.optimize_input_output_buffer_alias import match_donors
 from spmd.shape import ArrayShape, Shape, ShapeIndex, TokenShape, as_array, leaves
 
 

@@ -15,7 +15,6 @@ from functools import partial
 
 import numpy as np
 
-from launch.ranks.rank_executable import RankExecutable
 from runtime.arrays.sharded_arrays import ShardedArrays
 from runtime.executable import Executable
 from runtime.step_loop import StepLoop
@@ -79,7 +78,7 @@ def _timed(executable: Executable, step: Callable[[], object]) -> float:
 
     Ranks that share cores would take each other's time otherwise.
     """
-    world = executable.communicator if isinstance(executable, RankExecutable) else None
+    world = executable.world
     if world is not None:
         world.barrier()
     start = time.perf_counter()
@@ -95,8 +94,9 @@ def _joined(
     seconds: Sequence[float],
     of_ranks: Callable[[Sequence[float]], float],
 ) -> list[float]:
-    if not isinstance(executable, RankExecutable):
+    world = executable.world
+    if world is None:
         return list(seconds)
     data = json.dumps(list(seconds)).encode()
-    found = [json.loads(other) for other in executable.communicator.all_gather_bytes(data)]
+    found = [json.loads(other) for other in world.all_gather_bytes(data)]
     return [of_ranks(step) for step in zip(*found, strict=True)]

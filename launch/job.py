@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from launch.checks.expect import (
     default_tolerance,
     read_expected,
 )
-from launch.checks.reference import Reference
 from launch.cli.usage import UsageError
 from launch.data.feed_files import NO_FILES, FeedOptions, GivingFeed
 from launch.data.inputs import SeededInputs, read_inputs, write_arrays
@@ -32,6 +31,9 @@ from runtime.executable import Executable
 from spmd.errors import CheckFailed, SpmdError
 from spmd.host_feed import flat_item
 from spmd.shape import ArrayShape, PrimitiveType
+
+if TYPE_CHECKING:
+    from launch.checks.reference import Reference
 
 
 class WorldSizeError(SpmdError):
@@ -113,10 +115,17 @@ class JobResult:
 def step_milliseconds(seconds: Sequence[float]) -> dict[str, float]:
     """Median, least and most."""
     return {
-        "median": float(np.median(seconds)) * 1e3,
+        "median": _median(seconds) * 1e3,
         "min": min(seconds) * 1e3,
         "max": max(seconds) * 1e3,
     }
+
+
+def _median(seconds: Sequence[float]) -> float:
+    """Return the median; NumPy's imports masked arrays, Python's fractions."""
+    ordered = sorted(seconds)
+    middle = len(ordered) // 2
+    return (ordered[middle] + ordered[~middle]) / 2
 
 
 def job_inputs(shapes: Sequence[ArrayShape], options: JobOptions) -> Sequence[Array]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from collectives.cost.custom_calls import CallCost
 from launch.stages.collective_groups import COLLECTIVE_GROUPS
 from spmd.errors import SpmdError
-from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
+
+if TYPE_CHECKING:
+    from collectives.cost.custom_calls import CallCost
+    from spmd.machine.description import MachineDescription
 
 
 class OptionError(SpmdError):

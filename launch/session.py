@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from launch.cache.cache_folder import keep_objects
-from launch.cache.compile_cached import Compiled, compile_source
+from launch.cache.compile_cached import compile_source
+from launch.cache.compiled import Compiled
 from launch.cache.digest import digest_of
 from launch.job import require_saved_for, require_world, versions
 from launch.options import CompileOptions
@@ -24,10 +25,12 @@ from launch.ranks.shared_compile import compile_on_first
 from launch.ranks.shutdown import end_job
 from launch.ranks.world import open_world
 from launch.source import ModuleSource
-from launch.target.engine_choice import engine_for, engine_of_ranks, gpu_of_rank, require_backend
+from launch.target.backends import require_backend
+from launch.target.engine_choice import engine_for, engine_of_ranks, gpu_of_rank
 from launch.target.machine_option import machine_for
 from runtime.executable import Executable
-from runtime.saved import SavedExecutableError, load_bytes
+from runtime.load_saved import load_bytes
+from runtime.saved_format import SavedExecutableError
 from spmd.hlo import HloModule
 from spmd.text.stage import device_count
 

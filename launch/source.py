@@ -1,4 +1,4 @@
-"""Resolution of MODULE arguments: a module, or a saved executable."""
+"""Resolution of MODULE arguments that name a module; saved_argument.py resolves those of saved executables."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from launch.cache.digest import digest_of, full_digest_of
-from runtime.executable import Executable
-from runtime.saved import MAGIC, load_bytes
+from launch.saved_argument import MAGIC, STANDARD_INPUT, is_executable, is_saved
 from spmd.errors import HloParseError
 from spmd.hlo import HloModule
-from spmd.proto import serialize_hlo_proto
+from spmd.proto.writer import serialize_hlo_proto
 from spmd.text.dump_directory import dumped_module, split_choice
 from spmd.text.load import load, parse_bytes
 from spmd.verifier.verifier import verify
-
-STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
@@ -67,44 +64,14 @@ def load_module(argument: str) -> HloModule:
     if argument == STANDARD_INPUT:
         data = sys.stdin.buffer.read()
         if data.startswith(MAGIC):
-            raise _is_executable("<stdin>")
+            raise is_executable("<stdin>")
         module = parse_bytes(data, "<stdin>")
-    elif _is_saved(argument):
-        raise _is_executable(argument)
+    elif is_saved(argument):
+        raise is_executable(argument)
     else:
         module = load(argument)
     verify(module)
     return module
-
-
-def load_saved(argument: str) -> Executable | None:
-    """The saved executable; None where ``argument`` names something else."""
-    if argument == STANDARD_INPUT:
-        return None
-    try:
-        return load_bytes(Path(argument).read_bytes(), argument) if _is_saved(argument) else None
-    except OSError:
-        return None  # what it is, the reader of modules says
-
-
-def _is_saved(argument: str) -> bool:
-    """Return whether the file is a saved executable. A pipe can be read only once, so it is left to the reader of
-    modules."""
-    path = Path(argument)
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
-
-
-def _is_executable(where: str) -> HloParseError:
-    return HloParseError(
-        f"{where} is an executable that `spmd compile` wrote, which only run, bench and profile take; here it must be "
-        "the module that it was made of"
-    )
 
 
 def digest(argument: str) -> str:

@@ -5,23 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from collectives.schedule.checker import check_schedule
-from runtime import emit as _emit  # noqa: F401 - fills the table of lowerings
 from runtime.arrays.sharded_arrays import Boundary
 from runtime.arrays.tiles import global_shape, with_devices
-from runtime.buffers.assign import AssignedProgram, assign_buffers
-from runtime.buffers.checker import check_buffers
-from runtime.buffers.linearize import linearize
-from runtime.buffers.recorded_heaps import RecordedHeaps
-from runtime.buffers.types import ArrayView
-from runtime.cpu import kernels as _kernels  # noqa: F401 - fills the NumPy kernel library
-from runtime.device_program import DeviceProgram
-from runtime.emit.program import emit_program
 from runtime.executable import Executable
+from runtime.lower_module import array_shapes, lower
 from runtime.memory_limit import require_memory
-from runtime.program.kernel import CPU_KERNELS
-from runtime.program.strides import StridedView
-from runtime.program.thunks.sequence import ThunkSequence
 from runtime.schedule.memory_fit import fit_memory
 from runtime.schedule.memory_scheduler import schedule_for_memory
 from spmd.hlo import HloInstruction, HloModule, Stage
@@ -62,7 +50,7 @@ def build_executable(
     if module.stage < Stage.SCHEDULED:
         schedule_module(module, memory_limit)
     inputs, outputs = boundaries(module, logical)
-    marks = [()] * len(outputs) if result is None else [s.dynamic for s in _array_shapes([result])]
+    marks = [()] * len(outputs) if result is None else [s.dynamic for s in array_shapes([result])]
     inputs = tuple(_with_bounds(one, ()) for one in inputs)
     outputs = tuple(map(_with_bounds, outputs, marks))
     executable = lower(module, inputs, outputs, check=check)
@@ -86,52 +74,6 @@ def _with_bounds(one: Boundary, dynamic: tuple[bool, ...]) -> Boundary:
     return replace(one, shape=replace(one.shape, dynamic=dynamic))
 
 
-def lower(
-    module: HloModule,
-    inputs: tuple[Boundary, ...],
-    outputs: tuple[Boundary, ...],
-    *,
-    check: bool,
-    recorded: RecordedHeaps | None = None,
-) -> Executable:
-    """Assign buffers and emit thunks for a scheduled module.
-
-    recorded: heaps of an earlier compilation, which are used again instead of a search.
-    """
-    assigned = assign_buffers(linearize(module), recorded)
-    thunks = emit_program(assigned, assigned.program.device)
-    program = _device_program(module, assigned, thunks)
-    if check:
-        check_schedule(module)
-        check_buffers(module, program)
-    return Executable(module, program, inputs, outputs, CPU_KERNELS)
-
-
-def _device_program(
-    module: HloModule, assigned: AssignedProgram, thunks: ThunkSequence
-) -> DeviceProgram:
-    results = _array_shapes([module.entry.root.shape])
-    return DeviceProgram(
-        module.name,
-        thunks,
-        assigned.assignment,
-        assigned.constants,
-        _array_shapes(p.shape for p in module.entry.parameters),
-        tuple(
-            ArrayView(place, StridedView.dense(shape))
-            for place, shape in zip(assigned.outputs, results, strict=True)
-        ),
-        module.num_partitions,
-        module.replica_count,
-    )
-
-
-def _array_shapes(shapes: Iterable[Shape]) -> tuple[ArrayShape, ...]:
-    return tuple(
-        leaf for shape in shapes for _, leaf in leaves(shape) if isinstance(leaf, ArrayShape)
-    )
-
-
 def _leaf_shardings(instructions: Iterable[HloInstruction]) -> Iterator[HloSharding | None]:
     """Yield the sharding of each array leaf."""
     for instruction in instructions:
@@ -147,7 +89,7 @@ def _leaf_shardings(instructions: Iterable[HloInstruction]) -> Iterator[HloShard
 def _boundaries(
     instructions: tuple[HloInstruction, ...], logical: Iterable[Shape] | None, partitions: int
 ) -> tuple[Boundary, ...]:
-    shards = _array_shapes(i.shape for i in instructions)
+    shards = array_shapes(i.shape for i in instructions)
     shardings = tuple(
         sharding and with_devices(sharding, shape.rank, partitions)
         for shape, sharding in zip(shards, _leaf_shardings(instructions), strict=True)
@@ -155,7 +97,7 @@ def _boundaries(
     if logical is None:
         shapes = tuple(map(global_shape, shards, shardings))
     else:
-        shapes = _array_shapes(logical)
+        shapes = array_shapes(logical)
     return tuple(
         Boundary(shape.without_layout(), sharding)
         for shape, sharding in zip(shapes, shardings, strict=True)

@@ -7,19 +7,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
 from collectives.communicator.interface import Communicator
-from collectives.schedule.scheduled_overlap import ScheduledOverlap
 from runtime.arrays.bounded_arrays import bounded_dimensions, cut_to_sizes, num_results
 from runtime.arrays.host_feed import Given, HostFeeds, Infeed, Outfeed, joined
 from runtime.arrays.resident import DeviceArray
 from runtime.arrays.sharded_arrays import Boundary, ShardedArrays
 from runtime.arrays.tiles import copy_shard
 from runtime.arrays.tiles import gather as gather_tiles
-from runtime.buffers.dump import dump_assignment
 from runtime.buffers.types import AllocationKind, MemoryStats
 from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.libraries.blas import set_blas_threads
@@ -27,7 +25,6 @@ from runtime.cpu.loopback import LoopbackDevices
 from runtime.device_program import DeviceProgram
 from runtime.local_devices import Engine, KernelForms, LocalDevices, RunningDevice
 from runtime.program.kernel import KernelLibrary
-from runtime.program.thunks.dump import dump_thunks
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import walk
 from runtime.timeline.timestamps import RecordedStep
@@ -36,6 +33,9 @@ from spmd.hlo import HloModule
 from spmd.literal import NDArray
 from spmd.output_file import write_file
 from spmd.shape import ArrayShape, leaves
+
+if TYPE_CHECKING:
+    from collectives.schedule.scheduled_overlap import ScheduledOverlap
 
 Gather = Literal["first", "all"]
 """Processes that get global arrays: the one of device 0, or all. A process with all devices always gets them."""
@@ -103,9 +103,13 @@ class Executable:
         write_file(Path(path), save_bytes(self))
 
     def dump_buffers(self) -> str:
+        from runtime.buffers.dump import dump_assignment
+
         return dump_assignment(self.program.assignment)
 
     def dump_thunks(self) -> str:
+        from runtime.program.thunks.dump import dump_thunks
+
         return dump_thunks(self.program.thunks)
 
     # ---- devices
@@ -113,6 +117,11 @@ class Executable:
     def devices(self) -> range:
         """The devices whose tiles this process holds; in this class all of them."""
         return range(self.num_devices)
+
+    @property
+    def world(self) -> Communicator | None:
+        """The ranks that run the program together; None if this process runs all devices."""
+        return None
 
     def load(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from runtime.buffers.live_buffers import LiveBuffers
 from runtime.device_program import DeviceProgram
 from spmd.errors import RunError
 
@@ -23,6 +22,8 @@ def require_memory(program: DeviceProgram, limit: int | None) -> None:
     needed = assignment.device_bytes
     if limit is None or needed <= limit:
         return
+    from runtime.buffers.live_buffers import LiveBuffers
+
     live = LiveBuffers(assignment)
     largest = live.largest_at(live.peak)[:MOST_NAMED]
     buffers = "".join(f"\n  {one.name} {one.shape}: {one.slice.size:,} bytes" for one in largest)

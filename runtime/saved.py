@@ -1,12 +1,7 @@
-"""Executables as bytes: a zip archive of the scheduled module and of the shapes and shardings of its arrays.
+"""Write executables as bytes (saved_format.py).
 
-    executable.json   format, version, shape and sharding of every input and output in HLO text syntax, the offsets
-                      of values in heaps, and what the scheduler expects of collectives (saved_overlap.py)
-    module.hlo.pb     the scheduled per-device module, constants included, as an HloProto
-
-An archive is not trusted: sizes are compared with the file before anything is read, and the module and the offsets of
-values are verified. The offsets are stored because they take longest to find. The rest of memory and thunks is computed
-again from these. It is equal on every machine and takes a small part of a compilation.
+The offsets of values are stored because they take longest to find. The rest of memory and thunks is computed again from
+these. It is equal on every machine and takes a small part of a compilation.
 """
 
 from __future__ import annotations
@@ -14,38 +9,16 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Sequence
 from typing import Any
 
-from runtime.arrays.bounded_arrays import have_sizes
 from runtime.arrays.sharded_arrays import Boundary
-from runtime.buffers.recorded_heaps import RecordedHeap, RecordedHeaps
-from runtime.buffers.types import Color
-from runtime.compile import lower
+from runtime.buffers.recorded_heaps import RecordedHeaps
 from runtime.executable import Executable
+from runtime.saved_format import FORMAT, HEADER, MODULE, VERSION, SavedExecutableError
 from runtime.saved_overlap import overlap_json, read_overlap
-from spmd.errors import SpmdError
-from spmd.hlo import HloModule, Stage
-from spmd.proto import parse_proto, serialize_hlo_proto
-from spmd.shape import ArrayShape, Shape, as_array, leaves
-from spmd.sharding import ShardingKind
-from spmd.text.shape_text import parse_shape
-from spmd.text.sharding_text import parse_sharding
-from spmd.verifier.verifier import verify
+from spmd.proto.writer import serialize_hlo_proto
 
-FORMAT = "spmd-executable"
-VERSION = 5
-MAGIC = b"PK\x03\x04"
-
-_HEADER = "executable.json"
-_MODULE = "module.hlo.pb"
-#: Largest header in bytes; a header has some hundred bytes for each of the entry's array leaves.
-_MAX_HEADER = 1 << 26
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-
-
-class SavedExecutableError(SpmdError):
-    """Bytes that are not an executable of this version."""
 
 
 def save_bytes(executable: Executable) -> bytes:
@@ -68,61 +41,9 @@ def save_bytes(executable: Executable) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         text = json.dumps(header)
-        archive.writestr(zipfile.ZipInfo(_HEADER, _EPOCH), text)
-        archive.writestr(zipfile.ZipInfo(_MODULE, _EPOCH), serialize_hlo_proto(executable.module))
+        archive.writestr(zipfile.ZipInfo(HEADER, _EPOCH), text)
+        archive.writestr(zipfile.ZipInfo(MODULE, _EPOCH), serialize_hlo_proto(executable.module))
     return stream.getvalue()
-
-
-def load_bytes(data: bytes, where: str = "<bytes>", *, check: bool = False) -> Executable:
-    """Return the executable in ``data``. Raises SpmdError, naming ``where``, if it is none or is not valid.
-
-    check: run the buffer and schedule checkers on the result.
-    """
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            header = _read_header(_member(archive, _HEADER, _MAX_HEADER))
-            stored = _member(archive, _MODULE, len(data))
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError) as error:
-        raise SavedExecutableError(f"{where}: not a saved executable: {error}") from error
-    except SavedExecutableError as error:
-        raise SavedExecutableError(f"{where}: {error}") from error
-    module = parse_proto(stored, where)
-    if module.stage < Stage.SCHEDULED:
-        raise SavedExecutableError(f"{where}: the module in it has no schedule")
-    verify(module)
-    parameters = [parameter.shape for parameter in module.entry.parameters]
-    inputs = _boundaries(header, "inputs", parameters, module, where)
-    outputs = _boundaries(header, "outputs", [module.entry.root.shape], module, where)
-    _require_sizes(outputs, where)
-    recorded = _recorded_heaps(header.get("memory"), where)
-    overlap = read_overlap(header.get("overlap"), module, f"{where}: overlap", SavedExecutableError)
-    executable = lower(module, inputs, outputs, check=check, recorded=recorded)
-    executable.overlap = overlap
-    return executable
-
-
-def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    try:
-        info = archive.getinfo(name)
-    except KeyError:
-        raise SavedExecutableError(f"not a saved executable: it holds no {name}") from None
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit:
-        raise SavedExecutableError(f"not a saved executable: {name} is packed or too large")
-    return archive.read(info)
-
-
-def _read_header(data: bytes) -> dict[str, Any]:
-    try:
-        header = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise SavedExecutableError(f"not a saved executable: {_HEADER}: {error}") from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise SavedExecutableError(f"not a saved executable: {_HEADER} says nothing of it")
-    if header.get("version") != VERSION:
-        raise SavedExecutableError(
-            f"saved as version {header.get('version')!r}, this is version {VERSION}: compile it again"
-        )
-    return header
 
 
 def _memory_json(recorded: RecordedHeaps) -> dict[str, Any]:
@@ -138,106 +59,6 @@ def _memory_json(recorded: RecordedHeaps) -> dict[str, Any]:
     return {"heaps": heaps, "places": recorded.places, "sizes": recorded.sizes}
 
 
-def _recorded_heaps(memory: Any, where: str) -> RecordedHeaps:
-    if not isinstance(memory, dict):
-        raise SavedExecutableError(f"{where}: memory must have heaps, places and sizes")
-    heaps, places, sizes = memory.get("heaps"), memory.get("places"), memory.get("sizes")
-    if not isinstance(heaps, list) or not all(map(_is_heap, heaps)):
-        raise SavedExecutableError(f"{where}: heaps must have space, groups, size and algorithm")
-    if not isinstance(places, list) or not all(map(_is_place, places)):
-        raise SavedExecutableError(f"{where}: places must be pairs of a heap and an offset")
-    if not isinstance(sizes, str):
-        raise SavedExecutableError(f"{where}: sizes must be a digest")
-    return RecordedHeaps(
-        tuple(
-            RecordedHeap(
-                Color(heap["space"], tuple(map(tuple, heap["groups"]))),
-                heap["size"],
-                heap["algorithm"],
-            )
-            for heap in heaps
-        ),
-        tuple((heap, offset) for heap, offset in places),
-        sizes,
-    )
-
-
-def _is_heap(heap: Any) -> bool:
-    return (
-        isinstance(heap, dict)
-        and _are_numbers([heap.get("space"), heap.get("size")])
-        and isinstance(heap.get("algorithm"), str)
-        and isinstance(groups := heap.get("groups"), list)
-        and all(isinstance(group, list) and _are_numbers(group) for group in groups)
-    )
-
-
-def _is_place(place: Any) -> bool:
-    return isinstance(place, list) and len(place) == 2 and _are_numbers(place)
-
-
-def _are_numbers(found: list[Any]) -> bool:
-    return all(type(one) is int for one in found)
-
-
 def _boundary_json(boundary: Boundary) -> dict[str, str | None]:
     sharding = None if boundary.sharding is None else str(boundary.sharding)
     return {"shape": str(boundary.shape.without_layout()), "sharding": sharding}
-
-
-def _boundaries(
-    header: dict[str, Any], key: str, tiles: Sequence[Shape], module: HloModule, where: str
-) -> tuple[Boundary, ...]:
-    """Read one boundary per array leaf of ``tiles``. Raises an error if a tile's size contradicts its sharding."""
-    shapes = [s for one in tiles for _, s in leaves(one) if isinstance(s, ArrayShape)]
-    entries = header.get(key)
-    if not isinstance(entries, list) or len(entries) != len(shapes):
-        raise SavedExecutableError(f"{where}: {key} must be a list of {len(shapes)} arrays")
-    found = []
-    for i, (entry, tile) in enumerate(zip(entries, shapes, strict=True)):
-        boundary = _boundary(entry, f"{where}: {key}[{i}]")
-        if _tile_dims(boundary, module.num_partitions) != tile.dims or (
-            boundary.shape.element_type is not tile.element_type
-        ):
-            raise SavedExecutableError(
-                f"{where}: {key}[{i}] is {boundary.shape} shared as {boundary.sharding}, "
-                f"but a device's tile is {tile.without_layout()}"
-            )
-        found.append(boundary)
-    return tuple(found)
-
-
-def _require_sizes(outputs: Sequence[Boundary], where: str) -> None:
-    """Raise SavedExecutableError unless the last outputs can be the sizes of the bounded ones."""
-    if not have_sizes([output.shape for output in outputs]):
-        raise SavedExecutableError(
-            f"{where}: the last outputs must be s32[] sizes, one for each bounded dimension"
-        )
-
-
-def _boundary(entry: Any, where: str) -> Boundary:
-    shape, sharding = (
-        (entry.get("shape"), entry.get("sharding")) if isinstance(entry, dict) else (None, None)
-    )
-    if not isinstance(shape, str) or not isinstance(sharding, str | None):
-        raise SavedExecutableError(f"{where} must name a shape and a sharding")
-    parsed = parse_shape(shape)
-    if not isinstance(parsed, ArrayShape):
-        raise SavedExecutableError(f"{where}: {shape} is no array")
-    return Boundary(parsed, None if sharding is None else parse_sharding(sharding))
-
-
-def _tile_dims(boundary: Boundary, partitions: int) -> tuple[int, ...] | None:
-    """Return the dimensions of a tile; None if the sharding cannot apply to this array over the partitions."""
-    sharding, shape = boundary.sharding, boundary.shape
-    if sharding is None:
-        return shape.dims
-    if sharding.kind is ShardingKind.MAXIMAL and not 0 <= sharding.device < partitions:
-        return None
-    if sharding.kind is ShardingKind.UNREDUCED:
-        return None
-    if sharding.kind is not ShardingKind.TILED:
-        return shape.dims
-    if sharding.num_devices != partitions or len(sharding.tile_dims) != shape.rank:
-        return None
-    return as_array(sharding.shard_shape(shape)).dims

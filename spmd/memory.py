@@ -7,8 +7,6 @@ import os
 import resource
 from pathlib import Path
 
-import numpy as np
-
 from spmd.errors import RunError
 
 
@@ -46,8 +44,9 @@ def require_bytes(what: str, needed: int) -> None:
 def as_out_of_memory(error: MemoryError) -> OutOfMemoryError:
     """Return a failed allocation as an error of one line. NumPy states the array's shape, Python states nothing."""
     shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)
-    if isinstance(shape, tuple) and isinstance(dtype, np.dtype):
+    itemsize = getattr(dtype, "itemsize", None)
+    if isinstance(shape, tuple) and isinstance(itemsize, int):
         dims = ",".join(map(str, shape))
-        return out_of_memory(f"an array {dtype}[{dims}]", math.prod(shape) * dtype.itemsize)
+        return out_of_memory(f"an array {dtype}[{dims}]", math.prod(shape) * itemsize)
     said = f" ({error})" if str(error) else ""
     return OutOfMemoryError(f"out of memory{said}: {available_bytes():,} bytes are available")

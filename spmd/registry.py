@@ -1,8 +1,9 @@
-"""A registry: one table from a key to a value, filled by decorators at import time."""
+"""A registry: one table from a key to a value, filled by decorators when the modules that have them are imported."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from importlib import import_module
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -21,6 +22,22 @@ class Registry(Generic[K, V]):
     def __init__(self, name: str) -> None:
         self.name = name
         self._entries: dict[K, V] = {}
+        #: Keys that a module registers which is imported when one of them is asked for.
+        self._modules: dict[K, str] = {}
+
+    def import_at_need(self, modules: Mapping[str, Iterable[K]]) -> None:
+        """Name the modules that register these keys. Each is imported when one of its keys is first asked for."""
+        for module, keys in modules.items():
+            self._modules.update(dict.fromkeys(keys, module))
+
+    def keys_of(self, module: str) -> list[K]:
+        """Return the keys that ``module`` is named for."""
+        return [key for key, name in self._modules.items() if name == module]
+
+    def import_all(self) -> None:
+        """Import the modules of all keys now, for those who time what comes afterwards."""
+        for module in dict.fromkeys(self._modules.values()):
+            import_module(module)
 
     def register(self, *keys: K) -> Callable[[V], V]:
         def decorator(value: V) -> V:
@@ -36,16 +53,22 @@ class Registry(Generic[K, V]):
         self._entries[key] = value
 
     def get(self, key: K) -> V | None:
-        return self._entries.get(key)
+        found = self._entries.get(key)
+        if found is None and key in self._modules:
+            import_module(self._modules[key])
+            return self._entries.get(key)
+        return found
 
     def __getitem__(self, key: K) -> V:
+        if key not in self._entries and key in self._modules:
+            import_module(self._modules[key])
         return self._entries[key]
 
     def __contains__(self, key: K) -> bool:
-        return key in self._entries
+        return key in self._entries or key in self._modules
 
     def __iter__(self) -> Iterator[K]:
-        return iter(self._entries)
+        return iter({**self._modules, **self._entries})
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._modules.keys() | self._entries.keys())

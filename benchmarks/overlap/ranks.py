@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.cost.estimator import CostError
-from launch.cache.compile_cached import Compiled
+from launch.cache.compiled import Compiled
 from launch.cli.bench import DEVIATION
 from launch.cli.simulate import least_of
 from launch.data.inputs import SeededInputs

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from collectives.schedule.latency_report import CollectiveReport, LatencyReport
-from spmd.machine.description import Exchange, MachineDescription
+if TYPE_CHECKING:
+    from collectives.schedule.latency_report import CollectiveReport, LatencyReport
+    from spmd.machine.description import Exchange, MachineDescription
 
 
 @dataclass(frozen=True, slots=True)

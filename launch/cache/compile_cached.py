@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from launch.cache.compiled import Compiled
 from launch.cache.gc_pause import fewer_collections
 from launch.cache.program_cache import Entry, program_cache, program_key
-from launch.cli.costly_reshard_warning import costly_warning
 from launch.options import CompileOptions
-from launch.pipeline import compile_module
 from launch.source import ModuleSource
-from partitioner.spmd_partitioner import SpmdPartitioner
-from runtime.cpu.precompile import begin_code_for, begin_fixed_code
-from runtime.executable import Executable
-from runtime.saved import SavedExecutableError, save_bytes
+from runtime.cpu.precompile import begin_fixed_code
+from runtime.saved import save_bytes
+from runtime.saved_format import SavedExecutableError
 from spmd.hlo import HloModule
 from spmd.hlo.host_functions import NO_FUNCTIONS, HostFunctions
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """``warning``: for standard error. ``saved``: the executable as bytes, where it comes from the cache or went there.
-    ``cached``: it comes from there.
-    """
-
-    executable: Executable
-    warning: str
-    saved: bytes | None = None
-    cached: bool = False
 
 
 @fewer_collections()
@@ -52,6 +37,9 @@ def compile_source(
         executable.program.host.callbacks = functions.callbacks
         return Compiled(executable, entry.warning, entry.data, cached=True)
     count = devices if devices_for is None else devices_for(source.module)
+    # A program from the cache needs no compiler.
+    from launch.cache.compile_afresh import compile_warning
+
     executable, warning = compile_warning(source.module, count, options)
     if cache is None:
         return Compiled(executable, warning)
@@ -61,17 +49,3 @@ def compile_source(
         return Compiled(executable, warning)
     cache.put(key, Entry(saved, warning))
     return Compiled(executable, warning, saved)
-
-
-def compile_warning(
-    module: HloModule, devices: int | None, options: CompileOptions
-) -> tuple[Executable, str]:
-    """A program compiled afresh, and what is to be said of it."""
-    warnings: list[str] = []
-
-    def on_partitioned(done: SpmdPartitioner) -> None:
-        begin_code_for(done.result)
-        warnings.append(costly_warning(done))
-
-    executable = compile_module(module, devices, options, on_partitioned=on_partitioned)
-    return executable, "".join(warnings)

@@ -16,21 +16,14 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from launch.cache.cache_folder import keep_objects
+from launch.cache.program_cache_variable import VARIABLE
 from launch.job import versions
 from launch.options import CompileOptions
 from runtime.codegen.llvm.jit import host_jit
 from runtime.codegen.llvm.object_cache import ObjectCache, key_of
 from runtime.executable import Executable
-from runtime.saved import load_bytes
+from runtime.load_saved import load_bytes
 from spmd.errors import SpmdError
-
-#: "off": compile every program afresh. Machine code is looked for all the same: see SPMD_OBJECT_CACHE.
-VARIABLE = "SPMD_PROGRAM_CACHE"
-
-HELP = (
-    "Programs that were compiled before, with the same options, are taken from the user's cache folder "
-    f"(~/.cache/spmd-executor); {VARIABLE}=off compiles afresh."
-)
 
 _PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
 #: What else may turn bytes into a module.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from launch.cache.compile_cached import Compiled
+from launch.cache.compiled import Compiled
 from launch.calibration.joining import with_network
 from launch.execution import time_steps
 from launch.options import CompileOptions

@@ -9,9 +9,8 @@ from launch.calibration.memory import FAR_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
 from runtime.cpu.kernels.gemm.dot import plan_dot
-from runtime.cpu.kernels.gemm.tile_block_ir import most_depth
-from runtime.cpu.kernels.gemm.tile_dot import unit_of
-from runtime.cpu.kernels.gemm.tile_types import FORMS, PANEL, TileForm
+from runtime.cpu.kernels.gemm.tile_choice import unit_of
+from runtime.cpu.kernels.gemm.tile_types import FORMS, PANEL, TileForm, most_depth
 from runtime.cpu.prediction.work import NEAR
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.literal import NDArray

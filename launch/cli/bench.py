@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING
 
 from launch.cache.gc_pause import fewer_collections
 from launch.cli.argument_types import positive
-from launch.cli.module_argument import compile_options
-from launch.cli.program import (
-    Program,
-    add_backend,
-    add_program_arguments,
-    add_seed,
-    dispatch,
-    program_here,
-    program_on_ranks,
-)
+from launch.cli.compile_options import compile_options
+from launch.cli.program import Program, dispatch, program_here
+from launch.cli.program_arguments import add_backend, add_program_arguments, add_seed
+from launch.cli.program_on_ranks import program_on_ranks
 from launch.data.inputs import SeededInputs
 from launch.execution import time_steps
+from launch.imported_before import import_before_timing
 from launch.job import step_milliseconds
 from launch.report.environment import describe_environment
 from launch.target.cores import cores_of
@@ -51,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    import_before_timing()
     return dispatch(options, _run_here, _run_as_rank)
 
 

@@ -6,12 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
-from launch.cli.module_argument import (
-    add_module_arguments,
-    compile_options,
-    read_module,
-    write_text,
-)
+from launch.cli.compile_options import compile_options
+from launch.cli.module_argument import add_module_arguments
+from launch.cli.module_files import read_module, write_text
 from launch.cli.output_path import require_writable
 from launch.data.printable import printable
 from launch.pipeline import is_partitioned

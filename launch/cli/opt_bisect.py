@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.checks.equivalence import EquivalenceCheck
-from launch.cli.module_argument import write_module, write_text
+from launch.cli.module_files import write_module, write_text
 from launch.cli.output_path import require_folder
 from spmd.hlo import HloModule
 from spmd.passes.bisect import FirstBadPass, bisect

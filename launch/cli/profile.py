@@ -9,17 +9,12 @@ from typing import TYPE_CHECKING
 
 from launch.cli.argument_types import positive
 from launch.cli.bench import DEVIATION
+from launch.cli.compile_options import compile_options
 from launch.cli.memory_limit_option import add_memory_limit
-from launch.cli.module_argument import compile_options
 from launch.cli.output_path import require_writable
-from launch.cli.program import (
-    add_backend,
-    add_program_arguments,
-    add_seed,
-    dispatch,
-    program_here,
-    program_on_ranks,
-)
+from launch.cli.program import dispatch, program_here
+from launch.cli.program_arguments import add_backend, add_program_arguments, add_seed
+from launch.cli.program_on_ranks import program_on_ranks
 from launch.cli.usage import UsageError
 from launch.data.input_file import read_at_most
 from launch.data.inputs import SeededInputs
@@ -34,7 +29,7 @@ from launch.report.overlap.text import format_report
 from launch.report.recording import Recording
 from launch.report.timeline_page.page import timeline_page
 from launch.report.trace import recorded_trace
-from launch.target.engine_choice import note_hosted
+from launch.target.backends import note_hosted
 from runtime.executable import Executable
 from runtime.memory_limit import require_memory
 from spmd.hlo import HloModule

@@ -16,7 +16,9 @@ from collectives.simulate.least_step import LeastStep, least_step
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
 from launch.cli.argument_types import positive
-from launch.cli.module_argument import add_module_arguments, compile_options, read_module
+from launch.cli.compile_options import compile_options
+from launch.cli.module_argument import add_module_arguments
+from launch.cli.module_files import read_module
 from launch.cli.output_path import require_writable
 from launch.data.input_file import read_at_most
 from launch.options import CompileOptions

@@ -54,6 +54,10 @@ class RankExecutable(Executable):
     def devices(self) -> range:
         return range(self.communicator.rank, self.communicator.rank + 1)
 
+    @property
+    def world(self) -> Communicator:
+        return self.communicator
+
     def load_local(self) -> LocalDevices:
         if self.engine is not None:
             return self.engine.load_rank(self, self.communicator, partial(explain_thunk, self))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from collectives.communicator.interface import Communicator
-from launch.cache.compile_cached import Compiled
+from launch.cache.compiled import Compiled
 from launch.cache.gc_pause import fewer_collections
 from launch.ranks.agreement import agree, from_first
 from launch.ranks.rank_executable import RankExecutable
 from runtime.cpu.precompile import begin_fixed_code
 from runtime.executable import Executable
+from runtime.load_saved import load_bytes
 from runtime.local_devices import Engine
-from runtime.saved import load_bytes, save_bytes
+from runtime.saved import save_bytes
 from spmd.hlo.host_functions import Callback
 
 

@@ -21,8 +21,7 @@ from launch.ranks.gpu_binding import (
 )
 from launch.ranks.messages import report_error, report_note
 from launch.ranks.shutdown import end_by_alarm, may_report
-from runtime.executable import Executable
-from runtime.gpu.availability import EXTRA
+from launch.target.backends import require_backend
 from runtime.gpu.options import GpuOptions
 from runtime.local_devices import Engine
 from spmd.errors import RunError, UnsupportedError
@@ -30,8 +29,6 @@ from spmd.errors import RunError, UnsupportedError
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
     from runtime.gpu.collective import GpuCommunicator
-
-BACKENDS = ("cpu", "gpu")
 
 GRAPHS_VARIABLE = "SPMD_GPU_GRAPHS"
 """``off``: every kernel is launched by itself, no CUDA graphs."""
@@ -46,12 +43,6 @@ AUTOTUNE_VARIABLE = "SPMD_GPU_AUTOTUNE"
 """A file that keeps the fastest algorithm of each large product, or ``on`` for one in the user's cache folder.
 
 One process measures what is missing; ranks take what is there, so that all take the same."""
-
-
-def require_backend(backend: str) -> None:
-    """UnsupportedError where there is none of this name."""
-    if backend not in BACKENDS:
-        raise UnsupportedError(f"no {backend!r} back end; there is {', '.join(BACKENDS)}")
 
 
 def engine_for(backend: str) -> Engine | None:
@@ -86,16 +77,6 @@ def tuning_file(environment: Mapping[str, str]) -> str:
             f"{AUTOTUNE_VARIABLE}=on: this user has no cache folder; name a file instead"
         )
     return str(folder.parent / "gpu_tuning.json")
-
-
-def note_hosted(executable: Executable) -> None:
-    """Tell the user of kernels that the processor computes for the GPU: right, and slow."""
-    forms = executable.kernel_forms
-    if forms is None or not forms.hosted:
-        return
-    report_note(str(forms))
-    if any("Convolution" in kind for kind, _ in forms.hosted) and find_spec("cudnn") is None:
-        report_note(f"cuDNN computes convolutions on the GPU: {EXTRA}")
 
 
 @functools.cache

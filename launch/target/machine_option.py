@@ -1,17 +1,14 @@
-"""`--machine NAME|FILE`: which machine a compilation is for, and what it is for where nobody says.
-
-`--durations FILE`: what was measured there.
-"""
+"""The machine that a compilation is for: what `--machine NAME|FILE` names, or what is assumed where nobody says."""
 
 from __future__ import annotations
 
-import argparse
 import re
 from dataclasses import replace
 from pathlib import Path
 
 from launch.data.input_file import read_at_most
 from launch.target.calibrated import machine_here
+from launch.target.machine_argument import NETWORK
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import introduce, machine_named
 from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
@@ -19,28 +16,8 @@ from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
 #: Whose GPUs are assumed where GPUs compute, and nobody says which.
 GPUS = "dgx-h200"
 
-#: Whose network joins nodes of machines of which only the inside was measured.
-NETWORK = "tcp-cluster"
-
 #: A file of a description, and what to vary of it.
 _FILE = re.compile(r"(.+\.json)(\{[^{}]*\})?")
-
-
-def add_machine(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--machine",
-        metavar="NAME|F.json",
-        help="compile for this machine: cpu-avx512, tcp-cluster, ..., or a description that `spmd calibrate -o` wrote; "
-        "M{node=2} has nodes of two devices, M{links=0.25} links that carry a quarter (default: this one as `spmd "
-        f"calibrate` found it; between nodes of an MPI job, if it found nothing of that, the network of {NETWORK})",
-    )
-    parser.add_argument(
-        "--durations",
-        type=Path,
-        metavar="F.json",
-        help="order collectives and work by times that were measured: a trace that `spmd profile --trace` has written "
-        "of the same module, options and machine, or {instruction: seconds}",
-    )
 
 
 def described(text: str) -> MachineDescription:

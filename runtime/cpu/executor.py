@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,12 +16,10 @@ from runtime.arrays.host_feed import HostChannel
 from runtime.arrays.resident import DeviceArray
 from runtime.arrays.slots import Slots, require_fit, require_world
 from runtime.buffers.types import AllocationKind, ArrayView
-from runtime.cpu.prediction.step import StepPredictor
-from runtime.cpu.sharing.pieces import Cutting, pieces_worth
+from runtime.cpu.sharing.cutting import Cutting, pieces_worth
 from runtime.cpu.step.device_table import Table
 from runtime.cpu.step.polling_points import ProgressPoints
 from runtime.cpu.step.prepare import prepare_sequence
-from runtime.cpu.step.recorder import Recorder
 from runtime.cpu.step.segment_ir import SegmentRow
 from runtime.cpu.step.thread_team import ThreadTeam
 from runtime.cpu.step.worker import Worker
@@ -28,7 +27,10 @@ from runtime.device_program import DeviceProgram
 from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks.thunk import Thunk, walk
 from spmd.literal import NDArray
-from spmd.machine.named import machine_named
+
+if TYPE_CHECKING:
+    from runtime.cpu.prediction.step import StepPredictor
+    from runtime.cpu.step.recorder import Recorder
 
 
 class LoadedDevice:
@@ -55,7 +57,7 @@ class LoadedDevice:
         self.program = program
         self.communicator = communicator
         self.kernels = kernels
-        self.recorder = Recorder(program.thunks) if record else None
+        self.recorder = _recorder(program.thunks) if record else None
         self._reference_every = reference_every
         #: Whether this step waits for each collective at its start; None where no step does.
         self.blocking = np.zeros((), np.bool_) if reference_every else None
@@ -109,6 +111,10 @@ class LoadedDevice:
 
     @cached_property
     def _predictor(self) -> StepPredictor:
+        # Few devices cut kernels, and only these predict how long they take.
+        from runtime.cpu.prediction.step import StepPredictor
+        from spmd.machine.named import machine_named
+
         return StepPredictor(machine_named(), self.program.num_devices, {})
 
     def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
@@ -178,6 +184,12 @@ class LoadedDevice:
         for allocation in self.program.assignment.of_kind(AllocationKind.CONSTANT):
             data = np.ascontiguousarray(self.program.constants[allocation.index])
             self.memory.bytes_of(allocation)[:] = data.reshape(-1).view(np.uint8)
+
+
+def _recorder(thunks: Thunk) -> Recorder:
+    from runtime.cpu.step.recorder import Recorder
+
+    return Recorder(thunks)
 
 
 def _fail_alone(_worker: Worker, _error: BaseException) -> None:

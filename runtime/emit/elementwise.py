@@ -62,6 +62,5 @@ def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
     )
 
 
-for _opcode in list(OPS):
-    if is_elementwise(_opcode):
-        LOWERINGS.add(_opcode, Lowering(emit_elementwise, in_place))
+for _opcode in LOWERINGS.keys_of(__name__):
+    LOWERINGS.add(_opcode, Lowering(emit_elementwise, in_place))

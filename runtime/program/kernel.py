@@ -7,8 +7,9 @@ binders for the same records.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TypeAlias, TypeVar
 
 from spmd.literal import NDArray
@@ -44,6 +45,18 @@ class KernelLibrary:
     def __init__(self, name: str) -> None:
         self.name = name
         self._binders: dict[type[Kernel], Bind[Kernel]] = {}
+        #: By the name of a kind: the module that binds it, which is imported when the first such kernel is bound.
+        self._modules: dict[str, str] = {}
+
+    def import_at_need(self, modules: Mapping[str, Iterable[str]]) -> None:
+        """Name the modules that bind kernels of these kinds. Each is imported when the first such kernel is bound."""
+        for module, kinds in modules.items():
+            self._modules.update(dict.fromkeys(kinds, module))
+
+    def import_all(self) -> None:
+        """Import the modules of all kinds now, for those who time what comes afterwards."""
+        for module in dict.fromkeys(self._modules.values()):
+            import_module(module)
 
     def binds(self, kind: type[K]) -> Callable[[Bind[K]], Bind[K]]:
         """Decorator: this function turns records of ``kind`` and arrays into actions."""
@@ -57,8 +70,11 @@ class KernelLibrary:
         return decorator
 
     def bind(self, kernel: Kernel, arrays: KernelArrays) -> Action:
-        return self._binders[type(kernel)](kernel, arrays)
+        kind = type(kernel)
+        if kind not in self._binders and kind.__name__ in self._modules:
+            import_module(self._modules[kind.__name__])
+        return self._binders[kind](kernel, arrays)
 
 
-#: On processor cores; filled by importing ``runtime.cpu.kernels``.
+#: On processor cores; ``runtime.cpu.kernels`` names the modules of its binders.
 CPU_KERNELS = KernelLibrary("CPU kernels")

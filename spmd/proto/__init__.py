@@ -3,8 +3,3 @@
 schema/ declares the messages by their public field numbers, wire.py and message.py read and write them; reader.py and
 writer.py are the drivers, attrs_proto/ has one file per op family, and one file stands for each kind of value.
 """
-
-from spmd.proto.reader import parse_proto
-from spmd.proto.writer import serialize, serialize_hlo_proto, serialize_with_config
-
-__all__ = ["parse_proto", "serialize", "serialize_hlo_proto", "serialize_with_config"]

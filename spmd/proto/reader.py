@@ -18,8 +18,6 @@ from spmd.proto.attrs_proto.elementwise import OLD_COMPARISONS
 from spmd.proto.container import find_module
 from spmd.proto.header import read_header
 from spmd.proto.implied import Implied
-from spmd.proto.module_config import read_config
-from spmd.proto.recovery_table import RECOVERY_TABLES, recovery_table_text
 from spmd.proto.schema.hlo import HloComputationProto, HloInstructionProto, HloModuleProto
 from spmd.proto.shape_proto import read_shape
 from spmd.proto.sharding_proto import read_sharding
@@ -44,6 +42,8 @@ def parse_proto(data: bytes, file: str = "<bytes>") -> HloModule:
         found = find_module(data)
         module = _ModuleReader(HloModuleProto(found.module), Implied()).read()
         if found.config is not None:
+            from spmd.proto.module_config import read_config  # with readers of text, as below
+
             read_config(module, found.config)
         return module
     except UnsupportedError as error:
@@ -212,6 +212,8 @@ class _ModuleReader:
         table = self.proto.original_value_recovery_table
         if table is None or not table.entries:
             return
+        from spmd.proto.recovery_table import RECOVERY_TABLES, recovery_table_text
+
         if self.nested:
             raise HloParseError("a module in a table of recovered values has such a table itself")
         text = recovery_table_text(

@@ -41,7 +41,7 @@ def text_seeds() -> tuple[str, ...]:
 def proto_seeds() -> tuple[bytes, ...]:
     """The small text seeds as protos."""
     from spmd.errors import SpmdError
-    from spmd.proto import serialize
+    from spmd.proto.writer import serialize
     from spmd.text.parser import parse_module
 
     protos: list[bytes] = []

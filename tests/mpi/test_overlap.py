@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collectives.communicator.interface import Communicator
-from launch.cache.compile_cached import Compiled
+from launch.cache.compiled import Compiled
 from launch.data.inputs import read_inputs
 from launch.entry import Entry
 from launch.options import CompileOptions

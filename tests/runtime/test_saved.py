@@ -19,12 +19,14 @@ import runtime.cpu.kernels.convolution.vector_form as vector_convolution
 import spmd
 from collectives.schedule.scheduled_overlap import ScheduledCollective, ScheduledOverlap
 from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
+from runtime.load_saved import load_bytes
 from runtime.program.records.convolution import VectorForm
-from runtime.saved import FORMAT, SavedExecutableError, load_bytes, save_bytes
+from runtime.saved import save_bytes
+from runtime.saved_format import FORMAT, SavedExecutableError
 from runtime.saved_overlap import overlap_json
 from spmd.errors import SpmdError
 from spmd.machine.named import machine_named
-from spmd.proto import serialize_hlo_proto
+from spmd.proto.writer import serialize_hlo_proto
 from tests.runtime.cpu.kernels.convolution.convolutions import convolution
 from tests.runtime.programs import (
     ALIASING,

@@ -13,12 +13,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from collectives.communicator.interface import MEMORY_ALIGNMENT
 from collectives.communicator.kinds import Group
-from collectives.communicator.node.shared_window import SharedWindow
 from collectives.communicator.reduction import Array
+
+if TYPE_CHECKING:
+    from collectives.communicator.node.shared_window import SharedWindow
 
 #: Each member has a line of its own arrivals. The first member also holds the arrivals of all, and the word at which
 #: members sleep, which is followed by the number of those that may sleep there.

@@ -20,6 +20,27 @@ from spmd.shape import PrimitiveType
 ComplexFunction: TypeAlias = "Callable[..., Complex | Float | Bool]"
 
 COMPLEX_FUNCTIONS: Registry[Opcode, ComplexFunction] = Registry("function of complex numbers")
+COMPLEX_FUNCTIONS.import_at_need(
+    {
+        "runtime.codegen.elements.complex_functions": (
+            Opcode.EXPONENTIAL_MINUS_ONE,
+            Opcode.LOG_PLUS_ONE,
+            Opcode.RSQRT,
+            Opcode.SIGN,
+            Opcode.LOGISTIC,
+            Opcode.SINH,
+            Opcode.COSH,
+            Opcode.SINE,
+            Opcode.COSINE,
+            Opcode.TANH,
+            Opcode.TAN,
+            Opcode.POWER,
+            Opcode.EXPONENTIAL,
+            Opcode.LOG,
+            Opcode.SQRT,
+        ),
+    }
+)
 
 
 def complex_lines(signature: ElementSignature, instructions: Instructions) -> Lines | None:

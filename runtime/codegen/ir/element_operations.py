@@ -9,24 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from runtime.codegen.elements import (  # noqa: F401 - they fill the registries
-    arithmetic,
-    bitwise,
-    comparison,
-    complex_functions,
-    conversion,
-    error_function,
-    exponential,
-    hyperbolic,
-    integer_arithmetic,
-    inverse_trigonometric,
-    logarithm,
-    power,
-    trigonometric,
-)
 from runtime.codegen.elements.builder import F32, F64, Instructions, Lines
-from runtime.codegen.elements.complex_arithmetic import complex_lines
-from runtime.codegen.elements.complex_conversion import complex_conversion
 from runtime.codegen.elements.origins import origin_of
 from runtime.codegen.elements.registry import BODIES, float_function, float_lines
 from runtime.codegen.elements.storage import element_form, narrowing, stored_type, wide_type
@@ -105,8 +88,12 @@ def _declarations(body: str) -> list[str]:
 def _lines(signature: ElementSignature, instructions: Instructions) -> Lines | None:
     complex_ones = any(kind.is_complex for kind in (*signature.operands, signature.result))
     if complex_ones and signature.opcode is Opcode.CONVERT:
+        from runtime.codegen.elements.complex_conversion import complex_conversion
+
         return complex_conversion(signature, partial(_lines, instructions=instructions))
     if complex_ones and signature.opcode is not Opcode.SELECT:
+        from runtime.codegen.elements.complex_arithmetic import complex_lines
+
         return complex_lines(signature, instructions)
     wide = {F32.name: F32, F64.name: F64}.get(wide_type(signature.result))
     if wide is not None and (function := float_function(signature, wide)) is not None:

@@ -19,11 +19,8 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
-from runtime.codegen.elements.variants import VARIANTS
 from runtime.codegen.llvm.object_cache import ObjectCache, key_of
-from runtime.codegen.llvm.parallel_compile import emit_object
 from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.codegen.vectorizer.loops import vectorized
 from spmd.errors import SpmdError
 
 
@@ -173,6 +170,11 @@ class Jit:
 
     def _emitted(self, ir: str, passes: Passes) -> bytes:
         """Return optimized machine code; may run on any thread."""
+        # Code from the cache needs none of these.
+        from runtime.codegen.elements.variants import VARIANTS
+        from runtime.codegen.llvm.parallel_compile import emit_object
+        from runtime.codegen.vectorizer.loops import vectorized
+
         if passes is Passes.VECTORIZE and self._has_masks and (written := vectorized(ir)):
             ir, passes = written, Passes.TIDY
         module = self._parsed(ir)

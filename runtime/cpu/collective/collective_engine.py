@@ -6,11 +6,10 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property, partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from collectives.communicator.node.barrier import BarrierWords
 from collectives.communicator.node.shared_steps import (
     Await,
     AwaitMessages,
@@ -29,22 +28,24 @@ from collectives.communicator.node.shared_steps import (
 from runtime.codegen.ir.combine import can_reduce, element_of
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.collective.in_place_ir import IN_PLACE_FUNCTIONS, in_place_ir
-from runtime.cpu.collective.messages_ir import AWAIT_MESSAGES, START_MESSAGES, messages_ir
 from runtime.cpu.collective.reduce_rows_ir import Prefixes, Streams, reduce_rows_ir, streams_of_code
 from runtime.cpu.collective.shared_memory_ir import (
+    AWAIT_MESSAGES,
     ENTRY_POINTS,
     HEADER_WORDS,
     INDEX_TYPES,
     RECORD_WORDS,
+    START_MESSAGES,
     STEP_FUNCTIONS,
     move_rows_ir,
     shared_memory_ir,
 )
-from runtime.cpu.step.barrier_engine import NativeBarrier
-from runtime.cpu.step.barrier_ir import barrier_library
 from spmd.device import ReductionKind
 from spmd.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collectives.communicator.node.barrier import BarrierWords
+    from runtime.cpu.step.barrier_engine import NativeBarrier
 
 Dtype: TypeAlias = np.dtype[Any]
 Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -66,10 +67,14 @@ class NativeStepEngine:
 
     @cached_property
     def _in_place(self) -> NativeLibrary:
+        from runtime.cpu.collective.in_place_ir import IN_PLACE_FUNCTIONS, in_place_ir
+
         return host_jit().compile(in_place_ir(), IN_PLACE_FUNCTIONS, passes=Passes.TIDY)
 
     @cached_property
     def _messages(self) -> NativeLibrary:
+        from runtime.cpu.collective.messages_ir import messages_ir
+
         names = (START_MESSAGES, AWAIT_MESSAGES)
         return host_jit().compile(messages_ir(), names, passes=Passes.CALL)
 
@@ -98,6 +103,9 @@ class NativeStepEngine:
         return [NativeSteps(self, program) for program in programs]
 
     def node_barrier(self, words: BarrierWords) -> NativeBarrier:
+        from runtime.cpu.step.barrier_engine import NativeBarrier
+        from runtime.cpu.step.barrier_ir import barrier_library
+
         with self._lock:
             return NativeBarrier(words, barrier_library())
 

@@ -11,11 +11,9 @@ library says no more of requests that it has given up.
 from __future__ import annotations
 
 from runtime.codegen.ir.record_words import WORDS
-from runtime.cpu.collective.shared_memory_ir import MET
+from runtime.cpu.collective.shared_memory_ir import AWAIT_MESSAGES, MET, START_MESSAGES
 from runtime.cpu.step.clock_ir import CLOCK
 from runtime.cpu.step.spin_wait_ir import WAITS
-
-START_MESSAGES, AWAIT_MESSAGES = "spmd_start_messages", "spmd_await_messages"
 
 _LOOKS_OF_A_TEST = 16
 """In the time of which a library is called once."""

@@ -43,6 +43,9 @@ STEP_FUNCTIONS = (
 )
 ENTRY_POINTS = ("spmd_start", "spmd_advance")
 
+#: Functions of the steps that start messages and await them (messages_ir.py).
+START_MESSAGES, AWAIT_MESSAGES = "spmd_start_messages", "spmd_await_messages"
+
 
 def shared_memory_ir() -> str:
     """A module with ENTRY_POINTS and STEP_FUNCTIONS."""

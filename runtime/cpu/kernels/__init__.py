@@ -1,39 +1,36 @@
-"""Kernels, one file per kind. Importing this package fills ``runtime.program.kernel.CPU_KERNELS``."""
+"""Kernels on processor cores, one file per kind: ``runtime.program.kernel.CPU_KERNELS`` imports those that a program
+has."""
 
-from runtime.cpu.kernels import reference
-from runtime.cpu.kernels.convolution import grouped_form, panel_form, phase_form
-from runtime.cpu.kernels.copy import copy, slicing, uninitialized
-from runtime.cpu.kernels.fft import fft
-from runtime.cpu.kernels.gather_scatter import gather_scatter
-from runtime.cpu.kernels.gemm import dot, product_epilogue, sliced_product
-from runtime.cpu.kernels.linalg import factorizations, linear_algebra
-from runtime.cpu.kernels.loop import loop, native_elementwise
-from runtime.cpu.kernels.random import random_bits
-from runtime.cpu.kernels.reduce import program_reduce, reduce_window, select_and_scatter
-from runtime.cpu.kernels.rows import rows
-from runtime.cpu.kernels.sort import sort
+from runtime.program.kernel import CPU_KERNELS
 
-__all__ = [
-    "copy",
-    "dot",
-    "factorizations",
-    "fft",
-    "gather_scatter",
-    "grouped_form",
-    "linear_algebra",
-    "loop",
-    "native_elementwise",
-    "panel_form",
-    "phase_form",
-    "product_epilogue",
-    "program_reduce",
-    "random_bits",
-    "reduce_window",
-    "reference",
-    "rows",
-    "select_and_scatter",
-    "sliced_product",
-    "slicing",
-    "sort",
-    "uninitialized",
-]
+CPU_KERNELS.import_at_need(
+    {
+        "runtime.cpu.kernels.convolution.grouped_form": ("GroupConvolutionKernel",),
+        "runtime.cpu.kernels.convolution.panel_form": ("PanelConvolutionKernel",),
+        "runtime.cpu.kernels.convolution.phase_form": ("PhaseConvolutionKernel",),
+        "runtime.cpu.kernels.copy.copy": ("CopyKernel",),
+        "runtime.cpu.kernels.copy.slicing": (
+            "ConcatenateKernel",
+            "DynamicSliceKernel",
+            "DynamicUpdateSliceKernel",
+            "PadKernel",
+        ),
+        "runtime.cpu.kernels.copy.uninitialized": ("UninitializedKernel",),
+        "runtime.cpu.kernels.fft.fft": ("FftKernel",),
+        "runtime.cpu.kernels.gather_scatter.gather_scatter": ("GatherKernel", "ScatterKernel"),
+        "runtime.cpu.kernels.gemm.dot": ("DotKernel",),
+        "runtime.cpu.kernels.gemm.product_epilogue": ("ProductEpilogueKernel",),
+        "runtime.cpu.kernels.gemm.sliced_product": ("SlicedProductKernel",),
+        "runtime.cpu.kernels.linalg.factorizations": ("FactorizationKernel",),
+        "runtime.cpu.kernels.linalg.linear_algebra": ("CholeskyKernel", "TriangularSolveKernel"),
+        "runtime.cpu.kernels.loop.loop": ("LoopKernel", "PiecesKernel", "UpdateKernel"),
+        "runtime.cpu.kernels.loop.native_elementwise": ("NativeElementwiseKernel",),
+        "runtime.cpu.kernels.random.random_bits": ("RandomBitsKernel",),
+        "runtime.cpu.kernels.reduce.program_reduce": ("ProgramReduceKernel",),
+        "runtime.cpu.kernels.reduce.reduce_window": ("ReduceWindowKernel",),
+        "runtime.cpu.kernels.reduce.select_and_scatter": ("SelectAndScatterKernel",),
+        "runtime.cpu.kernels.reference": ("ReferenceKernel",),
+        "runtime.cpu.kernels.rows.rows": ("RowKernel",),
+        "runtime.cpu.kernels.sort.sort": ("SortKernel",),
+    }
+)

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from runtime.codegen.llvm.jit import NativeLibrary
-from runtime.cpu.kernels.gemm.tile_sgemm_ir import FUNCTION as TILE_GEMM
-from runtime.cpu.kernels.gemm.tile_sgemm_ir import GAINS, tile_gemm_code
+from runtime.cpu.kernels.gemm.tile_gains import GAINS
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from spmd.shape import PrimitiveType
 
@@ -114,13 +113,17 @@ def begin_gemm() -> None:
 
 @cache
 def _tile_gemm(blas: BlasFunction) -> BlasFunction:
+    from runtime.cpu.kernels.gemm.tile_sgemm_ir import FUNCTION
+
     code = _tile_gemm_library(blas)
-    return BlasFunction(code.address(TILE_GEMM), blas.index_bits, (code,))
+    return BlasFunction(code.address(FUNCTION), blas.index_bits, (code,))
 
 
 @cache
 def _tile_gemm_library(blas: BlasFunction) -> NativeLibrary:
     """Return the library; its compilation begins with this call."""
+    from runtime.cpu.kernels.gemm.tile_sgemm_ir import tile_gemm_code
+
     threads = library_function(_GET)
     asks = None if threads is None else ctypes.cast(threads, ctypes.c_void_p).value
     return tile_gemm_code(blas.address, blas.index_bits, asks)

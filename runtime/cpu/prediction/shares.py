@@ -10,7 +10,7 @@ import numpy as np
 
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.cpu.prediction.work import NoAllocation
-from runtime.cpu.sharing.pieces import cut_into
+from runtime.cpu.sharing.cut_kernels import cut_into
 from runtime.program.kernel import KernelArrays
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk

@@ -9,7 +9,7 @@ from collectives.communicator.interface import BoundCollective, Communicator
 from collectives.communicator.native_collective import NativeCollective
 from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
-from runtime.cpu.sharing.pieces import Cutting
+from runtime.cpu.sharing.cutting import Cutting
 from runtime.cpu.step.polling_points import ProgressPoints
 from runtime.cpu.step.segment import Stamps
 from runtime.program.kernel import KernelLibrary

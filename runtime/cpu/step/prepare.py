@@ -16,8 +16,7 @@ from collectives.communicator.interface import BoundCollective
 from collectives.communicator.native_collective import NativeCollective
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.copy.copy import copying
-from runtime.cpu.kernels.loop.scalar_loop import scalar_loop
-from runtime.cpu.sharing import bind_shared
+from runtime.cpu.sharing.cutting import Cutting
 from runtime.cpu.step.loaded_program import LoadedProgram
 from runtime.cpu.step.segment import (
     Action,
@@ -120,6 +119,8 @@ def prepare_while(thunk: WhileThunk, program: LoadedProgram) -> Segment:
     progress.since = over
     trips = None
     if program.recorder is None:
+        from runtime.cpu.kernels.loop.scalar_loop import scalar_loop
+
         trips = scalar_loop(
             thunk.condition.thunks, thunk.body.thunks, thunk.predicate, program.array
         )
@@ -184,15 +185,25 @@ def _bound_kernel(
 ) -> Action | Segment:
     """Bind the kernel, cut for threads and for polling of messages in flight; the latter not in blocking steps."""
     cutting = program.cutting_of(thunk)
-    action = bind_shared(program.kernels, kernel, arrays, cutting)
+    action = _bound(program, kernel, arrays, cutting)
     if not program.progress.are_needed:
         return action
     number = program.number_of(thunk)
     own = program.progress.around(number, program.seconds_of(thunk), segment_of(number, action))
     if program.blocking is None or cutting.in_turn == 1:
         return own
-    whole = bind_shared(program.kernels, kernel, arrays, replace(cutting, in_turn=1))
+    whole = _bound(program, kernel, arrays, replace(cutting, in_turn=1))
     return either(number, program.blocking, segment_of(number, whole), own)
+
+
+def _bound(
+    program: LoadedProgram, kernel: Kernel, arrays: KernelArrays, cutting: Cutting
+) -> Action:
+    if cutting.is_whole:
+        return program.kernels.bind(kernel, arrays)
+    from runtime.cpu.sharing.cut_kernels import bind_shared  # few devices have a core to spare
+
+    return bind_shared(program.kernels, kernel, arrays, cutting)
 
 
 @prepares(PartitionIdThunk)

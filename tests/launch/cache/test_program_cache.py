@@ -15,8 +15,9 @@ import pytest
 from mpi_available import needs_mpi
 
 import spmd
-from launch.cache import cache_folder, compile_cached, program_cache
-from launch.cache.compile_cached import Compiled, compile_source
+from launch.cache import cache_folder, compile_afresh, compile_cached, program_cache
+from launch.cache.compile_cached import compile_source
+from launch.cache.compiled import Compiled
 from launch.cache.program_cache import Entry, ProgramCache, program_key
 from launch.options import CompileOptions
 from launch.source import ModuleSource, source_of
@@ -65,7 +66,7 @@ def test_a_program_is_compiled_once(
 ) -> None:
     first = compile_source(source, None, CompileOptions())
     assert not first.cached
-    monkeypatch.setattr(compile_cached, "compile_module", never)
+    monkeypatch.setattr(compile_afresh, "compile_module", never)
     unread = replace(source, read=lambda: pytest.fail("read again"))
     again = compile_source(unread, None, CompileOptions())
     assert again.cached
@@ -124,7 +125,7 @@ def test_sources_are_told_by_their_files(tmp_path: Path, monkeypatch: pytest.Mon
 def test_what_compiling_warns_of_is_said_again(
     cache: ProgramCache, source: ModuleSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compile_cached, "costly_warning", lambda _: "spmd: warning: 3 µs\n")
+    monkeypatch.setattr(compile_afresh, "costly_warning", lambda _: "spmd: warning: 3 µs\n")
     for cached in (False, True):
         done = compile_source(source, None, CompileOptions())
         assert (done.warning, done.cached) == ("spmd: warning: 3 µs\n", cached)

@@ -19,7 +19,9 @@ from launch.cli import main
 from launch.data.bounded_results import with_sizes
 from launch.data.npz import InputError
 from launch.mpirun import MpiJob
-from runtime.saved import SavedExecutableError, load_bytes, save_bytes
+from runtime.load_saved import load_bytes
+from runtime.saved import save_bytes
+from runtime.saved_format import SavedExecutableError
 
 # y holds n columns; t is y transposed, in a nested result; on two devices the columns are divided.
 COLUMNS = """HloModule columns

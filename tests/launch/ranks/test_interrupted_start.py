@@ -14,14 +14,14 @@ import os, signal, sys
 
 class Interrupts:
     def find_spec(self, name, path=None, target=None):
-        if name == sys.argv[1]:
+        if name == where:
             os.kill(os.getpid(), signal.SIGINT)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Interrupts())
-name = sys.argv[1]
+where = sys.argv[1]
 from launch.__main__ import main
-sys.argv[1:] = ["--help"] if name == "nothing" else [name]
+sys.argv[1:] = ["--help"] if where == "nothing" else ["run", "--help"]
 sys.exit(main())
 """
 

@@ -10,7 +10,8 @@ from types import ModuleType
 import pytest
 
 import spmd
-from launch.cli import main, program
+from launch.cli import main
+from launch.target import engine_choice
 from launch.target.engine_choice import gpu_options
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.errors import NoGpuError
@@ -71,7 +72,7 @@ def test_other_back_ends() -> None:
 def double(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GPU, as commands see it."""
     engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
-    monkeypatch.setattr(program, "engine_for", lambda _: engine)
+    monkeypatch.setattr(engine_choice, "engine_for", lambda _: engine)
 
 
 CASE = "tests/cases/gpt_dp2tp2"

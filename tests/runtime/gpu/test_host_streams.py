@@ -11,7 +11,8 @@ from loopback_ranks import run_ranks
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from runtime.gpu.binding import Binding
 from runtime.gpu.steps.collective import StreamFlight
-from runtime.saved import load_bytes, save_bytes
+from runtime.load_saved import load_bytes
+from runtime.saved import save_bytes
 from tests.collectives.communicator.nccl.nccl_double import World
 from tests.runtime.gpu.host_driver import HostDriver
 from tests.runtime.gpu.host_streams import HostEvent, HostStream

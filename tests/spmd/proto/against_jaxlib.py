@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from spmd.errors import SpmdError
 from spmd.hlo import HloModule
-from spmd.proto import parse_proto, serialize
+from spmd.proto.reader import parse_proto
+from spmd.proto.writer import serialize
 from spmd.text.parser import parse_module
 from spmd.text.print_options import PrintOptions
 from spmd.text.printer import print_module

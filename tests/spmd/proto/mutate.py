@@ -18,9 +18,9 @@ from pathlib import Path
 
 import spmd
 from spmd.errors import SpmdError
-from spmd.proto import serialize
 from spmd.proto.schema.hlo import HloInstructionProto, HloModuleProto
 from spmd.proto.wire import Raw
+from spmd.proto.writer import serialize
 from spmd.text.load import parse_bytes
 from tests.paths import CASES
 from tests.spmd.proto.examples import TEXTS, example

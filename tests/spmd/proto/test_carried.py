@@ -12,10 +12,11 @@ from spmd.errors import HloParseError
 from spmd.hlo import HloModule
 from spmd.hlo.carried import NOTHING_CARRIED, CarriedHeader, CrossProgramPrefetch
 from spmd.hlo.clone import clone_module
-from spmd.proto import parse_proto, serialize, serialize_hlo_proto, serialize_with_config
+from spmd.proto.reader import parse_proto
 from spmd.proto.schema.config import HloModuleProtoWithConfig
 from spmd.proto.schema.hlo import HloModuleProto
 from spmd.proto.schema.xla_data import OpMetadataProto, PayloadProto
+from spmd.proto.writer import serialize, serialize_hlo_proto, serialize_with_config
 from spmd.sharding import HloSharding
 from spmd.text.sharding_text import parse_sharding
 

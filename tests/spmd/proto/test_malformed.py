@@ -13,7 +13,7 @@ from spmd.errors import HloParseError, SpmdError, UnsupportedError
 from spmd.hlo import Opcode
 from spmd.limits import MAX_IMPLIED
 from spmd.ops.attrs import CompareAttrs
-from spmd.proto import parse_proto, serialize, serialize_hlo_proto
+from spmd.proto.reader import parse_proto
 from spmd.proto.schema.hlo import (
     HloComputationProto,
     HloInstructionProto,
@@ -35,6 +35,7 @@ from spmd.proto.schema.xla_data import (
     TileProto,
     ToleranceProto,
 )
+from spmd.proto.writer import serialize, serialize_hlo_proto
 from spmd.text.load import parse_bytes
 from spmd.text.parser import parse_module
 from tests.spmd.proto.examples import example

@@ -12,9 +12,10 @@ import spmd
 from spmd.analysis.structure import StructuralKeys, canonical_order
 from spmd.hlo import HloModule, Opcode, Stage
 from spmd.ops.attrs import AsyncAttrs, BatchNormAttrs, ConstantAttrs, DomainAttrs
-from spmd.proto import parse_proto, serialize, serialize_hlo_proto
 from spmd.proto.attrs_proto import ATTRS_PROTO
+from spmd.proto.reader import parse_proto
 from spmd.proto.schema.hlo import HloModuleProto
+from spmd.proto.writer import serialize, serialize_hlo_proto
 from spmd.shape import ArrayShape, Shape, TupleShape
 from spmd.text.parser import parse_module
 from spmd.text.printer import print_module

@@ -9,7 +9,7 @@ import pytest
 
 import spmd
 from spmd.errors import HloParseError
-from spmd.proto import serialize_hlo_proto
+from spmd.proto.writer import serialize_hlo_proto
 from spmd.text.load import parse_bytes
 
 TEXT = "HloModule {name}, num_partitions={n}\n\nENTRY e {{\n  ROOT a = f32[{n}]{{0}} parameter(0)\n}}\n"

@@ -10,7 +10,7 @@ import pytest
 
 import spmd
 from spmd.errors import HloParseError, SpmdError, UnsupportedError
-from spmd.proto import serialize
+from spmd.proto.writer import serialize
 from spmd.text.from_jax import from_jax
 from spmd.text.load import parse_bytes
 from spmd.text.stablehlo import parse_stablehlo, stablehlo_of

@@ -8,10 +8,9 @@ from functools import partial
 import numpy as np
 
 from runtime.cpu.kernels.convert import converting
-from runtime.cpu.kernels.gemm.integer_dot import integer_product
 from runtime.cpu.kernels.gemm.native_dot import blas_product, converted_product, over_batch
 from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall
-from runtime.cpu.kernels.gemm.tile_dot import suits_tiles, tile_product
+from runtime.cpu.kernels.gemm.tile_choice import suits_tiles
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.dot import DotKernel
@@ -59,10 +58,16 @@ def native_product(kernel: DotKernel, arrays: KernelArrays) -> RelocatableCall |
     (out,) = arrays.results
     first = (0,) * len(kernel.batch)
     matrices = (lhs[first], rhs[first], out[first])
-    product = tile_product(*matrices) if kernel.on_tiles else None
+    product = None
+    if kernel.on_tiles:
+        from runtime.cpu.kernels.gemm.tile_dot import tile_product
+
+        product = tile_product(*matrices)
     if product is None:
         kernel, arrays = _without_tiles(kernel, arrays)
         if kernel.compute.is_integer:
+            from runtime.cpu.kernels.gemm.integer_dot import integer_product
+
             product = integer_product(*matrices)
         elif kernel.is_direct:
             product = blas_product(kernel.compute, *matrices)

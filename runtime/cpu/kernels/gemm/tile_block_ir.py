@@ -27,10 +27,10 @@ from runtime.cpu.kernels.gemm.tile_types import (
     LINES,
     PANEL,
     TileForm,
+    most_depth,
 )
 from runtime.cpu.kernels.gemm.tile_unit import Unit
 from runtime.cpu.kernels.gemm.vector_multiply_ir import multiply_ir as multiply_by_vectors_ir
-from spmd.shape import PrimitiveType
 
 #: Bytes for packed lines that stay, and for columns of rhs that pass by: well inside of a second-level cache of 2 MiB,
 #: together with what else is walked.
@@ -39,13 +39,6 @@ _KEPT_BYTES, _PASSING_BYTES = 768 << 10, 384 << 10
 SCALE, UNSCALE, ONE = "0x4170000000000000", "0x3CF0000000000000", "0x3FF0000000000000"
 #: Of the sum of two exponents as f32 stores them and the bits of a depth: beyond it sums might not be finite.
 _MOST_EXPONENT = 376
-
-
-def most_depth(form: TileForm) -> int:
-    """Return the largest depth of a block; a result narrower than its sum cannot be accumulated over several blocks."""
-    if max(form.parts, form.rhs_parts) > 1:
-        return 2048 if form.result is PrimitiveType.BF16 else 512
-    return 8192 // (4 // form.group)
 
 
 def _packs_alike(form: TileForm) -> bool:

@@ -6,11 +6,10 @@ numbers beyond the unit's range, and everything where BLAS may use so many threa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.tile_block_ir import ONE, SCALE, UNSCALE, product_ir
+from runtime.cpu.kernels.gemm.tile_gains import GAINS, Gains
 from runtime.cpu.kernels.gemm.tile_record import WORD_COUNT, instead_ir
 from runtime.cpu.kernels.gemm.tile_types import TileForm
 from spmd.shape import PrimitiveType
@@ -18,23 +17,6 @@ from spmd.shape import PrimitiveType
 FUNCTION = "spmd_tile_sgemm"
 #: Threads of BLAS that one tile unit outdoes.
 _MOST_THREADS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Gains:
-    """Sizes from which a product is faster on the tile unit than with one thread of BLAS."""
-
-    lines: int
-    depth: int
-    products: int
-
-    def at(self, m: int, n: int, k: int) -> bool:
-        """Rows and columns of the result, and depth; and enough of all of them."""
-        return min(m, n) >= self.lines and k >= self.depth and m * n * k >= self.products
-
-
-#: Measured.
-GAINS = Gains(lines=32, depth=16, products=1 << 20)
 
 
 def tile_gemm_code(

@@ -87,6 +87,13 @@ class TileForm:
         return 2 * self.rhs_parts * TILE_BYTES
 
 
+def most_depth(form: TileForm) -> int:
+    """Return the largest depth of a block; a result narrower than its sum cannot be accumulated over several blocks."""
+    if max(form.parts, form.rhs_parts) > 1:
+        return 2048 if form.result is PrimitiveType.BF16 else 512
+    return 8192 // (4 // form.group)
+
+
 def parts_of(kind: PrimitiveType) -> int:
     """Numbers that the unit takes which make one of ``kind``."""
     return 3 if kind is P.F32 else 1

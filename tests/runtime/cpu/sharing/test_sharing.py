@@ -11,7 +11,7 @@ import pytest
 from runtime.compile import build_executable
 from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.loopback import LoopbackDevices
-from runtime.cpu.sharing import pieces, products
+from runtime.cpu.sharing import cut_kernels, cutting, pieces, products
 from runtime.cpu.step import polling_points
 from runtime.cpu.step.polling_points import ProgressPoints
 from runtime.executable import Executable
@@ -219,7 +219,7 @@ ROWS_ALONE = (
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_pieces_give_the_bits_of_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "LEAST_SECONDS", 1e-12)
+    monkeypatch.setattr(cutting, "LEAST_SECONDS", 1e-12)
     text = _PROGRAM.format(body=KERNELS[name])
     alone = loaded(text, 1, monkeypatch)
     inputs = random_inputs(alone.module)
@@ -265,7 +265,7 @@ def cut_in_turn(m: int, k: int, n: int) -> Sequence[pieces.Piece]:
     f32 = PrimitiveType.F32
     kernel = DotKernel((), m, k, n, f32, f32, f32, f32)
     lhs, rhs, out = (np.empty(dims, np.float32) for dims in ((m, k), (k, n), (m, n)))
-    return pieces.cut_in_turn(kernel, KernelArrays((lhs, rhs), (out,)), 2)
+    return cut_kernels.cut_in_turn(kernel, KernelArrays((lhs, rhs), (out,)), 2)
 
 
 @pytest.mark.skipif(bool(ROWS_ALONE), reason="this BLAS keeps no bits where columns are cut")

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-import runtime.cpu.step.prepare as rules
+import runtime.cpu.kernels.loop.scalar_loop as loops
 from runtime.cpu.kernels.loop.scalar_loop_ir import TRIPS
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.executable import Executable
@@ -55,13 +55,13 @@ NOT_SCALAR = COUNTING.replace("f32[]", "f32[2]").replace(
 def made(monkeypatch: pytest.MonkeyPatch) -> list[NativeAction | None]:
     """What became of each loop that was loaded."""
     found: list[NativeAction | None] = []
-    original = rules.scalar_loop
+    original = loops.scalar_loop
 
     def spying(*arguments: object) -> NativeAction | None:
         found.append(original(*arguments))  # type: ignore[arg-type]
         return found[-1]
 
-    monkeypatch.setattr(rules, "scalar_loop", spying)
+    monkeypatch.setattr(loops, "scalar_loop", spying)
     return found
 
 

@@ -1,0 +1,21 @@
+"""Record of a program that was compiled, or taken from where compiled programs are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from runtime.executable import Executable
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """``warning``: for standard error. ``saved``: the executable as bytes, where it comes from the cache or went there.
+    ``cached``: it comes from there.
+    """
+
+    executable: Executable
+    warning: str
+    saved: bytes | None = None
+    cached: bool = False

@@ -1,0 +1,29 @@
+"""Options of a compilation from those of a command."""
+
+from __future__ import annotations
+
+import argparse
+
+from launch.options import CompileOptions
+from launch.target.machine_option import machine_for
+from launch.target.measured_durations import measured_durations
+
+
+def compile_options(options: argparse.Namespace) -> CompileOptions:
+    """From what the command's parser has found; ``options.node``: devices of each node of a job that has several."""
+    partitioned = None if options.stage is None else options.stage == "partitioned"
+    limit = getattr(options, "memory_limit", None)
+    machine = machine_for(
+        getattr(options, "machine", None),
+        getattr(options, "node", None),
+        getattr(options, "backend", "cpu"),
+    )
+    measured = getattr(options, "durations", None)
+    return CompileOptions(
+        partitioned=partitioned,
+        memory_limit=limit,
+        fusion=options.fusion,
+        machine=machine,
+        durations=() if measured is None else measured_durations(measured),
+        without=tuple(options.without),
+    )

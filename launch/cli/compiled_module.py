@@ -1,0 +1,38 @@
+"""From a MODULE argument that names a module to its program."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from launch.cache.compile_cached import compile_source
+from launch.cache.compiled import Compiled
+from launch.cli.compile_options import compile_options
+from launch.cli.module_files import source_named
+from launch.job import require_world
+from launch.source import ModuleSource
+from spmd.hlo import HloModule
+from spmd.text.stage import device_count
+
+
+def compiled_module(
+    options: argparse.Namespace, ranks: int | None
+) -> tuple[Compiled, ModuleSource]:
+    """Compile the module. WorldSizeError unless it is for ``ranks`` devices, where that is given."""
+
+    def devices_for(module: HloModule) -> int | None:
+        if ranks is None or options.devices is not None:
+            return wanted_devices
+        count = device_count(module)
+        require_world(count, ranks, "--devices " if count == 1 else "")
+        return count
+
+    wanted_devices: int | None = options.devices
+    if ranks is not None and wanted_devices is not None:
+        require_world(wanted_devices, ranks)
+    source = source_named(options)
+    compiled = compile_source(source, wanted_devices, compile_options(options), devices_for)
+    if ranks is not None:
+        require_world(compiled.executable.num_devices, ranks)
+    sys.stderr.write(compiled.warning)
+    return compiled, source

@@ -1,0 +1,71 @@
+"""From a MODULE argument to an executable that runs on the ranks of an MPI job."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from launch.cache.compiled import Compiled
+from launch.cli.output_path import require_writable
+from launch.cli.program import Program, compiled_program
+from launch.job import versions
+from launch.ranks.agreement import agree
+from launch.ranks.rank_environment import settings_of_environment
+from launch.ranks.shared_compile import compile_on_first
+from launch.source import digest
+from launch.target.engine_choice import engine_of_ranks, gpu_of_rank
+
+if TYPE_CHECKING:
+    from collectives.communicator.mpi.communicator import MpiCommunicator
+    from launch.source import ModuleSource
+
+
+def program_on_ranks(
+    options: argparse.Namespace,
+    world: MpiCommunicator,
+    alike: Callable[[], dict[str, str]],
+    *,
+    record: bool = False,
+    reference_every: int = 0,
+) -> Program:
+    """The program on this rank, compiled by rank 0 alone.
+
+    ``options``: as ``dispatch`` gives them. ``alike``: what else must be the same on all ranks, by name; it may refuse.
+    AgreedError, on every rank alike, where they differ, one refuses, an output cannot be written, or reading or
+    compiling fails. record, reference_every: as of ``Executable``.
+    """
+
+    on_gpus = getattr(options, "backend", "cpu") == "gpu"
+
+    def setup() -> tuple[argparse.Namespace, dict[str, str]]:
+        if world.rank == 0:
+            require_writable(*options.writes)
+        wanted = alike()
+        if on_gpus:
+            gpu_of_rank(world)
+        return options, {
+            "module": digest(options.module),
+            **wanted,
+            **versions(),
+            **settings_of_environment(),
+        }
+
+    agree(world, setup)
+    start = time.perf_counter()
+    engine = engine_of_ranks(world) if on_gpus else None
+    first: list[tuple[Compiled, ModuleSource | None]] = []
+
+    def compile_it() -> Compiled:
+        first.append(compiled_program(options, world.size))
+        return first[0][0]
+
+    executable = compile_on_first(
+        world, compile_it, record=record, reference_every=reference_every, engine=engine
+    )
+    seconds = time.perf_counter() - start
+    if not first:
+        return Program(executable, None, seconds)
+    compiled, source = first[0]
+    return Program(executable, source, seconds, compiled.cached)

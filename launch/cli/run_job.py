@@ -1,0 +1,132 @@
+"""Steps of `spmd run` once its program is there: inputs, the run, the comparison and the report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from launch.checks.expect import Expected
+from launch.cli.program import Program
+from launch.data.feed_files import (
+    FeedOptions,
+    leaves_of,
+    note_what_is_left,
+    outfeed_for,
+    write_outfeed,
+)
+from launch.data.output_paths import output_paths
+from launch.data.printable import printable
+from launch.data.tile_files import is_per_device, read_tiles, write_tiles
+from launch.entry import Entry
+from launch.execution import Execution, execute_steps
+from launch.job import (
+    JobOptions,
+    JobResult,
+    conclude,
+    expected_outputs,
+    format_result,
+    job_inputs,
+)
+from launch.target.backends import note_hosted
+from runtime.arrays.host_feed import Outfeed
+from runtime.executable import Executable
+from spmd.errors import CheckFailed
+from spmd.output_file import write_file
+
+
+def job_options(options: argparse.Namespace) -> JobOptions:
+    return JobOptions(
+        inputs=options.inputs,
+        seed=options.seed or 0,
+        seed_given=options.seed is not None,
+        outputs=options.outputs,
+        expect=options.expect,
+        atol=options.atol,
+        rtol=options.rtol,
+        check=options.check,
+        steps=options.steps,
+        feeds=FeedOptions(options.infeed, options.outfeed),
+    )
+
+
+def require_feeds(executable: Executable, job: JobOptions) -> None:
+    job.feeds.require_for([thunk.name for thunk in executable.program.infeeds])
+    if job.check and executable.program.infeeds:
+        job.feeds.require_whole()
+
+
+def execute_job(executable: Executable, job: JobOptions) -> tuple[Execution, Outfeed | None]:
+    """Return what the steps gave, and what took their outfeeds."""
+    if job.inputs is not None and is_per_device(job.inputs):
+        state = read_tiles(executable, job.inputs)
+    else:
+        entry = Entry.of_executable(executable)
+        state = executable.put(job_inputs(entry.inputs, job))
+    wanted = job.check or job.feeds.outfeed is not None
+    outfeed = outfeed_for(job.feeds, executable, wanted=wanted)
+    source = job.feeds.source()
+    with executable.feeding(source, outfeed):
+        feedback = Entry.of_executable(executable).feedback
+        done = execute_steps(executable, state, job.steps, feedback)
+    note_what_is_left(source)
+    return done, outfeed
+
+
+def job_result(
+    executable: Executable, done: Execution, outfeed: Outfeed | None, job: JobOptions
+) -> JobResult:
+    """Whole outputs on the first process, where anybody wants them; tiles are written by those who have them."""
+    if job.outputs is not None and is_per_device(job.outputs):
+        write_tiles(executable, done.outputs, job.outputs)
+    whole = executable.get(done.outputs) if job.needs_global_outputs else []
+    write_outfeed(job.feeds, outfeed, writes=executable.devices.start == 0)
+    return JobResult(whole, done.seconds, outfeeds=leaves_of(outfeed))
+
+
+def conclude_job(
+    options: argparse.Namespace, program: Program, result: JobResult, where: str
+) -> int:
+    """Check, write and print; the exit code."""
+    note_hosted(program.executable)
+    job = job_options(options)
+    entry = Entry.of_executable(program.executable)
+    expected = expected_of(options, program)
+    described = program.module or program.executable.module
+    result = conclude(result, expected, job, output_paths(described, entry.feedback))
+    if not result.ok:
+        # The evaluator, which nothing else needs, comes with it.
+        from launch.cli.run_reference import explained
+
+        result = explained(options, program, entry, result, expected)
+    return report_result(options, entry, result, where)
+
+
+def write_profile(options: argparse.Namespace, executable: Executable) -> None:
+    if options.profile is None:
+        return
+    from launch.cli.compile_options import compile_options
+    from launch.report.trace import collect_trace
+
+    trace = collect_trace(executable, compile_options(options).machine)
+    if trace is not None:
+        write_file(options.profile, json.dumps(trace))
+
+
+def expected_of(options: argparse.Namespace, program: Program) -> list[Expected]:
+    """Return the outputs that the run must give; none where nobody compares."""
+    job = job_options(options)
+    if job.check and program.module is not None:
+        from launch.cli.run_reference import reference_outputs
+
+        return reference_outputs(options, program, program.module)
+    return expected_outputs(Entry.of_executable(program.executable), job, None)
+
+
+def report_result(options: argparse.Namespace, entry: Entry, result: JobResult, where: str) -> int:
+    if options.json:
+        print(json.dumps(result.as_json(entry.outputs)))
+    else:
+        count, verbose = len(entry.outputs), options.verbose
+        text = format_result(result, entry.name, count, where, verbose=verbose)
+        print(printable(text))
+    return 0 if result.ok else CheckFailed.exit_code

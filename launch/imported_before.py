@@ -1,0 +1,19 @@
+"""Import of all that compiling and loading may need, for those who time these and not Python's imports."""
+
+from __future__ import annotations
+
+import launch.cache.compile_afresh
+import launch.cli.compiled_module  # noqa: F401 - imported for the time that it takes
+from runtime.codegen.elements.complex_arithmetic import COMPLEX_FUNCTIONS
+from runtime.codegen.elements.registry import BODIES, FLOAT_FUNCTIONS
+from runtime.lowering import LOWERINGS
+from runtime.program.kernel import CPU_KERNELS
+from spmd.ops.opdef import OPS
+from spmd.proto.attrs_proto import ATTRS_PROTO
+
+
+def import_before_timing() -> None:
+    """Import what a program's families of operations and kernels would import when they are met first."""
+    for table in (OPS, ATTRS_PROTO, LOWERINGS, BODIES, FLOAT_FUNCTIONS, COMPLEX_FUNCTIONS):
+        table.import_all()
+    CPU_KERNELS.import_all()

@@ -1,0 +1,32 @@
+"""Names of the back ends that run a program, and the note on what they leave to the processor."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from launch.ranks.messages import report_note
+from spmd.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from runtime.executable import Executable
+
+BACKENDS = ("cpu", "gpu")
+
+
+def require_backend(backend: str) -> None:
+    """UnsupportedError where there is none of this name."""
+    if backend not in BACKENDS:
+        raise UnsupportedError(f"no {backend!r} back end; there is {', '.join(BACKENDS)}")
+
+
+def note_hosted(executable: Executable) -> None:
+    """Tell the user of kernels that the processor computes for the GPU: right, and slow."""
+    forms = executable.kernel_forms
+    if forms is None or not forms.hosted:
+        return
+    report_note(str(forms))
+    if any("Convolution" in kind for kind, _ in forms.hosted) and find_spec("cudnn") is None:
+        from runtime.gpu.availability import EXTRA
+
+        report_note(f"cuDNN computes convolutions on the GPU: {EXTRA}")

@@ -1,0 +1,76 @@
+"""Cutting of kernels into pieces for concurrent threads: by kind of kernel, as kernels on parts of its arrays.
+
+Every element is computed by the same operations in the same order as by the whole kernel, so results do not depend on
+how many threads there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from runtime.cpu.kernels.native_call import NativeAction, SharedAction
+from runtime.cpu.sharing import (  # noqa: F401 - they register how to cut
+    convolutions,
+    indexed,
+    loops,
+    products,
+    sorts,
+)
+from runtime.cpu.sharing.cutting import Cutting
+from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece
+from runtime.program.kernel import Action, Kernel, KernelArrays, KernelLibrary
+from spmd.literal import NDArray
+
+
+def bind_shared(
+    library: KernelLibrary, kernel: Kernel, arrays: KernelArrays, cutting: Cutting
+) -> Action:
+    """``kernel`` bound to ``arrays``, in pieces if it can be cut."""
+    pieces = cut_into(kernel, arrays, cutting.shared)
+    if cutting.in_turn > len(pieces):
+        pieces = max(pieces, cut_in_turn(kernel, arrays, cutting.in_turn), key=len)
+    if cutting.threads == 1:
+        pieces = [(own, _in_place(parts, arrays)) for own, parts in pieces]
+    if pieces:
+        actions = [library.bind(*piece) for piece in pieces]
+        native = [action for action in actions if isinstance(action, NativeAction)]
+        if len(native) == len(actions):  # others keep the interpreter to themselves
+            return SharedAction(native)
+    return library.bind(kernel, arrays)
+
+
+def cut_into(kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """``count`` pieces or fewer; none where it stays whole."""
+    return _cut_by(CUTS.get(type(kernel)), kernel, arrays, count)
+
+
+def cut_in_turn(kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    """The same for one thread, but it may be a few more."""
+    cut = CUTS_IN_TURN.get(type(kernel)) or CUTS.get(type(kernel))
+    return _cut_by(cut, kernel, arrays, count)
+
+
+def _cut_by(cut: Cut | None, kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
+    if cut is None or count == 1 or not any(array.size for array in arrays.results):
+        return ()
+    pieces = cut(kernel, arrays, count)
+    return pieces if len(pieces) > 1 else ()
+
+
+def _in_place(piece: KernelArrays, whole: KernelArrays) -> KernelArrays:
+    """``piece``, which has the whole kernel's scratch while it runs, instead of its own."""
+    if not piece.scratch:
+        return piece
+    scratch = tuple(
+        mine if mine.nbytes > theirs.nbytes else _lying_in(theirs, mine)
+        for mine, theirs in zip(piece.scratch, whole.scratch, strict=True)
+    )
+    return replace(piece, scratch=scratch)
+
+
+def _lying_in(place: NDArray, like: NDArray) -> NDArray:
+    """An array as ``like`` at the beginning of ``place``."""
+    return np.ndarray(like.shape, like.dtype, place.reshape(-1).view(np.uint8).data)

@@ -1,0 +1,70 @@
+"""Lower a scheduled per-device module: buffers, then thunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from runtime import emit as _emit  # noqa: F401 - the table of lowerings finds its rules there
+from runtime.arrays.sharded_arrays import Boundary
+from runtime.buffers.assign import AssignedProgram, assign_buffers
+from runtime.buffers.linearize import linearize
+from runtime.buffers.recorded_heaps import RecordedHeaps
+from runtime.buffers.types import ArrayView
+from runtime.cpu import kernels as _kernels  # noqa: F401 - the kernel library finds its binders there
+from runtime.device_program import DeviceProgram
+from runtime.emit.program import emit_program
+from runtime.executable import Executable
+from runtime.program.kernel import CPU_KERNELS
+from runtime.program.strides import StridedView
+from runtime.program.thunks.sequence import ThunkSequence
+from spmd.hlo import HloModule
+from spmd.shape import ArrayShape, Shape, leaves
+
+
+def lower(
+    module: HloModule,
+    inputs: tuple[Boundary, ...],
+    outputs: tuple[Boundary, ...],
+    *,
+    check: bool,
+    recorded: RecordedHeaps | None = None,
+) -> Executable:
+    """Assign buffers and emit thunks for a scheduled module.
+
+    recorded: heaps of an earlier compilation, which are used again instead of a search.
+    """
+    assigned = assign_buffers(linearize(module), recorded)
+    thunks = emit_program(assigned, assigned.program.device)
+    program = _device_program(module, assigned, thunks)
+    if check:
+        from collectives.schedule.checker import check_schedule
+        from runtime.buffers.checker import check_buffers
+
+        check_schedule(module)
+        check_buffers(module, program)
+    return Executable(module, program, inputs, outputs, CPU_KERNELS)
+
+
+def _device_program(
+    module: HloModule, assigned: AssignedProgram, thunks: ThunkSequence
+) -> DeviceProgram:
+    results = array_shapes([module.entry.root.shape])
+    return DeviceProgram(
+        module.name,
+        thunks,
+        assigned.assignment,
+        assigned.constants,
+        array_shapes(p.shape for p in module.entry.parameters),
+        tuple(
+            ArrayView(place, StridedView.dense(shape))
+            for place, shape in zip(assigned.outputs, results, strict=True)
+        ),
+        module.num_partitions,
+        module.replica_count,
+    )
+
+
+def array_shapes(shapes: Iterable[Shape]) -> tuple[ArrayShape, ...]:
+    return tuple(
+        leaf for shape in shapes for _, leaf in leaves(shape) if isinstance(leaf, ArrayShape)
+    )

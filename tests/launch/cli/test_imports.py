@@ -1,0 +1,108 @@
+"""Which packages a command does without: what a saved executable was compiled by is not there when it runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from launch.cli import main
+from tests.paths import ROOT
+
+CASE = ROOT / "tests" / "cases" / "mlp_dp2"
+
+#: Runs a command, then prints the modules that it has imported.
+PROGRAM = """
+import sys
+from launch.__main__ import main
+code = main()
+print(*sys.modules, file=sys.stderr)
+sys.exit(code)
+"""
+
+COMPILER = (
+    "partitioner",
+    "collectives.cost",
+    "collectives.passes",
+    "collectives.simulate",
+    "launch.calibration",
+    "launch.checks.divergence",
+    "launch.pipeline",
+    "launch.report",
+    "launch.source",
+    "runtime.compile",
+    "runtime.cpu.prediction",
+    "runtime.fusion.make_fusions",
+    "runtime.fusion.priority_fusion",
+    "runtime.layout",
+    "runtime.saved",
+    "runtime.schedule",
+    "spmd.evaluator",
+    "spmd.library_calls",
+    "spmd.machine",
+    "spmd.passes",
+    "spmd.proto.writer",
+    "spmd.text.attrs_text",
+    "spmd.text.parser",
+    "spmd.text.printer",
+)
+OTHER_WAYS = ("cupy", "mpi4py", "launch.ranks.world", "runtime.gpu", "collectives.communicator.mpi")
+#: Families of kernels and operations that the module does not have.
+OTHER_FAMILIES = (
+    "runtime.codegen.elements.complex_functions",
+    "runtime.cpu.kernels.convolution",
+    "runtime.cpu.kernels.fft",
+    "runtime.cpu.kernels.linalg",
+    "runtime.cpu.kernels.sort",
+    "runtime.emit.convolution",
+    "runtime.emit.sort",
+    "spmd.proto.attrs_proto.convolution",
+)
+
+
+def imported_by(*arguments: str) -> set[str]:
+    """Return the modules that `spmd` imports with these arguments, and the packages that hold them."""
+    command = (sys.executable, "-c", PROGRAM, *arguments)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(done.stderr.split())
+
+
+def some_of(imported: set[str], without: Sequence[str]) -> list[str]:
+    return [name for name in without if name in imported]
+
+
+def test_help_imports_no_library() -> None:
+    imported = imported_by("--help")
+    assert some_of(imported, ("numpy", "llvmlite", "ml_dtypes", "runtime", "partitioner")) == []
+    assert some_of(imported, ("spmd.hlo", "spmd.shape", "launch.cli.run")) == []
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "mlp.spmdx"
+    assert main(["compile", str(CASE / "module.hlo"), "-o", str(path)]) == 0
+    return path
+
+
+def test_a_saved_executable_runs_without_its_compiler(saved: Path) -> None:
+    files = ("--inputs", f"{CASE}/inputs.npz", "--expect", f"{CASE}/expected.npz")
+    imported = imported_by("run", str(saved), *files)
+    assert "runtime.load_saved" in imported
+    assert some_of(imported, COMPILER) == []
+    assert some_of(imported, OTHER_WAYS) == []
+    assert some_of(imported, OTHER_FAMILIES) == []
+
+
+def test_a_program_from_the_cache_runs_without_a_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPMD_OBJECT_CACHE", str(tmp_path / "objects"))
+    monkeypatch.delenv("SPMD_PROGRAM_CACHE", raising=False)
+    command = ("run", str(CASE / "module.hlo"))
+    assert "launch.pipeline" in imported_by(*command)
+    imported = imported_by(*command)
+    assert some_of(imported, ("launch.pipeline", "spmd.passes", "collectives.passes")) == []
+    assert some_of(imported, ("partitioner.spmd_partitioner", "runtime.schedule")) == []

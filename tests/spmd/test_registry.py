@@ -1,0 +1,89 @@
+"""Registries that import a module when one of its keys is asked for know all keys, each of the right module."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from runtime.emit.elementwise import is_elementwise
+from runtime.lowering import LOWERINGS
+from spmd.hlo import Opcode
+from spmd.registry import Registry
+from tests.paths import ROOT
+
+#: Package that has the modules -> registries, and where they are.
+REGISTRIES = {
+    "runtime.emit": (("runtime.lowering", "LOWERINGS"),),
+    "spmd.ops": (("spmd.ops.opdef", "OPS"),),
+    "spmd.proto.attrs_proto": (("spmd.proto.attrs_proto.registry", "ATTRS_PROTO"),),
+    "runtime.codegen.elements": (
+        ("runtime.codegen.elements.registry", "BODIES"),
+        ("runtime.codegen.elements.registry", "FLOAT_FUNCTIONS"),
+        ("runtime.codegen.elements.complex_arithmetic", "COMPLEX_FUNCTIONS"),
+    ),
+    "runtime.cpu.kernels": (("runtime.program.kernel", "CPU_KERNELS"),),
+}
+
+#: Prints, for each registry, keys that are in no module that is named, and keys that a named module does not have.
+PROGRAM = """
+import importlib, json, pkgutil, sys
+package, *places = sys.argv[1:]
+found = importlib.import_module(package)
+registries = [getattr(importlib.import_module(p.partition(":")[0]), p.partition(":")[2]) for p in places]
+named = [dict(registry._modules) for registry in registries]
+for one in pkgutil.walk_packages(found.__path__, package + "."):
+    importlib.import_module(one.name)
+differ = []
+for registry, modules in zip(registries, named):
+    entries = getattr(registry, "_entries", None)
+    keys = {kind.__name__ for kind in registry._binders} if entries is None else set(entries)
+    there = {key for key in keys if key not in modules}
+    differ.append([sorted(map(str, there)), sorted(map(str, modules.keys() - keys))])
+print(json.dumps(differ))
+"""
+
+
+@pytest.mark.parametrize("package", REGISTRIES)
+def test_modules_have_the_keys_that_they_are_named_for(package: str) -> None:
+    places = [f"{module}:{name}" for module, name in REGISTRIES[package]]
+    command = (sys.executable, "-c", PROGRAM, package, *places)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    for unnamed, absent in json.loads(done.stdout):
+        assert absent == []
+        assert set(unnamed) <= ALWAYS_THERE
+
+
+#: Functions of complex numbers that stand beside their registry.
+ALWAYS_THERE = {
+    "abs",
+    "add",
+    "complex",
+    "divide",
+    "imag",
+    "multiply",
+    "negate",
+    "real",
+    "subtract",
+}
+
+
+def test_elementwise_opcodes_are_lowered_as_such() -> None:
+    named = set(LOWERINGS.keys_of("runtime.emit.elementwise"))
+    assert named == {opcode for opcode in Opcode if is_elementwise(opcode)}
+
+
+def test_a_module_is_imported_when_one_of_its_keys_is_asked_for() -> None:
+    registry: Registry[str, int] = Registry("numbers")
+    registry.add("one", 1)
+    registry.import_at_need({"no.such.module": ("two", "three")})
+    assert registry["one"] == 1
+    assert list(registry) == ["two", "three", "one"]
+    assert len(registry) == 3
+    assert "two" in registry
+    assert "four" not in registry
+    assert registry.get("four") is None
+    with pytest.raises(ModuleNotFoundError):
+        registry.get("two")
