@@ -11,7 +11,7 @@ from spmd.shape import PrimitiveType
 
 
 class Direction(Enum):
-    """What is computed from what. The values are cuDNN's names."""
+    """The array that is computed from the other two. The values are cuDNN's names."""
 
     FORWARD = "fprop"  # image, filter -> output
     INPUT = "dgrad"  # output, filter -> image
