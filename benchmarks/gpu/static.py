@@ -1,0 +1,163 @@
+"""Programs as they are planned for a GPU, beside XLA:GPU's: no GPU is needed.
+
+    python -m benchmarks.gpu.static --figures gpu_figures.json --corpus DIR [--only RE]
+
+Each case of the figures that is in DIR is compiled for the described machine and planned for its first device. Counted
+are kernels in PTX (also conversions around library calls), library calls, kernels that the host computes, the bytes
+that kernels read and write, temporary memory and the bytes of collectives' results. The body of a loop counts as often
+as it runs. XLA's temporary memory is taken without the workspace of its libraries. Ratios are ours over XLA's; the last
+line has their geometric means. The exit status is 1 if a bar is missed: kernels at most 0.5 in the mean and 1.0 in each
+case, library calls 1.0 in each, bytes 0.65 and 1.0, temporary memory 0.85 and collective bytes 0.85 in the mean, no
+kernel on the host.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from launch.options import CompileOptions
+from launch.pipeline import compile_module
+from launch.target.machine_option import machine_for
+from runtime.gpu.conversions import Conversion
+from runtime.gpu.library_sequence import PtxStage
+from runtime.gpu.options import DEFAULT
+from runtime.gpu.planning import Planner
+from runtime.gpu.ptx import ptx_maker
+from runtime.gpu.step import Step
+from runtime.gpu.steps import while_loop
+from runtime.gpu.steps.converted import ConvertedStep
+from runtime.gpu.steps.kernel import HostedStep, LibraryStep, PtxStep
+from runtime.gpu.steps.library_sequence import LibrarySequenceStep
+from runtime.gpu.steps.sequence import planned
+from spmd.analysis.cost import module_cost
+from spmd.text.parser import parse_module
+from tests.runtime.gpu.host_driver import HostDriver
+
+#: Bytes of XLA's temporary memory that its libraries' workspace takes, where there are library calls.
+WORKSPACE = 32 << 20
+#: Figure -> (largest geometric mean, largest of a single case; None: any).
+BARS: dict[str, tuple[float | None, float | None]] = {
+    "kernels": (0.5, 1.0),
+    "calls": (None, 1.0),
+    "bytes": (0.65, 1.0),
+    "temp": (0.85, None),
+    "collective_bytes": (0.85, None),
+}
+
+
+@dataclass
+class Counts:
+    """Figures of one device's part of a program."""
+
+    kernels: int = 0
+    calls: int = 0
+    bytes: int = 0
+    temp: int = 0
+    collective_bytes: float = 0
+    hosted: list[str] = field(default_factory=list)
+
+    def add(self, steps: Sequence[Step], times: int = 1) -> None:
+        for step in steps:
+            if isinstance(step, while_loop.CountedLoopStep):
+                self.add(step.body, times * step.trips)
+                continue
+            if isinstance(step, PtxStep):
+                self.kernels += times * len(step.launches)
+                places = (*step.operands, *step.results)
+                self.bytes += times * sum(place.view.byte_size for place in places)
+            elif isinstance(step, LibraryStep):
+                self.calls += times
+            elif isinstance(step, ConvertedStep):
+                self.calls += times
+                for conversion in _conversions(step):
+                    self.kernels += times * len(conversion.launches)
+                    self.bytes += times * 2 * conversion.view.byte_size
+            elif isinstance(step, LibrarySequenceStep):
+                assert step.sequence is not None
+                for stage in step.sequence.stages:
+                    if isinstance(stage, PtxStage):
+                        self.kernels += times * len(stage.launches)
+                    else:
+                        self.calls += times
+            elif isinstance(step, HostedStep | while_loop.HostedLoopStep):
+                self.hosted.append(step.name)
+            self.add(tuple(step.nested()), times)
+
+
+def _conversions(step: ConvertedStep) -> Iterator[Conversion]:
+    assert step.call is not None
+    for conversion in (*step.call.operands, step.call.result):
+        if conversion is not None:
+            yield conversion
+
+
+def ours(folder: Path, devices: int) -> Counts:
+    module = parse_module((folder / "module.hlo").read_text())
+    machine = machine_for(None, backend="gpu")
+    executable = compile_module(module, devices, CompileOptions(machine=machine))
+    planner = Planner(0, devices, ptx_maker(HostDriver()), options=DEFAULT)
+    counts = Counts(temp=executable.stats.temp)
+    counts.add(planned(executable.program.thunks, planner))
+    collectives = module_cost(executable.module).collectives.values()
+    counts.collective_bytes = sum(kind.bytes for kind in collectives)
+    return counts
+
+
+def theirs(figures: dict[str, Any]) -> Counts:
+    calls = sum(figures["libraries"].values())
+    return Counts(
+        figures["kernel_count"],
+        calls,
+        figures["touched_bytes"],
+        max(0, figures["temp_bytes"] - (WORKSPACE if calls else 0)),
+        sum(kind["bytes"] for kind in figures["collectives"].values()),
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--figures", type=Path, required=True, help="XLA:GPU's, as JSON")
+    parser.add_argument("--corpus", type=Path, required=True, help="folder of NAME/module.hlo")
+    parser.add_argument("--only", default="", help="cases whose name matches this expression")
+    options = parser.parse_args()
+    figures = json.loads(options.figures.read_text())["figures"]
+    missed, ratios = list[str](), dict[str, list[float]]()
+    print(f"{'case':20s}" + "".join(f"{name:>28s}" for name in BARS) + "  hosted")
+    for name, xla in figures.items():
+        folder = options.corpus / name
+        if not (folder / "module.hlo").exists() or not re.search(options.only, name):
+            continue
+        own, peer, cells = ours(folder, xla["devices"]), theirs(xla), ""
+        for figure, (_, most) in BARS.items():
+            x, y = getattr(own, figure), getattr(peer, figure)
+            ratio = x / y if y else math.inf if x else 1.0
+            ratios.setdefault(figure, []).append(ratio)
+            cells += f"{x:12,.0f} /{y:12,.0f} "
+            if most is not None and ratio > most:
+                missed.append(f"{name}: {figure} {ratio:.2f}, at most {most}")
+        if own.hosted:
+            missed.append(f"{name}: {len(own.hosted)} kernels on the host")
+        print(f"{name:20s}{cells}  {len(own.hosted)}", flush=True)
+    means = {n: math.exp(sum(map(math.log, own)) / len(own)) for n, own in ratios.items()}
+    for figure, mean in means.items():
+        most = BARS[figure][0]
+        if most is not None and mean > most:
+            missed.append(f"{figure}: {mean:.2f} in the mean, at most {most}")
+    for line in missed:
+        print(f"MISSED {line}")
+    print("geometric means: " + ", ".join(f"{name} {mean:.2f}" for name, mean in means.items()))
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
