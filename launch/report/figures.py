@@ -13,7 +13,8 @@ def bar(part: float, whole: float, length: int = _BAR) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else "0 %"
+    """Return the share of ``part`` in per cent. A small negative one is 0.0, not -0.0."""
+    return f"{round(100 * part / whole, 1) + 0.0:.1f} %" if whole else "0 %"
 
 
 def size_text(size: int) -> str:
