@@ -13,69 +13,11 @@ from partitioner.propagation.op_sharding_rule import OpShardingRule, RuleBuilder
 from partitioner.registry import sharding_rule
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.ops.elementwise_attributes import ELEMENTWISE
 from spmd.shape import ArrayShape, leaves
 
 
-@sharding_rule(
-    Opcode.ABS,
-    Opcode.ACOS,
-    Opcode.ACOSH,
-    Opcode.ADD,
-    Opcode.AND,
-    Opcode.ASIN,
-    Opcode.ASINH,
-    Opcode.ATAN2,
-    Opcode.ATANH,
-    Opcode.CBRT,
-    Opcode.CEIL,
-    Opcode.CLAMP,
-    Opcode.COMPARE,
-    Opcode.COMPLEX,
-    Opcode.CONVERT,
-    Opcode.COPY,
-    Opcode.COSH,
-    Opcode.COSINE,
-    Opcode.COUNT_LEADING_ZEROS,
-    Opcode.DIVIDE,
-    Opcode.DOMAIN,
-    Opcode.ERF,
-    Opcode.EXPONENTIAL,
-    Opcode.EXPONENTIAL_MINUS_ONE,
-    Opcode.FLOOR,
-    Opcode.IMAG,
-    Opcode.IS_FINITE,
-    Opcode.LOG,
-    Opcode.LOG_PLUS_ONE,
-    Opcode.LOGISTIC,
-    Opcode.MAP,
-    Opcode.MAXIMUM,
-    Opcode.MINIMUM,
-    Opcode.MULTIPLY,
-    Opcode.NEGATE,
-    Opcode.NOT,
-    Opcode.OR,
-    Opcode.POPCNT,
-    Opcode.POWER,
-    Opcode.REAL,
-    Opcode.REDUCE_PRECISION,
-    Opcode.REMAINDER,
-    Opcode.ROUND_NEAREST_AFZ,
-    Opcode.ROUND_NEAREST_EVEN,
-    Opcode.RSQRT,
-    Opcode.SELECT,
-    Opcode.SHIFT_LEFT,
-    Opcode.SHIFT_RIGHT_ARITHMETIC,
-    Opcode.SHIFT_RIGHT_LOGICAL,
-    Opcode.SIGN,
-    Opcode.SINE,
-    Opcode.SINH,
-    Opcode.SQRT,
-    Opcode.STOCHASTIC_CONVERT,
-    Opcode.SUBTRACT,
-    Opcode.TAN,
-    Opcode.TANH,
-    Opcode.XOR,
-)
+@sharding_rule(*ELEMENTWISE, Opcode.COPY, Opcode.DOMAIN, Opcode.MAP)
 def all_dimensions_pass(instruction: HloInstruction) -> OpShardingRule | None:
     """Return the rule in which operands of the result's sizes share its factors and scalars have none. None if the
     result is no single array.

@@ -1,4 +1,4 @@
-"""Elementwise opcodes by their attributes: text and proto register readers and writers for these sets."""
+"""Elementwise opcodes, by their attributes: registries take them from here."""
 
 from __future__ import annotations
 
@@ -67,4 +67,12 @@ WITHOUT_ATTRIBUTES: Final = (
     Opcode.STOCHASTIC_CONVERT,
     Opcode.SUBTRACT,
     Opcode.XOR,
+)
+
+#: Elementwise opcodes of every attribute: one element of the result comes from one of each operand.
+ELEMENTWISE: Final = (
+    *WITH_ACCURACY,
+    *(x for x in WITHOUT_ATTRIBUTES if x not in (Opcode.BITCAST_CONVERT, Opcode.COPY)),
+    Opcode.COMPARE,
+    Opcode.REDUCE_PRECISION,
 )
