@@ -31,9 +31,9 @@ from runtime.executable import Executable
 from runtime.gpu.device import LoadedGpuDevice
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
+from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.ptx import ptx_maker
-from runtime.gpu.tuning import Tuning
 
 Arrays = Sequence[np.ndarray]
 Step = Callable[[], None]

@@ -27,7 +27,7 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.target.machine_option import machine_for
 from runtime.gpu.conversions import Conversion
-from runtime.gpu.library_sequence import PtxStage
+from runtime.gpu.libraries.sequence import PtxStage
 from runtime.gpu.options import DEFAULT
 from runtime.gpu.planning import Planner
 from runtime.gpu.ptx import ptx_maker

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from runtime.gpu.codegen.launch import Held, PlacedLaunch, PtxLaunch, anchored, placed
-from runtime.gpu.gemm import GemmCall
-from runtime.gpu.library_convolution import LibraryConvolution
+from runtime.gpu.libraries.convolution_call import LibraryConvolution
+from runtime.gpu.libraries.gemm import GemmCall
 from runtime.gpu.views import DeviceView
 from runtime.program.kernel import Kernel
 

@@ -4,7 +4,7 @@
 
 Each call runs alone, is captured and launched, and must give the same both times. `host` is how long the host is in the
 call while the GPU is still busy with other work for 5 ms: a call that is said to go on must take less. What is captured here and is not marked
-so in runtime/gpu/linalg_work.py breaks graphs apart without need.
+so in runtime/gpu/libraries/linalg_work.py breaks graphs apart without need.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from runtime.gpu.driver import GpuBlock, GpuDriver
-from runtime.gpu.linalg_work import LibraryCall, SolverCall, SolverFunction, TriangularSolve
+from runtime.gpu.libraries.linalg_work import (
+    LibraryCall,
+    SolverCall,
+    SolverFunction,
+    TriangularSolve,
+)
 from runtime.gpu.staging import Staging
 from runtime.gpu.views import DeviceView
 from runtime.program.strides import StridedView

@@ -10,7 +10,7 @@ from runtime.gpu.captures import CaptureLock
 from runtime.gpu.cuda.gemm import Cublas
 from runtime.gpu.cuda.triangular_solve import LETTERS, addresses_of, keeping
 from runtime.gpu.driver import Enqueue, GpuStream
-from runtime.gpu.linalg_work import SolverFunction, SolverWork, batch_of
+from runtime.gpu.libraries.linalg_work import SolverFunction, SolverWork, batch_of
 
 
 def is_batched(work: SolverWork) -> bool:

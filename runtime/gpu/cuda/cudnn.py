@@ -9,7 +9,7 @@ import cudnn
 
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
 from runtime.gpu.errors import GpuLibraryError
-from runtime.gpu.library_convolution import Direction, LibraryConvolution
+from runtime.gpu.libraries.convolution_call import Direction, LibraryConvolution
 from runtime.gpu.work import ConvolutionWork
 from spmd.shape import PrimitiveType
 

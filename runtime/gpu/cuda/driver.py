@@ -21,8 +21,8 @@ from runtime.gpu.cuda.ptx_loader import PtxLoader
 from runtime.gpu.cuda.triangular_solve import load_triangular_solve
 from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
 from runtime.gpu.errors import GpuMemoryError, PtxError
-from runtime.gpu.linalg_work import SolverWork, TriangularSolveWork
-from runtime.gpu.tuning import Tuning
+from runtime.gpu.libraries.linalg_work import SolverWork, TriangularSolveWork
+from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.work import ConvolutionWork, CopyWork, FftWork, GemmWork, PtxWork, Work
 from spmd.literal import NDArray
 

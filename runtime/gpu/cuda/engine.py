@@ -9,9 +9,9 @@ from runtime.gpu.availability import require_gpu
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
+from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.ptx import ptx_maker
-from runtime.gpu.tuning import Tuning
 
 
 def cuda_engine_on(

@@ -14,8 +14,8 @@ from runtime.gpu.cuda.blas_api import call, load_cublas
 from runtime.gpu.cuda.blas_types import COMPUTE, COMPUTE_32F_FAST_TF32, TYPES
 from runtime.gpu.cuda.tuned_products import TunedProducts
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
-from runtime.gpu.gemm import F8_OPERANDS, GemmCall
-from runtime.gpu.tuning import Tuning
+from runtime.gpu.libraries.gemm import F8_OPERANDS, GemmCall
+from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork
 from spmd.literal import NDArray

@@ -11,7 +11,7 @@ import numpy as np
 
 from runtime.gpu.cuda.blas_types import COMPUTE, COMPUTE_32F_FAST_TF32, TYPES
 from runtime.gpu.cuda.lt_api import ALGORITHM_BYTES, Heuristic, call
-from runtime.gpu.gemm import GemmCall, GemmMatrix
+from runtime.gpu.libraries.gemm import GemmCall, GemmMatrix
 from spmd.shape import PrimitiveType
 
 # Attributes, by their numbers in cublasLt.h.

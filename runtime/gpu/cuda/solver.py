@@ -20,7 +20,7 @@ from runtime.gpu.cuda.solver_api import (
 )
 from runtime.gpu.cuda.triangular_solve import LETTERS, LOWER, UPPER, addresses_of
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
-from runtime.gpu.linalg_work import SolverFunction, SolverWork, batch_of
+from runtime.gpu.libraries.linalg_work import SolverFunction, SolverWork, batch_of
 from runtime.gpu.views import DeviceView
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType

@@ -9,7 +9,7 @@ import numpy as np
 
 from runtime.gpu.cuda.gemm import Cublas
 from runtime.gpu.driver import Enqueue, GpuBlock
-from runtime.gpu.linalg_work import TriangularSolveWork, batch_of
+from runtime.gpu.libraries.linalg_work import TriangularSolveWork, batch_of
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 

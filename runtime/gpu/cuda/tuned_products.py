@@ -17,8 +17,8 @@ from runtime.gpu.cuda.blas_api import CublasError
 from runtime.gpu.cuda.lt_api import call, load_cublas_lt
 from runtime.gpu.cuda.lt_product import LtProduct
 from runtime.gpu.driver import GpuBlock
-from runtime.gpu.gemm import GemmCall, GemmMatrix, flops
-from runtime.gpu.tuning import Tuning
+from runtime.gpu.libraries.gemm import GemmCall, GemmMatrix, flops
+from runtime.gpu.libraries.tuning import Tuning
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 

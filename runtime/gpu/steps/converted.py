@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.gpu.conversions import Conversion, ConvertedCall
-from runtime.gpu.forms import library_work
+from runtime.gpu.libraries.forms import library_work
 from runtime.gpu.step import Action, GpuProgram
 from runtime.gpu.steps.kernel_step import KernelStep
 from runtime.gpu.views import DeviceView

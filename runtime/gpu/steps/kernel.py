@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from runtime.buffers.types import ArrayView
-from runtime.gpu import factorizations  # noqa: F401 - it registers their sequences
 from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.conversions import ConvertedCall
-from runtime.gpu.converted_product import converted_product
-from runtime.gpu.convolution import PlannedConvolution, planned_convolution
-from runtime.gpu.convolution_ways import ConvolutionKernel
-from runtime.gpu.forms import library_work
-from runtime.gpu.gemm import are_f8
-from runtime.gpu.library_sequence import LibrarySequence
-from runtime.gpu.linalg import library_sequence
+from runtime.gpu.libraries import factorizations  # noqa: F401 - it registers their sequences
+from runtime.gpu.libraries.convolution import PlannedConvolution, planned_convolution
+from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
+from runtime.gpu.libraries.forms import library_work
+from runtime.gpu.libraries.gemm import are_f8
+from runtime.gpu.libraries.linalg import library_sequence
+from runtime.gpu.libraries.product import converted_product
+from runtime.gpu.libraries.sequence import LibrarySequence
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
 from runtime.gpu.steps.converted import ConvertedStep

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runtime.gpu.codegen.launch import Held
-from runtime.gpu.library_sequence import CallStage, LibrarySequence, Place, Stage
+from runtime.gpu.libraries.sequence import CallStage, LibrarySequence, Place, Stage
 from runtime.gpu.step import Action, GpuProgram
 from runtime.gpu.steps.kernel_step import KernelStep
 from runtime.gpu.views import DeviceView

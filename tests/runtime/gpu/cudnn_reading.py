@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from runtime.gpu.library_convolution import Direction, LibraryConvolution
+from runtime.gpu.libraries.convolution_call import Direction, LibraryConvolution
 
 
 def convolve(

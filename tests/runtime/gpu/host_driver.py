@@ -13,8 +13,8 @@ from functools import partial
 import numpy as np
 
 from runtime.gpu.errors import GpuMemoryError
-from runtime.gpu.gemm import GemmCall
-from runtime.gpu.linalg_work import SolverWork, TriangularSolveWork
+from runtime.gpu.libraries.gemm import GemmCall
+from runtime.gpu.libraries.linalg_work import SolverWork, TriangularSolveWork
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import ConvolutionWork, CopyWork, FftWork, GemmWork, PtxWork, Work
 from runtime.program.kernel import CPU_KERNELS, KernelArrays

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from runtime.gpu.linalg_work import SolverCall, SolverFunction, TriangularSolve
+from runtime.gpu.libraries.linalg_work import SolverCall, SolverFunction, TriangularSolve
 
 _JUNK = 77
 

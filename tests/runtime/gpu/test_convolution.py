@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from runtime.executable import Executable
-from runtime.gpu.convolution_ways import ConvolutionKernel
 from runtime.gpu.engine import GpuEngine
+from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.step import walk_steps

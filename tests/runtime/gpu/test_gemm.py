@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from runtime.executable import Executable
-from runtime.gpu.converted_product import converted_product
 from runtime.gpu.engine import GpuEngine
-from runtime.gpu.forms import library_work
-from runtime.gpu.gemm import GemmCall, gemm_calls
+from runtime.gpu.libraries.forms import library_work
+from runtime.gpu.libraries.gemm import GemmCall, gemm_calls
+from runtime.gpu.libraries.product import converted_product
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.report import KernelForms

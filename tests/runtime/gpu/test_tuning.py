@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.gpu.tuning import Tuning
+from runtime.gpu.libraries.tuning import Tuning
 
 CHOICE = bytes(range(64))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runtime.gpu.linalg_work import (
+from runtime.gpu.libraries.linalg_work import (
     LibraryCall,
     SolverCall,
     SolverFunction,

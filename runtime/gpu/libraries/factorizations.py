@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from runtime.gpu.library_sequence import Place, SequenceBuilder
-from runtime.gpu.linalg import as_columns, in_sequence
-from runtime.gpu.linalg_work import SolverCall, SolverFunction
+from runtime.gpu.libraries.linalg import as_columns, in_sequence
+from runtime.gpu.libraries.linalg_work import SolverCall, SolverFunction
+from runtime.gpu.libraries.sequence import Place, SequenceBuilder
 from runtime.program.records.linalg import FactorizationKernel, Routine
 from runtime.program.records.loop import LoopKernel, OperandElements
 from runtime.program.scalar_program import (

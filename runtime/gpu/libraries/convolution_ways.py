@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from runtime.buffers.types import ArrayView
-from runtime.gpu.library_convolution import Direction
+from runtime.gpu.libraries.convolution_call import Direction
 from runtime.program.records.convolution import (
     GroupConvolutionKernel,
     PanelConvolutionKernel,

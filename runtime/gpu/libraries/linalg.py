@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar, cast
 
-from runtime.gpu.factor_selection import failure_program, selection_program
-from runtime.gpu.library_sequence import LibrarySequence, Place, SequenceBuilder
-from runtime.gpu.linalg_work import SolverCall, SolverFunction, TriangularSolve
+from runtime.gpu.libraries.factor_selection import failure_program, selection_program
+from runtime.gpu.libraries.linalg_work import SolverCall, SolverFunction, TriangularSolve
+from runtime.gpu.libraries.sequence import LibrarySequence, Place, SequenceBuilder
 from runtime.gpu.planning import MakePtx, Views
 from runtime.program.kernel import Kernel
 from runtime.program.records.linalg import CholeskyKernel, TriangularSolveKernel

@@ -6,8 +6,14 @@ from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 from runtime.gpu.conversions import Conversion, Conversions, ConvertedCall
-from runtime.gpu.convolution_ways import ORDER, ConvolutionArray, ConvolutionKernel, Way, ways
-from runtime.gpu.library_convolution import LibraryConvolution
+from runtime.gpu.libraries.convolution_call import LibraryConvolution
+from runtime.gpu.libraries.convolution_ways import (
+    ORDER,
+    ConvolutionArray,
+    ConvolutionKernel,
+    Way,
+    ways,
+)
 from runtime.gpu.planning import Planner
 from spmd.ops.window import WindowDimension
 from spmd.shape import PrimitiveType

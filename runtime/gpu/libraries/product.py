@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from runtime.gpu.conversions import Conversions, ConvertedCall
-from runtime.gpu.gemm import SUMS, are_f8, gemm_calls
+from runtime.gpu.libraries.gemm import SUMS, are_f8, gemm_calls
 from runtime.gpu.planning import MakePtx
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar, cast
 
-from runtime.gpu.gemm import gemm_calls, in_one_call
-from runtime.gpu.library_convolution import LibraryConvolution
+from runtime.gpu.libraries.convolution_call import LibraryConvolution
+from runtime.gpu.libraries.gemm import gemm_calls, in_one_call
 from runtime.gpu.work import (
     ConvolutionWork,
     CopyWork,

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from runtime.gpu.arena import ALIGNMENT
 from runtime.gpu.codegen.launch import Held, PtxLaunch
-from runtime.gpu.linalg_work import LibraryCall
+from runtime.gpu.libraries.linalg_work import LibraryCall
 from runtime.gpu.planning import MakePtx, Views
 from runtime.program.kernel import Kernel
 from runtime.program.records.copy import CopyKernel
