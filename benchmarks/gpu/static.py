@@ -18,7 +18,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,14 +26,12 @@ from typing import Any
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.target.machine_option import machine_for
-from runtime.gpu.conversions import Conversion
 from runtime.gpu.libraries.sequence import PtxStage
 from runtime.gpu.options import DEFAULT
 from runtime.gpu.planning import Planner
 from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.step import Step
 from runtime.gpu.steps import while_loop
-from runtime.gpu.steps.converted import ConvertedStep
 from runtime.gpu.steps.kernel import HostedStep, LibraryStep, PtxStep
 from runtime.gpu.steps.library_sequence import LibrarySequenceStep
 from runtime.gpu.steps.sequence import planned
@@ -75,28 +73,18 @@ class Counts:
                 self.bytes += times * sum(place.view.byte_size for place in places)
             elif isinstance(step, LibraryStep):
                 self.calls += times
-            elif isinstance(step, ConvertedStep):
-                self.calls += times
-                for conversion in _conversions(step):
-                    self.kernels += times * len(conversion.launches)
-                    self.bytes += times * 2 * conversion.view.byte_size
             elif isinstance(step, LibrarySequenceStep):
                 assert step.sequence is not None
                 for stage in step.sequence.stages:
                     if isinstance(stage, PtxStage):
                         self.kernels += times * len(stage.launches)
+                        moved = (*stage.operands, *stage.results)
+                        self.bytes += times * sum(place.view.byte_size for place in moved)
                     else:
                         self.calls += times
             elif isinstance(step, HostedStep | while_loop.HostedLoopStep):
                 self.hosted.append(step.name)
             self.add(tuple(step.nested()), times)
-
-
-def _conversions(step: ConvertedStep) -> Iterator[Conversion]:
-    assert step.call is not None
-    for conversion in (*step.call.operands, step.call.result):
-        if conversion is not None:
-            yield conversion
 
 
 def ours(folder: Path, devices: int) -> Counts:

@@ -86,9 +86,8 @@ class Binding:
 
     def number_word(self, value: int) -> DeviceView:
         if value not in self._words:
-            # Zero is read as a number of any type, so there is room for the widest.
-            self._words[value] = self.driver.allocate(16)
-            self._arena.send(self._words[value].address, np.array([value, 0, 0, 0], np.uint32))
+            self._words[value] = self.driver.allocate(4)
+            self._arena.send(self._words[value].address, np.array([value], np.uint32))
         return DeviceView(self._words[value].address, StridedView(PrimitiveType.U32, (), ()))
 
     def wait(self, stream: GpuStream) -> None:

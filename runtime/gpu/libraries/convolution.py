@@ -1,11 +1,8 @@
-"""Planning of convolutions for cuDNN: the call, and the conversions of arrays that it does not take as they are."""
+"""Convolutions through cuDNN: the call, and the conversions of arrays that it does not take as they are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from runtime.buffers.types import ArrayView
-from runtime.gpu.conversions import Conversion, Conversions, ConvertedCall
+from runtime.gpu.libraries.call import KernelCall
 from runtime.gpu.libraries.convolution_call import LibraryConvolution
 from runtime.gpu.libraries.convolution_ways import (
     ORDER,
@@ -14,7 +11,12 @@ from runtime.gpu.libraries.convolution_ways import (
     Way,
     ways,
 )
-from runtime.gpu.planning import Planner
+from runtime.gpu.libraries.sequence import Place, SequenceBuilder, in_sequence
+from runtime.program.records.convolution import (
+    GroupConvolutionKernel,
+    PanelConvolutionKernel,
+    PhaseConvolutionKernel,
+)
 from spmd.ops.window import WindowDimension
 from spmd.shape import PrimitiveType
 
@@ -31,33 +33,62 @@ _SUMS = {
 _IN_TF32 = {PrimitiveType.F16, PrimitiveType.BF16}
 
 
-@dataclass(frozen=True)
-class PlannedConvolution:
-    """``call`` on ``arrays``: the program's two operands and the result, with dimensions in the call's order."""
-
-    call: ConvertedCall
-    arrays: tuple[ArrayView, ...]
-
-
-def planned_convolution(
-    kernel: ConvolutionKernel, places: tuple[ArrayView, ...], planner: Planner
-) -> PlannedConvolution | None:
-    """Plan a call of cuDNN for x, w and the result at ``places``; None if a conversion has no form in PTX."""
-    for way in ways(kernel, places):
+@in_sequence(PanelConvolutionKernel, GroupConvolutionKernel, PhaseConvolutionKernel)
+def convolution(kernel: ConvolutionKernel, builder: SequenceBuilder) -> bool:
+    """Add the conversions and the call. Returns False without cuDNN, or if zeros and conversion meet in one array."""
+    if not builder.options.cudnn:
+        return False
+    places = (*builder.operands, *builder.results)
+    for way in ways(kernel, [place.view for place in places]):
         library = _library(kernel, way)
-        if library is None:
-            continue
-        conversions = Conversions(planner.make_ptx)
-        order = ORDER[way.direction]
-        first, second, result = (
-            _conversion(library, way.arrays[role], role, planner, conversions, number == 2)
-            for number, role in enumerate(order)
-        )
-        if conversions.fails:
-            continue
-        call = ConvertedCall(library, (first, second), result, conversions.end)
-        return PlannedConvolution(call, tuple(way.arrays[role].place for role in order))
-    return None
+        if library is not None and _fits(library, way):
+            _add(library, way, builder)
+            return True
+    return False
+
+
+def _fits(library: LibraryConvolution, way: Way) -> bool:
+    """Return whether arrays with zeros between their elements are of the call's type: kernels do one or the other."""
+    return all(array.kind is library.element_type for array in way.arrays.values() if array.zeros)
+
+
+def _add(library: LibraryConvolution, way: Way, builder: SequenceBuilder) -> None:
+    """Add the stages. The roles of x, w and the result are those of both operands and the result in this order."""
+    given, taken = [], []
+    for role, place in zip(
+        ORDER[way.direction], (*builder.operands, *builder.results), strict=True
+    ):
+        array = way.arrays[role]
+        given.append(Place(place.held, place.number, array.view))
+        if _suits(library, array, role):
+            taken.append(given[-1])
+        else:
+            dense = array.dense(role, library.element_type, channels_last=library.channels_last)
+            taken.append(builder.room_for(dense))
+    for role, source, room in zip(ORDER[way.direction][:2], given, taken, strict=False):
+        if room is not source:
+            _bring(way.arrays[role], source, room, builder)
+    builder.call(KernelCall(library), *taken)
+    if taken[2] is not given[2]:
+        builder.copy(taken[2], given[2])
+
+
+def _bring(array: ConvolutionArray, source: Place, room: Place, builder: SequenceBuilder) -> None:
+    if not array.zeros:
+        builder.copy(source, room)
+        return
+    zero = builder.room(array.kind, ())
+    builder.zeros(zero)
+    builder.kernel(array.pad_kernel(), (source, zero), (room,))
+
+
+def _suits(library: LibraryConvolution, array: ConvolutionArray, role: str) -> bool:
+    """Return whether cuDNN takes the array as it is."""
+    return (
+        array.kind is library.element_type
+        and array.lies(role, channels_last=library.channels_last)
+        and array.view.offset % _ALIGNED == 0
+    )
 
 
 def _library(kernel: ConvolutionKernel, way: Way) -> LibraryConvolution | None:
@@ -89,26 +120,6 @@ def _library(kernel: ConvolutionKernel, way: Way) -> LibraryConvolution | None:
         channels_last=not first,
         tf32=kind is PrimitiveType.F32 and (kernel.tf32 or in_tf32),
     )
-
-
-def _conversion(
-    library: LibraryConvolution,
-    array: ConvolutionArray,
-    role: str,
-    planner: Planner,
-    conversions: Conversions,
-    is_result: bool,
-) -> Conversion | None:
-    """Return the conversion of an array; None if cuDNN takes it as it is."""
-    start = array.place.slice.start_on(planner.rank) + array.place.view.offset
-    kind, last = library.element_type, library.channels_last
-    if array.kind is kind and array.lies(role, channels_last=last) and start % _ALIGNED == 0:
-        return None
-    (view,) = planner.anchored((array.place,))
-    dense = array.dense(role, kind, channels_last=last)
-    if array.zeros:
-        return conversions.padded(view, dense, array.pad_kernel())
-    return conversions.between(view, dense, is_result=is_result)
 
 
 def _padding(dim: WindowDimension, image: int, output: int) -> tuple[int, int] | None:

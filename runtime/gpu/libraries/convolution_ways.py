@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from runtime.buffers.types import ArrayView
 from runtime.gpu.libraries.convolution_call import Direction
 from runtime.program.records.convolution import (
     GroupConvolutionKernel,
@@ -48,12 +47,12 @@ class Way:
     arrays: dict[str, ConvolutionArray]
 
 
-def ways(kernel: ConvolutionKernel, places: Sequence[ArrayView]) -> Iterator[Way]:
-    """Yield ways to compute ``kernel`` for x, w and the result at ``places``, the fastest first.
+def ways(kernel: ConvolutionKernel, views: Sequence[StridedView]) -> Iterator[Way]:
+    """Yield ways to compute ``kernel`` for such x, w and result, the fastest first.
 
     The last one copies x with its zeros in it, and always has sizes that cuDNN takes.
     """
-    found = _Ways(kernel, places)
+    found = _Ways(kernel, views)
     if not found.is_dilated:
         yield found.filter_gradient() if found.is_filter_gradient else found.forward()
         return
@@ -65,13 +64,13 @@ def ways(kernel: ConvolutionKernel, places: Sequence[ArrayView]) -> Iterator[Way
 class _Ways:
     """Ways of one convolution: x[g, n, spatial.., c], w[g, window.., c, f] and out[g, n, out.., f]."""
 
-    def __init__(self, kernel: ConvolutionKernel, places: Sequence[ArrayView]) -> None:
-        self.x, self.w, self.out = map(ConvolutionArray, places)
+    def __init__(self, kernel: ConvolutionKernel, views: Sequence[StridedView]) -> None:
+        self.x, self.w, self.out = map(ConvolutionArray, views)
         own = _window(kernel)
         self.rank = own.rank
         missing = max(0, 2 - own.rank)
         self.window = (*(WindowDimension(),) * missing, *own.dims)
-        self.results = (*(1,) * missing, *places[2].view.dims[2:-1])
+        self.results = (*(1,) * missing, *views[2].dims[2:-1])
         self.is_dilated = any(dim.base_dilation > 1 for dim in own.dims)
         #: Spatial dimensions along which the window is read backwards, and forwards.
         self.backwards = [d for d, dim in enumerate(self.window) if dim.reversal]
@@ -79,12 +78,12 @@ class _Ways:
 
     @property
     def is_filter_gradient(self) -> bool:
-        """Whether the window is larger than the result, and the images' batch is what is summed over.
+        """True if the window is larger than the result, and the images' batch is what is summed over.
 
         The batch varies more slowly in memory than channels do; x[g, n, spatial.., c] has the channels as n then.
         """
         sizes = math.prod(dim.size for dim in self.window)
-        strides = self.x.place.view.strides
+        strides = self.x.view.strides
         return sizes > math.prod(self.results) and abs(strides[1]) < abs(strides[-1])
 
     def forward(self) -> Way:
@@ -174,41 +173,42 @@ class ConvolutionArray:
     zeros: what is to be put around and between its elements; ``dims`` counts them.
     """
 
-    place: ArrayView
+    view: StridedView
     zeros: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def kind(self) -> PrimitiveType:
-        return self.place.view.element_type
+        return self.view.element_type
 
     @property
     def dims(self) -> tuple[int, ...]:
-        dims = self.place.view.dims
+        dims = self.view.dims
         return (*dims[:3], *(size for *_, size in self.zeros)) if self.zeros else dims
 
     def ordered(self, first: Sequence[int], spatial: int, rank: int) -> ConvolutionArray:
         """Return the array with dimensions ``first``, then ``rank`` spatial ones from ``spatial`` on, at least two."""
-        view = self.place.view.transpose((*first, *range(spatial, spatial + rank)))
+        view = self.view.transpose((*first, *range(spatial, spatial + rank)))
         missing = max(0, 2 - rank)
         ones, steps = (1,) * missing, (view.element_type.byte_size,) * missing
         dims = (*view.dims[:3], *ones, *view.dims[3:])
         strides = (*view.strides[:3], *steps, *view.strides[3:])
-        return self._with(replace(view, dims=dims, strides=strides))
+        return replace(self, view=replace(view, dims=dims, strides=strides))
 
     def reversed(self, dimensions: Sequence[int]) -> ConvolutionArray:
         """Return the array backwards along spatial ``dimensions``."""
-        view = self.place.view
-        return self._with(view.reverse(tuple(3 + d for d in dimensions if view.dims[3 + d] > 1)))
+        view = self.view
+        turned = view.reverse(tuple(3 + d for d in dimensions if view.dims[3 + d] > 1))
+        return replace(self, view=turned)
 
     def cut(self, window: Sequence[WindowDimension], outputs: Sequence[int]) -> ConvolutionArray:
         """Return the image without the elements at its ends that negative padding takes away."""
-        starts, limits = [0] * 3, list(self.place.view.dims[:3])
-        for dim, size, output in zip(window, self.place.view.dims[3:], outputs, strict=True):
+        starts, limits = [0] * 3, list(self.view.dims[:3])
+        for dim, size, output in zip(window, self.view.dims[3:], outputs, strict=True):
             used = (output - 1) * dim.stride + dim.dilated_size - dim.padding_low
             starts.append(max(-dim.padding_low, 0))
             limits.append(min(size, used))
-        view = self.place.view.slice(tuple(starts), tuple(limits), (1,) * len(starts))
-        return self._with(view)
+        view = self.view.slice(tuple(starts), tuple(limits), (1,) * len(starts))
+        return replace(self, view=view)
 
     def padded(self, window: Sequence[WindowDimension]) -> ConvolutionArray:
         """Return the image with the zeros of padding and base dilation."""
@@ -218,23 +218,20 @@ class ConvolutionArray:
                 dim.base_dilation,
                 dim.padding_low + (size - 1) * dim.base_dilation + 1 + dim.padding_high,
             )
-            for dim, size in zip(window, self.place.view.dims[3:], strict=True)
+            for dim, size in zip(window, self.view.dims[3:], strict=True)
         )
         return replace(self, zeros=zeros)
 
     def pad_kernel(self) -> PadKernel:
         """Return the kernel that writes the array with ``zeros``."""
         source, target = [slice(None)] * 3, [slice(None)] * 3
-        for (low, step, size), count in zip(self.zeros, self.place.view.dims[3:], strict=True):
+        for (low, step, size), count in zip(self.zeros, self.view.dims[3:], strict=True):
             first = max(0, -(low // step))
             end = min(count, max(first, -((low - size) // step)))
             source.append(slice(first, end))
             at = low + first * step
             target.append(slice(at, at + max(0, end - first - 1) * step + (end > first), step))
         return PadKernel(tuple(source), tuple(target))
-
-    def _with(self, view: StridedView) -> ConvolutionArray:
-        return ConvolutionArray(ArrayView(self.place.slice, view))
 
     def merged_dims(self, role: str) -> tuple[int, ...]:
         """Return the sizes with the groups merged into the channels they count."""
@@ -251,7 +248,7 @@ class ConvolutionArray:
 
     def lies(self, role: str, *, channels_last: bool) -> bool:
         """Return whether it lies without gaps in the order of cuDNN's layout."""
-        view = self.place.view
+        view = self.view
         dense = self.dense(role, self.kind, channels_last=channels_last)
         return not self.zeros and all(
             size == 1 or own == wanted

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from runtime.gpu.libraries.linalg import as_columns, in_sequence
+from runtime.gpu.libraries.linalg import as_columns, takes
 from runtime.gpu.libraries.linalg_work import SolverCall, SolverFunction
-from runtime.gpu.libraries.sequence import Place, SequenceBuilder
+from runtime.gpu.libraries.sequence import Place, SequenceBuilder, in_sequence
 from runtime.program.records.linalg import FactorizationKernel, Routine
 from runtime.program.records.loop import LoopKernel, OperandElements
 from runtime.program.scalar_program import (
     ElementSignature,
-    ScalarConstant,
     ScalarOp,
     ScalarProgram,
 )
@@ -29,8 +28,11 @@ BATCHED_VALUES = 32
 
 
 @in_sequence(FactorizationKernel)
-def factorization(kernel: FactorizationKernel, builder: SequenceBuilder) -> None:
+def factorization(kernel: FactorizationKernel, builder: SequenceBuilder) -> bool:
+    if not takes(builder):
+        return False
     _FORMS[kernel.routine](kernel, builder)
+    return True
 
 
 def _getrf(_: FactorizationKernel, builder: SequenceBuilder) -> None:
@@ -81,7 +83,7 @@ def _gesdd(kernel: FactorizationKernel, builder: SequenceBuilder) -> None:
         _gesvd(kernel.flag, builder, *told)
     if kernel.flag == "N":
         for vectors in (u, vh):
-            builder.kernel(_zeros(vectors.view), (), (vectors,))
+            builder.zeros(vectors)
     builder.copy(source, a)
 
 
@@ -158,11 +160,6 @@ def _first(room: Place, dims: tuple[int, ...]) -> Place:
 
 def _from_first(view: StridedView) -> StridedView:
     return StridedView(view.element_type, view.dims, view.strides)
-
-
-def _zeros(view: StridedView) -> LoopKernel:
-    program = ScalarProgram((), (ScalarConstant(view.element_type, 0),), (0,))
-    return LoopKernel(view.dims, program, (), (_from_first(view),))
 
 
 @cache

@@ -1,15 +1,10 @@
-"""Cholesky factors and triangular systems through cuSOLVER and cuBLAS, and the registry of library sequences."""
+"""Cholesky factors and triangular systems through cuSOLVER and cuBLAS."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias, TypeVar, cast
-
 from runtime.gpu.libraries.factor_selection import failure_program, selection_program
 from runtime.gpu.libraries.linalg_work import SolverCall, SolverFunction, TriangularSolve
-from runtime.gpu.libraries.sequence import LibrarySequence, Place, SequenceBuilder
-from runtime.gpu.planning import MakePtx, Views
-from runtime.program.kernel import Kernel
+from runtime.gpu.libraries.sequence import Place, SequenceBuilder, in_sequence
 from runtime.program.records.linalg import CholeskyKernel, TriangularSolveKernel
 from runtime.program.records.loop import LoopKernel, LoopLeaf, Numbers, OperandElements
 from runtime.program.strides import StridedView
@@ -19,39 +14,11 @@ from spmd.shape import PrimitiveType
 KINDS = (PrimitiveType.F32, PrimitiveType.F64, PrimitiveType.C64, PrimitiveType.C128)
 _S32 = PrimitiveType.S32
 
-#: Adds the stages of a kernel.
-SequenceForm: TypeAlias = Callable[[Kernel, SequenceBuilder], None]
-_FORMS: dict[type[Kernel], SequenceForm] = {}
 
-K = TypeVar("K", bound=Kernel)
-
-
-def in_sequence(
-    kind: type[K],
-) -> Callable[[Callable[[K, SequenceBuilder], None]], Callable[[K, SequenceBuilder], None]]:
-    """Decorator: register the form of ``kind`` as a sequence."""
-
-    def decorator(
-        form: Callable[[K, SequenceBuilder], None],
-    ) -> Callable[[K, SequenceBuilder], None]:
-        if kind in _FORMS:
-            raise ValueError(f"the sequence of {kind.__name__} is registered twice")
-        _FORMS[kind] = cast("SequenceForm", form)
-        return form
-
-    return decorator
-
-
-def library_sequence(
-    kernel: Kernel, operands: Views, results: Views, make_ptx: MakePtx
-) -> LibrarySequence | None:
-    """Return the sequence for arrays of these layouts (``anchored``); None if there is none."""
-    form = _FORMS.get(type(kernel))
-    if form is None or operands[0].element_type not in KINDS or not operands[0].num_elements:
-        return None
-    builder = SequenceBuilder(operands, results, make_ptx)
-    form(kernel, builder)
-    return builder.finished()
+def takes(builder: SequenceBuilder) -> bool:
+    """Return whether the libraries take matrices of the first operand's type, of which there are any elements."""
+    view = builder.operands[0].view
+    return view.element_type in KINDS and view.num_elements > 0
 
 
 def as_columns(place: Place) -> Place:
@@ -63,11 +30,13 @@ def as_columns(place: Place) -> Place:
 
 
 @in_sequence(CholeskyKernel)
-def cholesky(kernel: CholeskyKernel, builder: SequenceBuilder) -> None:
+def cholesky(kernel: CholeskyKernel, builder: SequenceBuilder) -> bool:
     """Factor a copy, of which potrf overwrites both triangles, and select from it on the device.
 
     A row-major upper triangle is a column-major lower one, which potrf is faster at. Its factor is the transposed one.
     """
+    if not takes(builder):
+        return False
     (source,), (result, *infos) = builder.operands, builder.results
     dims, kind = source.view.dims, source.view.element_type
     copy = builder.room(kind, dims, by_columns=kernel.lower)
@@ -79,6 +48,7 @@ def cholesky(kernel: CholeskyKernel, builder: SequenceBuilder) -> None:
     builder.kernel(selection, (copy, info, source), (result,))
     for told in infos:
         builder.kernel(_failures(copy.view, told.view), (copy, info), (told,))
+    return True
 
 
 def _selection(
@@ -128,8 +98,10 @@ def _from_first(view: StridedView) -> StridedView:
 
 
 @in_sequence(TriangularSolveKernel)
-def triangular_solve(kernel: TriangularSolveKernel, builder: SequenceBuilder) -> None:
+def triangular_solve(kernel: TriangularSolveKernel, builder: SequenceBuilder) -> bool:
     """Solve the transposed system: cuBLAS sees both matrices so, which exchanges sides and triangles."""
+    if not takes(builder):
+        return False
     (triangles, sides), (result,) = builder.operands, builder.results
     attrs = kernel.attrs
     op = {"NO_TRANSPOSE": "N", "TRANSPOSE": "T", "ADJOINT": "C"}[attrs.transpose_a]
@@ -145,3 +117,4 @@ def triangular_solve(kernel: TriangularSolveKernel, builder: SequenceBuilder) ->
     builder.call(call, triangles, place)
     if place is not result:
         builder.copy(place, result)
+    return True

@@ -6,33 +6,12 @@ Matrices are column-major without gaps, one behind the other: views have dims [b
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
 
+from runtime.gpu.libraries.call import LibraryCall
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import Work
-
-
-class LibraryCall(ABC):
-    """Arguments of a library's function, without its arrays."""
-
-    @abstractmethod
-    def on(self, name: str, arrays: tuple[DeviceView, ...]) -> Work:
-        """Return the call's work on ``arrays``; ``name`` is the thunk's."""
-        ...
-
-    @property
-    @abstractmethod
-    def can_be_captured(self) -> bool:
-        """Whether a CUDA graph may contain the call."""
-        ...
-
-    @property
-    @abstractmethod
-    def waits(self) -> bool:
-        """Whether the library may let the host wait for the stream."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -8,77 +8,88 @@ f8[m,k] @ f8[k,n] -> bf16            in 8 bits, rhs copied so that its depth lie
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
-from runtime.gpu.conversions import Conversions, ConvertedCall
+from runtime.gpu.libraries.call import KernelCall
 from runtime.gpu.libraries.gemm import SUMS, are_f8, gemm_calls
-from runtime.gpu.planning import MakePtx
+from runtime.gpu.libraries.sequence import SequenceBuilder, in_sequence
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
 
-#: Bytes: cuBLASLt reads matrices in vectors of this size.
+#: Bytes: cuBLASLt reads matrices of f8 in vectors of this size.
 _ALIGNED = 16
 
+#: The product that is called, and for lhs, rhs and result the dense view that is called instead; None: as it is.
+Way: TypeAlias = tuple[DotKernel, tuple[StridedView | None, ...]]
 
-def converted_product(
-    kernel: DotKernel, views: Sequence[StridedView], make_ptx: MakePtx, *, f8: bool = False
-) -> ConvertedCall | None:
-    """Plan the conversions. ``views``: lhs, rhs and result, relative to pointers that PTX kernels accept.
 
-    f8: the GPU multiplies in 8 bits. Returns None if sums are not of a float type or no conversion helps.
-    """
+@in_sequence(DotKernel)
+def product(kernel: DotKernel, builder: SequenceBuilder) -> bool:
+    """Add the conversions and the call. Returns False if sums are not of a float type or no conversion helps."""
+    places = (*builder.operands, *builder.results)
+    views = [place.view for place in places]
+    way = next(_ways(kernel, views, f8=builder.options.f8), None)
+    if way is None:
+        return False
+    called, dense = way
+    taken = [
+        place if view is None else builder.room_for(view)
+        for place, view in zip(places, dense, strict=True)
+    ]
+    for place, room in zip(places[:2], taken, strict=False):
+        if room is not place:
+            builder.copy(place, room)
+    builder.call(KernelCall(called), *taken)
+    if taken[2] is not places[2]:
+        builder.copy(taken[2], places[2])
+    return True
+
+
+def _ways(kernel: DotKernel, views: Sequence[StridedView], *, f8: bool) -> Iterator[Way]:
+    """Yield the calls that compute ``kernel``. f8: the GPU multiplies in 8 bits, which is the fastest."""
     if kernel.compute.is_integer or kernel.k == 0:
-        return None
-    if f8 and are_f8(kernel) and (call := _in_f8(kernel, views, make_ptx)) is not None:
-        return call
-    for wanted in _ways(kernel):
-        conversions = Conversions(make_ptx)
-        made = [
+        return
+    if f8 and are_f8(kernel):
+        yield from _in_f8(kernel, views)
+    for wanted in _types(kernel):
+        dense = tuple(
             None
             if view.element_type is kind and _suits(view)
-            else conversions.between(
-                view, StridedView.dense(ArrayShape(kind, view.dims)), is_result=number == 2
-            )
-            for number, (view, kind) in enumerate(zip(views, wanted, strict=True))
-        ]
-        if conversions.fails:
-            return None
-        lhs, rhs, result = made
-        taken = [v if one is None else one.view for v, one in zip(views, made, strict=True)]
-        product = replace(kernel, lhs=wanted[0], rhs=wanted[1], result=wanted[2])
-        if gemm_calls(product, *taken) is not None:
-            return ConvertedCall(product, (lhs, rhs), result, conversions.end)
-    return None
+            else StridedView.dense(ArrayShape(kind, view.dims))
+            for view, kind in zip(views, wanted, strict=True)
+        )
+        called = replace(kernel, lhs=wanted[0], rhs=wanted[1], result=wanted[2])
+        if gemm_calls(called, *_taken(views, dense)) is not None:
+            yield called, dense
 
 
-def _in_f8(
-    kernel: DotKernel, views: Sequence[StridedView], make_ptx: MakePtx
-) -> ConvertedCall | None:
-    """Plan the product in 8 bits with the fewest copies: cuBLASLt wants depth to lie fastest in both operands."""
+def _in_f8(kernel: DotKernel, views: Sequence[StridedView]) -> Iterator[Way]:
+    """Yield products in 8 bits, those with the fewest copies first: depth must lie fastest in both operands."""
     rank = len(kernel.batch) + 2
     plain = tuple(range(rank))
     orders = (plain, (*plain[:-2], rank - 1, rank - 2), plain)
-    dense = [
+    copies = [
         StridedView.dense_in_order(ArrayShape(view.element_type, view.dims), order)
         for view, order in zip(views, orders, strict=True)
     ]
     for copied in sorted(itertools.product((False, True), repeat=3), key=sum):
-        taken = [new if copy else own for own, new, copy in zip(views, dense, copied, strict=True)]
-        if any(view.offset % _ALIGNED for view in taken) or gemm_calls(kernel, *taken) is None:
-            continue
-        conversions = Conversions(make_ptx)
-        lhs, rhs, result = (
-            conversions.between(own, new, is_result=number == 2) if copy else None
-            for number, (own, new, copy) in enumerate(zip(views, dense, copied, strict=True))
-        )
-        if not conversions.fails:
-            return ConvertedCall(kernel, (lhs, rhs), result, conversions.end)
-    return None
+        dense = tuple(new if own else None for own, new in zip(copied, copies, strict=True))
+        taken = _taken(views, dense)
+        if not any(view.offset % _ALIGNED for view in taken) and gemm_calls(kernel, *taken):
+            yield kernel, dense
 
 
-def _ways(kernel: DotKernel) -> list[tuple[PrimitiveType, PrimitiveType, PrimitiveType]]:
+def _taken(
+    views: Sequence[StridedView], dense: tuple[StridedView | None, ...]
+) -> tuple[StridedView, StridedView, StridedView]:
+    lhs, rhs, result = (own if new is None else new for own, new in zip(views, dense, strict=True))
+    return lhs, rhs, result
+
+
+def _types(kernel: DotKernel) -> list[tuple[PrimitiveType, PrimitiveType, PrimitiveType]]:
     """Return lossless types of lhs, rhs and result that cuBLAS supports; those with fewest conversions first."""
     ways = []
     if kernel.lhs is kernel.rhs and (kernel.lhs, kernel.compute) in SUMS:

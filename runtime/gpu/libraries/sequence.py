@@ -1,21 +1,27 @@
 """Sequences of PTX kernels and library calls that compute one kernel, with a workspace for what is between them.
 
-Libraries take matrices of certain layouts and work in place: kernels bring operands there and results back.
+Libraries take arrays of certain types and layouts, and some work in place: kernels bring operands there and results
+back. All sequences of a device share the workspace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from runtime.gpu.arena import ALIGNMENT
 from runtime.gpu.codegen.launch import Held, PtxLaunch
-from runtime.gpu.libraries.linalg_work import LibraryCall
+from runtime.gpu.libraries.call import LibraryCall
+from runtime.gpu.options import GpuOptions
 from runtime.gpu.planning import MakePtx, Views
 from runtime.program.kernel import Kernel
 from runtime.program.records.copy import CopyKernel
+from runtime.program.records.loop import LoopKernel
+from runtime.program.records.native_elementwise import NativeElementwiseKernel
+from runtime.program.scalar_program import ElementSignature, ScalarConstant, ScalarProgram
 from runtime.program.strides import StridedView
+from spmd.hlo import Opcode
 from spmd.shape import ArrayShape, PrimitiveType
 
 
@@ -23,7 +29,8 @@ from spmd.shape import ArrayShape, PrimitiveType
 class Place:
     """Array of a sequence: operand or result ``number`` of the kernel, or memory at byte ``number`` of the workspace.
 
-    ``view``: of an operand or a result relative to the pointer that PTX kernels get (``anchored``).
+    ``view``: of an operand or a result relative to the pointer that PTX kernels get (``anchored``), or another view of
+    its elements.
     """
 
     held: Held
@@ -61,12 +68,12 @@ class LibrarySequence:
 
     @property
     def can_be_captured(self) -> bool:
-        """Whether a CUDA graph may contain all of its calls."""
+        """True if a CUDA graph may contain all of its calls."""
         return all(call.can_be_captured for call in self._calls)
 
     @property
     def waits(self) -> bool:
-        """Whether one of its calls may let the host wait for the stream."""
+        """True if one of its calls may let the host wait for the stream."""
         return any(call.waits for call in self._calls)
 
     @property
@@ -77,10 +84,13 @@ class LibrarySequence:
 class SequenceBuilder:
     """Builder of a sequence for arrays of given layouts. ``fails``: there is none, as if a kernel has no PTX form."""
 
-    def __init__(self, operands: Views, results: Views, make_ptx: MakePtx) -> None:
+    def __init__(
+        self, operands: Views, results: Views, make_ptx: MakePtx, options: GpuOptions
+    ) -> None:
         self.operands = tuple(Place(Held.OPERAND, n, view) for n, view in enumerate(operands))
         self.results = tuple(Place(Held.RESULT, n, view) for n, view in enumerate(results))
         self.fails = False
+        self.options = options
         self._make_ptx = make_ptx
         self._stages: list[Stage] = []
         self._unpacked: list[tuple[Place, Place]] = []
@@ -96,11 +106,14 @@ class SequenceBuilder:
 
     def room(self, kind: PrimitiveType, dims: Sequence[int], *, by_columns: bool = False) -> Place:
         """Return new memory in the workspace: row-major, or with the last two dimensions exchanged in memory."""
-        shape = ArrayShape(kind, tuple(dims))
-        order = [*range(shape.rank)]
+        order = [*range(len(dims))]
         if by_columns:
             order[-2:] = order[-1], order[-2]
-        view = StridedView.dense_in_order(shape, tuple(order))
+        shape = ArrayShape(kind, tuple(dims))
+        return self.room_for(StridedView.dense_in_order(shape, tuple(order)))
+
+    def room_for(self, view: StridedView) -> Place:
+        """Return new memory in the workspace for a dense view."""
         start, self._end = self._end, self._end + -(-view.byte_size // ALIGNMENT) * ALIGNMENT
         return Place(Held.WORKSPACE, start, view)
 
@@ -115,8 +128,21 @@ class SequenceBuilder:
             self._stages.append(PtxStage(kernel, launches, operands, results))
 
     def copy(self, source: Place, target: Place) -> None:
-        if target.view.num_elements:
-            self.kernel(CopyKernel(), (source,), (target,))
+        """Copy an array to one of the same sizes; elements of another type are converted."""
+        if not target.view.num_elements:
+            return
+        given, made = source.view.element_type, target.view.element_type
+        kernel: Kernel = CopyKernel()
+        if given is not made:
+            kernel = NativeElementwiseKernel(ElementSignature(Opcode.CONVERT, (given,), made))
+        self.kernel(kernel, (source,), (target,))
+
+    def zeros(self, target: Place) -> None:
+        """Write zeros."""
+        view = target.view
+        program = ScalarProgram((), (ScalarConstant(view.element_type, 0),), (0,))
+        from_first = StridedView(view.element_type, view.dims, view.strides)
+        self.kernel(LoopKernel(view.dims, program, (), (from_first,)), (), (target,))
 
     def call(self, call: LibraryCall, *arrays: Place) -> None:
         self._stages.append(CallStage(call, arrays))
@@ -126,3 +152,34 @@ class SequenceBuilder:
         for room, result in self._unpacked:
             self.copy(room, result)
         return None if self.fails else LibrarySequence(tuple(self._stages), self._end)
+
+
+#: Adds the stages of a kernel; False if there is no such sequence for the builder's arrays.
+SequenceForm: TypeAlias = Callable[[Any, SequenceBuilder], bool]
+_FORMS: dict[type[Kernel], SequenceForm] = {}
+
+F = TypeVar("F", bound=SequenceForm)
+
+
+def in_sequence(*kinds: type[Kernel]) -> Callable[[F], F]:
+    """Decorator: register the form of ``kinds`` as a sequence."""
+
+    def decorator(form: F) -> F:
+        for kind in kinds:
+            if kind in _FORMS:
+                raise ValueError(f"the sequence of {kind.__name__} is registered twice")
+            _FORMS[kind] = form
+        return form
+
+    return decorator
+
+
+def library_sequence(
+    kernel: Kernel, operands: Views, results: Views, make_ptx: MakePtx, options: GpuOptions
+) -> LibrarySequence | None:
+    """Return the sequence for arrays of these layouts (``anchored``); None if there is none."""
+    form = _FORMS.get(type(kernel))
+    if form is None:
+        return None
+    builder = SequenceBuilder(operands, results, make_ptx, options)
+    return builder.finished() if form(kernel, builder) else None

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 
 from runtime.buffers.types import ArrayView
 from runtime.gpu.codegen.launch import PtxLaunch
-from runtime.gpu.conversions import ConvertedCall
-from runtime.gpu.libraries import factorizations  # noqa: F401 - it registers their sequences
-from runtime.gpu.libraries.convolution import PlannedConvolution, planned_convolution
+from runtime.gpu.libraries import (  # noqa: F401 - they register their sequences
+    convolution,
+    factorizations,
+    linalg,
+    product,
+)
 from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
 from runtime.gpu.libraries.forms import library_work
 from runtime.gpu.libraries.gemm import are_f8
-from runtime.gpu.libraries.linalg import library_sequence
-from runtime.gpu.libraries.product import converted_product
-from runtime.gpu.libraries.sequence import LibrarySequence
+from runtime.gpu.libraries.sequence import LibrarySequence, library_sequence
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
-from runtime.gpu.steps.converted import ConvertedStep
 from runtime.gpu.steps.kernel_step import KernelStep
 from runtime.gpu.steps.library_sequence import LibrarySequenceStep
 from runtime.gpu.views import DeviceView
@@ -117,11 +117,6 @@ def _planned(
         yield PtxStep(thunk, kernel, operands, results, scratch, launches)
     elif not _in_f8(kernel) and (work := library_work(thunk.name, kernel, views)) is not None:
         yield LibraryStep(thunk, kernel, operands, results, scratch, work.can_be_captured)
-    elif (call := _converted(kernel, planner, (*operands, *results))) is not None:
-        yield ConvertedStep(thunk, kernel, operands, results, scratch, call)
-    elif (convolution := _convolution(kernel, planner, (*operands, *results))) is not None:
-        *used, result = convolution.arrays
-        yield ConvertedStep(thunk, kernel, tuple(used), (result,), scratch, convolution.call)
     elif (sequence := _in_sequence(kernel, planner, operands, results)) is not None:
         yield LibrarySequenceStep(thunk, kernel, operands, results, (), sequence)
     else:
@@ -140,22 +135,4 @@ def _in_sequence(
     results: tuple[ArrayView, ...],
 ) -> LibrarySequence | None:
     views = planner.anchored(operands), planner.anchored(results)
-    return library_sequence(kernel, *views, planner.make_ptx)
-
-
-def _converted(
-    kernel: Kernel, planner: Planner, places: tuple[ArrayView, ...]
-) -> ConvertedCall | None:
-    if not isinstance(kernel, DotKernel):
-        return None
-    return converted_product(
-        kernel, planner.anchored(places), planner.make_ptx, f8=planner.options.f8
-    )
-
-
-def _convolution(
-    kernel: Kernel, planner: Planner, places: tuple[ArrayView, ...]
-) -> PlannedConvolution | None:
-    if not planner.options.cudnn or not isinstance(kernel, ConvolutionKernel):
-        return None
-    return planned_convolution(kernel, places, planner)
+    return library_sequence(kernel, *views, planner.make_ptx, planner.options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.gpu.codegen.launch import Held
+from runtime.gpu.codegen.launch import Held, anchored
 from runtime.gpu.libraries.sequence import CallStage, LibrarySequence, Place, Stage
 from runtime.gpu.step import Action, GpuProgram
 from runtime.gpu.steps.kernel_step import KernelStep
@@ -53,7 +53,8 @@ class _Places:
         if place.held is Held.WORKSPACE:
             return DeviceView(self.workspace + place.number, place.view)
         own = self.arrays.operands if place.held is Held.OPERAND else self.arrays.results
-        return own[place.number]
+        given = own[place.number]
+        return DeviceView(anchored(given.address, given.view)[0], place.view)
 
 
 def _work(name: str, stage: Stage, places: _Places) -> Work:

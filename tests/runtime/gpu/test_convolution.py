@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 
 from runtime.executable import Executable
+from runtime.gpu.codegen.launch import Held
 from runtime.gpu.engine import GpuEngine
+from runtime.gpu.libraries.call import KernelCall
+from runtime.gpu.libraries.convolution_call import LibraryConvolution
 from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
+from runtime.gpu.libraries.sequence import CallStage, PtxStage
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.step import walk_steps
-from runtime.gpu.steps.converted import ConvertedStep
 from runtime.gpu.steps.kernel_step import KernelStep
+from runtime.gpu.steps.library_sequence import LibrarySequenceStep
 from tests.runtime.gpu.convolutions import (
     TRAINING,
     check_convolution,
@@ -28,6 +32,17 @@ def on_double(text: str, **options: bool) -> Executable:
     return executable
 
 
+def stages(executable: Executable) -> tuple[LibraryConvolution, list[PtxStage]]:
+    """Return the call of cuDNN, and the kernels around it."""
+    (step,) = kernel_steps(executable)
+    assert isinstance(step, LibrarySequenceStep)
+    assert step.sequence is not None
+    (called,) = [stage.call for stage in step.sequence.stages if isinstance(stage, CallStage)]
+    assert isinstance(called, KernelCall)
+    assert isinstance(called.kernel, LibraryConvolution)
+    return called.kernel, [s for s in step.sequence.stages if isinstance(s, PtxStage)]
+
+
 def kernel_steps(executable: Executable) -> list[KernelStep]:
     """Return the steps that compute convolutions."""
     (device,) = devices_of(executable).devices
@@ -42,10 +57,8 @@ def kernel_steps(executable: Executable) -> list[KernelStep]:
 def test_those_of_training_steps(name: str) -> None:
     text, direction = TRAINING[name]
     executable = on_double(text, graphs=False)
-    (step,) = kernel_steps(executable)
-    assert isinstance(step, ConvertedStep)
-    assert step.call is not None
-    assert step.call.kernel.direction.value == direction
+    call, _ = stages(executable)
+    assert call.direction.value == direction
     check_convolution(executable, text, 4e-3 if "f16" in text else 2e-5)
 
 
@@ -58,11 +71,9 @@ def test_random_ones(seed: int) -> None:
 
 
 def test_channels_last_need_no_copies_but_of_filters() -> None:
-    (step,) = kernel_steps(on_double(TRAINING["forward"][0], graphs=False))
-    assert isinstance(step, ConvertedStep)
-    assert step.call is not None
-    assert [one is None for one in step.call.operands] == [True, False]
-    assert step.call.result is None
+    _, (copy,) = stages(on_double(TRAINING["forward"][0], graphs=False))
+    (place,) = copy.operands
+    assert (place.held, place.number) == (Held.OPERAND, 1)
 
 
 def test_without_cudnn_the_host_computes_them() -> None:

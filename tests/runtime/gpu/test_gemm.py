@@ -11,15 +11,18 @@ import numpy as np
 import pytest
 
 from runtime.executable import Executable
+from runtime.gpu.codegen.launch import Held
 from runtime.gpu.engine import GpuEngine
+from runtime.gpu.libraries.call import KernelCall
 from runtime.gpu.libraries.forms import library_work
 from runtime.gpu.libraries.gemm import GemmCall, gemm_calls
-from runtime.gpu.libraries.product import converted_product
+from runtime.gpu.libraries.sequence import CallStage, PtxStage, library_sequence
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.report import KernelForms
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork, KernelArraysOnDevice, Work
+from runtime.program.kernel import Kernel
 from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.evaluator.evaluator import evaluate
@@ -216,31 +219,39 @@ def test_no_product_is_rounded_where_the_options_say_so() -> None:
 def test_matrices_with_gaps_are_brought_together() -> None:
     gaps = StridedView(F32, (4, 4), (32, 8))
     dense = StridedView(F32, (4, 4), (16, 4))
-    driver = HostDriver()
-    found = converted_product(
-        kernel_of((), 4, 4, 4, F32, F32), (gaps, dense, dense), ptx_maker(driver)
-    )
+    call, copied = in_sequence(kernel_of((), 4, 4, 4, F32, F32), (gaps, dense, dense))
+    assert call == kernel_of((), 4, 4, 4, F32, F32)
+    assert copied == [(Held.OPERAND, 0)]
+
+
+def in_sequence(
+    kernel: DotKernel, views: tuple[StridedView, StridedView, StridedView], *, f8: bool = False
+) -> tuple[Kernel, list[tuple[Held, int]]]:
+    """Return the product that is called, and which arrays of the program kernels read or write."""
+    lhs, rhs, out = views
+    made = ptx_maker(HostDriver())
+    found = library_sequence(kernel, (lhs, rhs), (out,), made, GpuOptions(f8=f8))
     assert found is not None
-    assert [one is None for one in found.operands] == [False, True]
-    assert found.result is None
+    (called,) = [stage.call for stage in found.stages if isinstance(stage, CallStage)]
+    assert isinstance(called, KernelCall)
+    copies = [stage for stage in found.stages if isinstance(stage, PtxStage)]
+    places = [place for copy in copies for place in (*copy.operands, *copy.results)]
+    own = [(p.held, p.number) for p in places if p.held is not Held.WORKSPACE]
+    return called.kernel, own
 
 
 def test_products_in_8_bits_copy_what_does_not_lie_by_depth() -> None:
     kind = PrimitiveType.F8E4M3FN
     by_rows, by_columns = StridedView(kind, (32, 32), (32, 1)), StridedView(kind, (32, 32), (1, 32))
     out = StridedView(F32, (32, 32), (128, 4))
-    kernel, make = kernel_of((), 32, 32, 32, kind, F32), ptx_maker(HostDriver())
-    for lhs, rhs, copies in (
-        (by_rows, by_columns, [False, False]),
-        (by_rows, by_rows, [False, True]),
-        (by_columns, by_columns, [True, False]),
-        (replace(by_rows, offset=8), by_columns, [True, False]),
+    kernel, lhs, rhs = kernel_of((), 32, 32, 32, kind, F32), (Held.OPERAND, 0), (Held.OPERAND, 1)
+    for views, copied in (
+        ((by_rows, by_columns), []),
+        ((by_rows, by_rows), [rhs]),
+        ((by_columns, by_columns), [lhs]),
+        ((replace(by_rows, offset=8), by_columns), [lhs]),
     ):
-        call = converted_product(kernel, (lhs, rhs, out), make, f8=True)
-        assert call is not None
-        assert call.kernel == kernel
-        assert [one is not None for one in call.operands] == copies
-        assert call.result is None
+        assert in_sequence(kernel, (*views, out), f8=True) == (kernel, copied)
 
 
 @pytest.mark.parametrize("m", [32, 33])
@@ -248,13 +259,9 @@ def test_products_that_are_not_in_8_bits_are_converted(m: int) -> None:
     kind = PrimitiveType.F8E4M3FN
     views = StridedView(kind, (m, 32), (32, 1)), StridedView(kind, (32, 32), (1, 32))
     out = StridedView(F32, (m, 32), (128, 4))
-    make = ptx_maker(HostDriver())
-    call = converted_product(
-        kernel_of((), m, 32, 32, kind, F32), (*views, out), make, f8=m % 16 != 0
-    )
-    assert call is not None
-    assert isinstance(call.kernel, DotKernel)
-    assert call.kernel.lhs is F32
+    call, _ = in_sequence(kernel_of((), m, 32, 32, kind, F32), (*views, out), f8=m % 16 != 0)
+    assert isinstance(call, DotKernel)
+    assert call.lhs is F32
 
 
 def _check(
