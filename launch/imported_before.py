@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import launch.cache.compile_afresh
-import launch.cli.compiled_module  # noqa: F401 - imported for the time that it takes
+import launch.cli.programs.compiled_module  # noqa: F401 - imported for the time that it takes
 from runtime.codegen.elements.complex_arithmetic import COMPLEX_FUNCTIONS
 from runtime.codegen.elements.registry import BODIES, FLOAT_FUNCTIONS
 from runtime.lowering import LOWERINGS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launch.cli.costly_reshard_warning import costly_warning
+from launch.cli.programs.costly_reshard_warning import costly_warning
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from partitioner.spmd_partitioner import SpmdPartitioner

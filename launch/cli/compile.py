@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 from launch.cache.compile_afresh import compile_warning
-from launch.cli.compile_options import compile_options
 from launch.cli.memory_limit_option import add_memory_limit
-from launch.cli.module_argument import add_module_arguments
-from launch.cli.module_files import read_module
 from launch.cli.output_path import require_writable
+from launch.cli.programs.compile_options import compile_options
+from launch.cli.programs.module_argument import add_module_arguments
+from launch.cli.programs.module_files import read_module
 from launch.data.printable import printable
 from launch.target.machine_argument import add_machine
 from runtime.saved import save_bytes

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.checks.equivalence import EquivalenceCheck
-from launch.cli.module_files import write_module, write_text
 from launch.cli.output_path import require_folder
+from launch.cli.programs.module_files import write_module, write_text
 from spmd.hlo import HloModule
 from spmd.passes.bisect import FirstBadPass, bisect
 from spmd.passes.pipeline import Pipeline

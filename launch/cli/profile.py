@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from launch.cli.argument_types import positive
 from launch.cli.bench import DEVIATION
-from launch.cli.compile_options import compile_options
 from launch.cli.memory_limit_option import add_memory_limit
 from launch.cli.output_path import require_writable
-from launch.cli.program import dispatch, program_here
-from launch.cli.program_arguments import add_backend, add_program_arguments, add_seed
-from launch.cli.program_on_ranks import program_on_ranks
+from launch.cli.programs.arguments import add_backend, add_program_arguments, add_seed
+from launch.cli.programs.compile_options import compile_options
+from launch.cli.programs.on_ranks import program_on_ranks
+from launch.cli.programs.program import dispatch, program_here
 from launch.cli.usage import UsageError
 from launch.data.input_file import read_at_most
 from launch.data.inputs import SeededInputs

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from launch.checks.expect import Expected
-from launch.cli.program import Program
+from launch.cli.programs.program import Program
 from launch.data.feed_files import (
     FeedOptions,
     leaves_of,
@@ -104,7 +104,7 @@ def conclude_job(
 def write_profile(options: argparse.Namespace, executable: Executable) -> None:
     if options.profile is None:
         return
-    from launch.cli.compile_options import compile_options
+    from launch.cli.programs.compile_options import compile_options
     from launch.report.trace import collect_trace
 
     trace = collect_trace(executable, compile_options(options).machine)

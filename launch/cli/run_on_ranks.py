@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from launch.cli.compile_options import compile_options
-from launch.cli.program_on_ranks import program_on_ranks
+from launch.cli.programs.compile_options import compile_options
+from launch.cli.programs.on_ranks import program_on_ranks
 from launch.cli.run_job import (
     conclude_job,
     execute_job,

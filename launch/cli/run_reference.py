@@ -10,9 +10,9 @@ from launch.checks.divergence import search
 from launch.checks.expect import Expected
 from launch.checks.reference import reference_program
 from launch.checks.verdicts import Question, explain_by_rounding
-from launch.cli.compile_options import compile_options
-from launch.cli.module_files import read_module
-from launch.cli.program import Program
+from launch.cli.programs.compile_options import compile_options
+from launch.cli.programs.module_files import read_module
+from launch.cli.programs.program import Program
 from launch.cli.run_job import job_options, report_result
 from launch.cli.terminal_line import TerminalLine
 from launch.data.feed_files import infeed_names, write_outfeed

@@ -16,10 +16,10 @@ from collectives.simulate.least_step import LeastStep, least_step
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
 from launch.cli.argument_types import positive
-from launch.cli.compile_options import compile_options
-from launch.cli.module_argument import add_module_arguments
-from launch.cli.module_files import read_module
 from launch.cli.output_path import require_writable
+from launch.cli.programs.compile_options import compile_options
+from launch.cli.programs.module_argument import add_module_arguments
+from launch.cli.programs.module_files import read_module
 from launch.data.input_file import read_at_most
 from launch.options import CompileOptions
 from launch.pipeline import Compilation, stages

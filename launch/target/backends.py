@@ -15,13 +15,13 @@ BACKENDS = ("cpu", "gpu")
 
 
 def require_backend(backend: str) -> None:
-    """UnsupportedError where there is none of this name."""
+    """Raise UnsupportedError if there is no back end of this name."""
     if backend not in BACKENDS:
         raise UnsupportedError(f"no {backend!r} back end; there is {', '.join(BACKENDS)}")
 
 
 def note_hosted(executable: Executable) -> None:
-    """Tell the user of kernels that the processor computes for the GPU: right, and slow."""
+    """Report the kernels that the processor computes for the GPU, which is correct but slow."""
     forms = executable.kernel_forms
     if forms is None or not forms.hosted:
         return

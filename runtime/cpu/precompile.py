@@ -6,7 +6,7 @@ import math
 
 from runtime.buffers.interval_placement import placement_library
 from runtime.cpu.collective.collective_engine import native_step_engine
-from runtime.cpu.kernels.gemm.tile_gains import GAINS
+from runtime.cpu.kernels.gemm.tile_choice import GAINS
 from runtime.cpu.libraries.blas import begin_gemm
 from runtime.cpu.step.barrier_ir import barrier_library
 from runtime.cpu.step.thread_team_ir import team_library

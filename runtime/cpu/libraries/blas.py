@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from runtime.codegen.llvm.jit import NativeLibrary
-from runtime.cpu.kernels.gemm.tile_gains import GAINS
+from runtime.cpu.kernels.gemm.tile_choice import GAINS
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from spmd.shape import PrimitiveType
 

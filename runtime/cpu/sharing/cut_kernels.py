@@ -28,7 +28,7 @@ from spmd.literal import NDArray
 def bind_shared(
     library: KernelLibrary, kernel: Kernel, arrays: KernelArrays, cutting: Cutting
 ) -> Action:
-    """``kernel`` bound to ``arrays``, in pieces if it can be cut."""
+    """Bind ``kernel`` to ``arrays``, in pieces if it can be cut."""
     pieces = cut_into(kernel, arrays, cutting.shared)
     if cutting.in_turn > len(pieces):
         pieces = max(pieces, cut_in_turn(kernel, arrays, cutting.in_turn), key=len)
@@ -43,12 +43,12 @@ def bind_shared(
 
 
 def cut_into(kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """``count`` pieces or fewer; none where it stays whole."""
+    """Return at most ``count`` pieces that threads compute at once; none if the kernel stays whole."""
     return _cut_by(CUTS.get(type(kernel)), kernel, arrays, count)
 
 
 def cut_in_turn(kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """The same for one thread, but it may be a few more."""
+    """Return about ``count`` pieces for one thread to compute in turn; none if the kernel stays whole."""
     cut = CUTS_IN_TURN.get(type(kernel)) or CUTS.get(type(kernel))
     return _cut_by(cut, kernel, arrays, count)
 
@@ -61,7 +61,7 @@ def _cut_by(cut: Cut | None, kernel: Kernel, arrays: KernelArrays, count: int) -
 
 
 def _in_place(piece: KernelArrays, whole: KernelArrays) -> KernelArrays:
-    """``piece``, which has the whole kernel's scratch while it runs, instead of its own."""
+    """Return ``piece`` with the whole kernel's scratch in place of its own, which fits because pieces run in turn."""
     if not piece.scratch:
         return piece
     scratch = tuple(
@@ -72,5 +72,5 @@ def _in_place(piece: KernelArrays, whole: KernelArrays) -> KernelArrays:
 
 
 def _lying_in(place: NDArray, like: NDArray) -> NDArray:
-    """An array as ``like`` at the beginning of ``place``."""
+    """Return an array of the sizes of ``like`` at the beginning of ``place``."""
     return np.ndarray(like.shape, like.dtype, place.reshape(-1).view(np.uint8).data)

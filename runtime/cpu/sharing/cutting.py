@@ -13,9 +13,9 @@ PIECES_PER_THREAD = 2
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """Into how many pieces a kernel is cut, or fewer.
+    """The most pieces into which a kernel is cut.
 
-    shared: for the ``threads`` that do them at once. in_turn: so that something else can be done between.
+    shared: pieces that ``threads`` compute at once. in_turn: pieces of one thread, between which it does other work.
     """
 
     threads: int = 1
@@ -24,10 +24,10 @@ class Cutting:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the kernel stays in one piece."""
+        """True if the kernel stays in one piece."""
         return self.shared == self.in_turn == 1
 
 
 def pieces_worth(seconds: float, threads: int) -> int:
-    """Into how many pieces what takes one thread so long is cut for ``threads``."""
+    """Return the number of pieces for ``threads`` of a kernel that takes one thread so many seconds, at least 1."""
     return max(1, min(PIECES_PER_THREAD * threads, int(seconds / LEAST_SECONDS)))

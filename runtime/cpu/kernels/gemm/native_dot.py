@@ -29,7 +29,7 @@ from runtime.cpu.kernels.gemm.blas_call_ir import (
 from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, moving
 from runtime.cpu.kernels.gemm.small_dot_ir import TYPES, register_block, small_gemm_ir
 from runtime.cpu.kernels.gemm.thin_dot import MOST_SUMMED, thin_product
-from runtime.cpu.kernels.gemm.tile_gains import GAINS
+from runtime.cpu.kernels.gemm.tile_choice import GAINS
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall, native_call
 from runtime.cpu.libraries.blas import gemm_function, gemv_function

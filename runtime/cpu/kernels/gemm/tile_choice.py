@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from runtime.cpu.kernels.gemm.tile_types import FORMS, TileForm, most_depth
 from runtime.cpu.kernels.gemm.tile_unit import Unit, narrow_unit
 from spmd.shape import PrimitiveType
@@ -14,12 +16,29 @@ _LEAST_LINES_FOR_SPLIT = 16
 _LEAST_DEPTH, _LEAST_LINES = 16, 2
 
 
+@dataclass(frozen=True, slots=True)
+class Gains:
+    """Sizes from which a product is faster on the tile unit than with one thread of BLAS."""
+
+    lines: int
+    depth: int
+    products: int
+
+    def at(self, m: int, n: int, k: int) -> bool:
+        """Rows and columns of the result, and depth; and enough of all of them."""
+        return min(m, n) >= self.lines and k >= self.depth and m * n * k >= self.products
+
+
+#: Measured.
+GAINS = Gains(lines=32, depth=16, products=1 << 20)
+
+
 def suits_tiles(
     types: tuple[PrimitiveType, PrimitiveType, PrimitiveType], sizes: tuple[int, int, int]
 ) -> bool:
-    """Whether such lhs and rhs, of m, k and n, are multiplied here by the tile unit, or what stands in for it.
+    """Return whether the tile unit, or what stands in for it, multiplies lhs and rhs of such types, m, k and n.
 
-    Those of f32 alone are not: BLAS's function goes there by itself.
+    Products of f32 alone are not meant: BLAS's function uses the unit by itself.
     """
     form, (m, k, n) = TileForm(*types), sizes
     splits = form.parts != form.rhs_parts

@@ -6,7 +6,7 @@ import argparse
 
 from launch.cache.program_cache_variable import HELP
 from launch.cli.argument_types import positive_seconds, seed
-from launch.cli.module_argument import add_module_arguments
+from launch.cli.programs.module_argument import add_module_arguments
 from launch.ranks.rank_timeout import DEFAULT_SECONDS
 from launch.target.backends import BACKENDS
 from launch.target.machine_argument import add_machine

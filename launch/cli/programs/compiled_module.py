@@ -7,8 +7,8 @@ import sys
 
 from launch.cache.compile_cached import compile_source
 from launch.cache.compiled import Compiled
-from launch.cli.compile_options import compile_options
-from launch.cli.module_files import source_named
+from launch.cli.programs.compile_options import compile_options
+from launch.cli.programs.module_files import source_named
 from launch.job import require_world
 from launch.source import ModuleSource
 from spmd.hlo import HloModule

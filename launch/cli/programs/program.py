@@ -102,7 +102,7 @@ def compiled_program(
         _note_what_changes_nothing(options)
         return Compiled(saved, ""), None
     # A saved executable runs without the compiler.
-    from launch.cli.compiled_module import compiled_module
+    from launch.cli.programs.compiled_module import compiled_module
 
     return compiled_module(options, ranks)
 
