@@ -64,7 +64,9 @@ class Prepared:
     lowered: Any
     #: None where XLA CPU cannot compile the program.
     compiled: Any
+    #: Time of the compilation, and processor time of all threads in it.
     seconds: float
+    cpu_seconds: float
 
     @classmethod
     def of(cls, program: Any) -> Prepared:
@@ -72,12 +74,13 @@ class Prepared:
 
         placed = Placed.of(program.arguments)
         lowered = program.function.lower(*program.arguments)
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         try:
             compiled = lowered.compile()
         except jax.errors.JaxRuntimeError:
             compiled = None
-        return cls(program, placed, lowered, compiled, time.perf_counter() - start)
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
+        return cls(program, placed, lowered, compiled, seconds, cpu_seconds)
 
     def run(self, arrays: list[Any], compiled: Any = None) -> list[Any]:
         import jax
@@ -202,6 +205,7 @@ def write_case(folder: Path, ours: Prepared, reference: Prepared, devices: int) 
         if ours.compiled is None
         else {
             "compile_s": ours.seconds,
+            "compile_cpu_s": ours.cpu_seconds,
             "step_ms": ours.step_ms(),
             "memory": memory_of(ours.compiled),
         },

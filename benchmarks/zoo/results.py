@@ -122,6 +122,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
     lines += compared(f"step, where XLA CPU takes less than {SMALL_MS:g} ms", small, "step_ms")
     lines += compared("step, where it takes more", large, "step_ms")
     lines += compared("compilation", rows, "compile_s")
+    lines += compared("processor time of compilation", rows, "compile_cpu_s")
     lines += compared("memory", rows, "memory")
     return lines
 
