@@ -15,6 +15,8 @@ from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS, is_element_opera
 from runtime.fusion.emitters import LOOP, Emitted, emitted_region, emitter_of
 from runtime.fusion.flat_cost import flat_cost
 from runtime.fusion.loop_cost import loop_cost, written_block
+from runtime.fusion.loop_fusion import MAX_PIECES
+from runtime.fusion.piecewise import is_piecewise
 from runtime.fusion.prices import KernelCost, Prices
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_cost import row_cost
@@ -22,6 +24,7 @@ from runtime.fusion.row_fusion import RowFusion
 from runtime.fusion.row_region import RowRegion, row_region
 from spmd.analysis.structure import StructuralKeys, instruction_form
 from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import PadAttrs
 from spmd.ops.opdef import OPS
 
 #: An ordered set of instructions.
@@ -36,8 +39,7 @@ class KernelKind:
     indices of the roots among the values.
 
     reduces: whether it has reductions.
-    straight: whether strides express all reads, however it is combined: no reshapes, no parts that are chosen by index,
-        and results of one shape.
+    straight: whether strides express all reads in each piece of the loop: no reshapes, and results of one shape.
     flat: whether each element is computed from those at its own index and from scalars.
     """
 
@@ -77,7 +79,12 @@ class KernelKind:
         """The emitter's name; None if there is none. For straight loops of moderate size it is known without a plan."""
         if self.straight and not self.reduces:
             cost = self.cost
-            if cost is not None and cost.reads <= MAX_LEAVES and cost.values <= MAX_STEPS:
+            if (
+                cost is not None
+                and cost.reads <= MAX_LEAVES
+                and cost.values <= MAX_STEPS
+                and cost.loops <= MAX_PIECES
+            ):
                 return LOOP
         return None if self.emitted is None else self.emitted.emitter
 
@@ -155,7 +162,7 @@ class KernelKinds:
                 form[-1],
                 any(x.opcode is Opcode.REDUCE for x in members),
                 all(root.dims == roots[0].dims for root in roots)
-                and all(map(_is_straight, members)),
+                and all(_is_straight(x, members) for x in members),
                 all(_is_flat(x, roots[0].dims) for x in members)
                 and all(x.dims in ((), roots[0].dims) for x in inputs),
                 self.prices,
@@ -204,11 +211,16 @@ _STRAIGHT = frozenset(
 )
 
 
-def _is_straight(x: HloInstruction) -> bool:
-    """Return whether strides express all reads of ``x``, which has an emitter."""
+def _is_straight(x: HloInstruction, members: Instructions) -> bool:
+    """Return whether strides express all reads of ``x``, which has an emitter, in each piece of a loop."""
     if x.opcode in (Opcode.RESHAPE, Opcode.BITCAST):
         wide = [[n for n in one.dims if n != 1] for one in (x, x.operand(0))]
         return wide[0] == wide[1]
+    if is_piecewise(x):
+        return x.opcode is Opcode.CONCATENATE or not any(x.attrs_as(PadAttrs).interior)
+    if x.opcode is Opcode.DYNAMIC_SLICE:
+        # Its start moves the edges of what it reads, so that the pieces have sizes that are known at run time only.
+        return x.operand(0) not in members or not any(map(is_piecewise, members))
     return x.opcode in _STRAIGHT or OPS[x.opcode].elementwise
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.index_maps import Index, IndexMap, identity, operand_accesses, reshaped
+from runtime.fusion.loop_edges import Edges, add_edges, piece_count
 from runtime.fusion.prices import STRIDED, KernelCost, Prices
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.opdef import OPS
@@ -60,6 +61,7 @@ class _Walk:
     evaluations: float = 0.0
     code: int = 0
     counting: int = 0
+    edges: Edges = field(default_factory=dict)
 
     def run(self, roots: Sequence[HloInstruction], inputs: dict[HloInstruction, int]) -> None:
         """Traverse from the roots to the inputs."""
@@ -115,6 +117,8 @@ class _Walk:
                     same = place if operand.array_shape.rank else self._place((), place.inner)
                     self._demand(operand, same, share)
                 continue
+            if x.opcode in (Opcode.CONCATENATE, Opcode.PAD):
+                add_edges(self.edges, x, place.map)
             accesses = operand_accesses(x, place.map)
             for operand, access in zip(x.operands, accesses, strict=True):
                 there = self._place(access.map, place.inner)
@@ -139,7 +143,8 @@ class _Walk:
             again = sum(p.times * share for p, share in places.items()) - touched
             if again > 0:
                 memory += prices.again(again * item, x.shape.byte_size)
-        seconds = prices.kernel(max(self.compute, memory), self._rows(self.sizes))
+        pieces = piece_count(self.edges, self.sizes)
+        seconds = prices.kernel(max(self.compute, memory), self._rows(self.sizes), pieces)
         return KernelCost(
             seconds,
             self.compute,
@@ -149,6 +154,7 @@ class _Walk:
             self.code,
             self.counting + sum(map(len, self.reads.values())),
             sum(map(len, self.demands.values())),
+            pieces,
         )
 
     def _rows(self, dims: tuple[int, ...]) -> float:

@@ -21,7 +21,8 @@ class KernelCost:
     """Cost of one execution. seconds: from dispatch to end. bytes_read, bytes_written: each touched byte once.
 
     evaluations: elements computed, over all computing instructions; code: number of their occurrences in the code.
-    reads: occurrences in the code that read elements of inputs, or iota. values: occurrences of all values.
+    reads: occurrences in the code that read elements of inputs, or iota. values: occurrences of all values. loops: the
+    most loops, one after the other, that the kernel consists of.
     """
 
     seconds: float
@@ -32,6 +33,7 @@ class KernelCost:
     code: int
     reads: int = 0
     values: int = 0
+    loops: int = 1
 
     @property
     def bytes(self) -> float:
@@ -68,10 +70,11 @@ class Prices:
         """Return the seconds of rereading ``size`` bytes in a kernel that goes over ``among`` bytes again and again."""
         return size / self.machine.level_for(among, same_kernel=True).bandwidth
 
-    def kernel(self, work: float, rows: float) -> float:
-        """Return the seconds from dispatch to end of ``work`` seconds in ``rows`` rows."""
+    def kernel(self, work: float, rows: float, loops: int = 1) -> float:
+        """Return the seconds from dispatch to end of ``work`` seconds in ``rows`` rows of ``loops`` loops."""
         machine = self.machine
-        return machine.thunk_seconds + machine.kernel_seconds + rows * machine.row_seconds + work
+        begin = machine.thunk_seconds + loops * machine.kernel_seconds
+        return begin + rows * machine.row_seconds + work
 
 
 def _element_type(x: HloInstruction) -> PrimitiveType:
