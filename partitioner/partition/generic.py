@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from partitioner.annotations.reader import without_shardings
@@ -24,9 +25,23 @@ def partition_generic(
     context: PartitionContext, instruction: HloInstruction
 ) -> tuple[ShardedValue, ...]:
     """Partition by the op's rule. Without a rule, replicate the operands and compute the entire op on every device."""
+    values = [context.value(operand) for operand in instruction.operands]
+    if _is_unsharded(context, instruction, values):
+        states = [ShardState.replicated(as_array(s).rank) for _, s in leaves(instruction.shape)]
+        return _clone(context, instruction, states, [value.hlo for value in values])
     rule = rule_for(instruction)
     plan = best_plan(problem_of(context, instruction, rule))
     return emit_local(context, instruction, plan, local_operands(context, instruction, rule, plan))
+
+
+def _is_unsharded(
+    context: PartitionContext, instruction: HloInstruction, values: Sequence[ShardedValue]
+) -> bool:
+    """Return whether every device has all of the operands and wants all of the results: no plan splits anything."""
+    if any(value.state.partial or any(value.state.dims) for value in values):
+        return False
+    count = sum(1 for _ in leaves(instruction.shape))
+    return not any(any(context.wanted(instruction, leaf).dims) for leaf in range(count))
 
 
 def local_operands(
@@ -84,10 +99,20 @@ def emit_local(
 
     ``attrs``: the clone's attributes if the op's localizer cannot compute them.
     """
+    return _clone(context, instruction, plan.results, operands, attrs)
+
+
+def _clone(
+    context: PartitionContext,
+    instruction: HloInstruction,
+    states: Sequence[ShardState],
+    operands: list[HloInstruction],
+    attrs: Attrs | None = None,
+) -> tuple[ShardedValue, ...]:
     globals_ = [as_array(shape).without_layout() for _, shape in leaves(instruction.shape)]
     locals_ = [
         state.local_shape(shape, context.axes)
-        for shape, state in zip(globals_, plan.results, strict=True)
+        for shape, state in zip(globals_, states, strict=True)
     ]
     localizer = LOCALIZERS.get(instruction.opcode)
     if attrs is None:
@@ -107,10 +132,10 @@ def emit_local(
         annotations=without_shardings(instruction.annotations),
     )
     if not isinstance(shape, TupleShape):
-        return (ShardedValue(clone, plan.results[0], globals_[0]),)
+        return (ShardedValue(clone, states[0], globals_[0]),)
     return tuple(
         ShardedValue(context.builder.get_tuple_element(clone, i), state, whole)
-        for i, (state, whole) in enumerate(zip(plan.results, globals_, strict=True))
+        for i, (state, whole) in enumerate(zip(states, globals_, strict=True))
     )
 
 

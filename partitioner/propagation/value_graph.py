@@ -99,7 +99,9 @@ class SlotGraph:
         """
         results = self.new_slots(instruction.shape, instruction.name)
         self.flow([self._slots[operand] for operand in instruction.operands], results, manual)
-        rule = rule_of(instruction)
+        rule = (
+            rule_of(instruction) if self.axes.sizes else None
+        )  # one device has nothing to propagate
         if rule is not None:
             self.connect_instruction(rule, instruction, results)
         self.annotate(instruction, results)
