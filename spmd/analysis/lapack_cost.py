@@ -38,6 +38,22 @@ def _singular_vectors(m: int, n: int) -> float:
     return 4.0 * m * m * n + 8.0 * m * n * n + 9.0 * n**3
 
 
+def _schur(_: int, n: int) -> float:
+    return 25.0 * n**3
+
+
+def _hessenberg(_: int, n: int) -> float:
+    return 10.0 * n**3 / 3
+
+
+def _tridiagonal(_: int, n: int) -> float:
+    return 4.0 * n**3 / 3
+
+
+def _tridiagonal_solve_cost(call: HloInstruction) -> OpCost:
+    return OpCost(flops=5.0 * call.operand(3).array_shape.num_elements)
+
+
 def _per_matrix(flops: Flops) -> Callable[[HloInstruction], OpCost]:
     def cost(call: HloInstruction) -> OpCost:
         *batch, m, n = call.operand(0).dims
@@ -60,3 +76,11 @@ _register("ungqr", "cz", _per_matrix(_reflections))
 _register("syevd", "sd", _per_matrix(_eigenvectors))
 _register("heevd", "cz", _per_matrix(_eigenvectors))
 _register("gesdd", "sdcz", _per_matrix(_singular_vectors))
+_register("gesvd", "sdcz", _per_matrix(_singular_vectors))
+_register("geqp3", "sdcz", _per_matrix(_reflections))
+_register("geev", "sdcz", _per_matrix(_schur))
+_register("gees", "sdcz", _per_matrix(_schur))
+_register("gehrd", "sdcz", _per_matrix(_hessenberg))
+_register("sytrd", "sd", _per_matrix(_tridiagonal))
+_register("hetrd", "cz", _per_matrix(_tridiagonal))
+_register("gtsv", "sdcz", _tridiagonal_solve_cost)

@@ -1,4 +1,5 @@
-"""LAPACK and BLAS targets of JAX's CPU lowering: potrf, trsm, getrf, geqrf, orgqr, syevd, gesdd; pivots too.
+"""LAPACK and BLAS targets of JAX's CPU lowering: potrf, trsm, getrf, geqrf, orgqr, syevd, gesdd; pivots too. Those of
+``lapack_library.py`` have no NumPy function.
 
 Matrices are the last two dimensions. Flags are characters, in backend_config ``{uplo = 76 : ui8, ..}``; the info result
 is 0, or positive if the factorization failed.

@@ -37,7 +37,7 @@ class CallbackThunk(Thunk):
         """Return the call on arrays in the host's memory. UnsupportedError where the host has no such function."""
         if self.number >= len(host.callbacks):
             raise UnsupportedError(
-                f'{self.name}: nobody said how to evaluate custom-call target "{self.target}"; '
+                f'{self.name}: there is no evaluation of custom-call target "{self.target}"; '
                 f"{advice_for(self.target)}"
             )
         function = host.callbacks[self.number]
