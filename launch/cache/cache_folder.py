@@ -9,9 +9,12 @@ from pathlib import Path
 
 from runtime.codegen.llvm.jit import host_jit
 from runtime.codegen.llvm.object_cache import ObjectCache
+from runtime.codegen.llvm.perf_map import PerfMap
 
 #: An absolute path, or "off".
 VARIABLE = "SPMD_OBJECT_CACHE"
+#: "1": names of compiled functions are written for Linux perf.
+PERF_VARIABLE = "SPMD_PERF_MAP"
 
 
 def object_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -33,5 +36,7 @@ def keep_objects() -> ObjectCache | None:
     None where there is no such folder, or it is not this user's alone.
     """
     folder = object_folder()
+    if os.environ.get(PERF_VARIABLE) == "1":
+        host_jit().perf_map = PerfMap()
     host_jit().cache = None if folder is None else ObjectCache.opened(folder)
     return host_jit().cache

@@ -19,6 +19,12 @@ from launch.cli.programs.module_files import read_module, write_module, write_te
 from launch.cli.usage import UsageError
 from launch.data.bounded_results import with_sizes
 from launch.pipeline import Compilation, is_partitioned, optimization, stages
+from launch.report.kernel_listing import (
+    kernel_files,
+    kernels_text,
+    list_kernels,
+    listing_table,
+)
 from launch.stages.dumps import Dumps
 from launch.target.machine_argument import add_machine
 from partitioner.propagate_module import propagate_module
@@ -27,6 +33,7 @@ from runtime.compile import build_executable
 from runtime.executable import Executable
 from spmd.hlo import HloModule
 from spmd.hlo.clone import clone_module
+from spmd.machine.description import MachineDescription
 from spmd.passes.interface import PASSES, HloPass
 from spmd.passes.options import parse_passes
 from spmd.passes.pipeline import AfterPass, Application, Pipeline
@@ -34,6 +41,7 @@ from spmd.passes.timing import PassTimes
 from spmd.verifier import verify
 
 HLO_STAGES = ("logical", "propagated", "partitioned", "optimized", "scheduled")
+KERNELS = "kernels"
 EXECUTABLE_STAGES: dict[str, Callable[[Executable], str]] = {
     "buffers": Executable.dump_buffers,
     "thunks": Executable.dump_thunks,
@@ -47,9 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_module_arguments(parser, required=False)
     parser.add_argument(
         "--until",
-        choices=(*HLO_STAGES, *EXECUTABLE_STAGES),
+        choices=(*HLO_STAGES, *EXECUTABLE_STAGES, KERNELS),
         default="logical",
-        help="stage to stop after (default: logical)",
+        help="stage to stop after (default: logical); kernels: records, IR before and after LLVM, assembly, and "
+        "predicted and measured times of the kernels for this processor",
     )
     parser.add_argument(
         "--passes",
@@ -77,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dump-to",
         type=Path,
         metavar="DIR",
-        help="write the module after every stage, in files named as XLA names its dumps",
+        help="write the module after every stage, in files named as XLA names its dumps; of kernels, files for each",
     )
     parser.add_argument(
         "--dump-pass-re",
@@ -121,15 +130,31 @@ def run(options: argparse.Namespace) -> int:
         partitioned = is_partitioned(module, compile_options(options))
         logical = None if partitioned else with_sizes(module, partitioned=False)
         verify_equivalent(logical or before, compilation.module, logical)
-    dump = EXECUTABLE_STAGES.get(options.until)
-    if dump is None:
+    if options.until in HLO_STAGES:
         write_module(compilation.module, options.output)
         return 0
     executable = build_executable(compilation.module)
     if hooks.dumps is not None:
         hooks.dumps.executable(executable)
-    write_text(dump(executable), options.output)
+    if options.until == KERNELS:
+        write_text(_kernels(executable, compilation.machine, hooks.dumps), options.output)
+    else:
+        write_text(EXECUTABLE_STAGES[options.until](executable), options.output)
     return 0
+
+
+def _kernels(executable: Executable, machine: MachineDescription, dumps: Dumps | None) -> str:
+    """Return the listing of all kernels, or their table alone if their texts are in files."""
+    if machine.kind == "gpu":
+        raise UsageError(
+            f"--until kernels lists a processor's kernels, and {machine.name} is a GPU's"
+        )
+    kernels = list_kernels(executable.program, machine)
+    if dumps is None:
+        return kernels_text(kernels)
+    for kernel in kernels:
+        dumps.files(kernel.stem, kernel_files(kernel))
+    return listing_table(kernels)
 
 
 def transform(

@@ -6,12 +6,13 @@ module_0000.NAME.0004.simplification.after_tuple-simplifier.before_constant-fold
 module_0000.NAME.after_optimizations.txt                                                   scheduled
 module_0000.NAME.after_optimizations-buffer-assignment.txt
 module_0000.NAME.thunk_sequence.txt
+module_0000.NAME.kernel_0012.FUSION.ll       a kernel's IR; .opt.ll: optimized; .s: assembly; .txt: its record
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from launch.pipeline import Compilation
@@ -66,6 +67,11 @@ class Dumps:
     def executable(self, executable: Executable) -> None:
         for name, dump in _EXECUTABLE_DUMPS.items():
             self._write(name, dump(executable))
+
+    def files(self, name: str, texts: Mapping[str, str]) -> None:
+        """Write texts by what their files' names end in."""
+        for ending, text in texts.items():
+            write_file(self._folder / f"{self._stem}.{name}.{ending}", text)
 
     def after_pass(self, done: Application) -> None:
         """Write a dump after a pass. Pipelines call it after each of their passes."""

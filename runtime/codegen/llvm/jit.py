@@ -21,6 +21,7 @@ import llvmlite.binding as llvm
 
 from runtime.codegen.llvm.object_cache import ObjectCache, key_of
 from runtime.codegen.llvm.pass_pipelines import Passes
+from runtime.codegen.llvm.perf_map import PerfMap
 from spmd.errors import SpmdError
 
 
@@ -37,9 +38,17 @@ class NativeLibrary:
     """
 
     def __init__(
-        self, code: Future[bytes], link: Callable[[bytes], Any], keep: Sequence[object]
+        self,
+        code: Future[bytes],
+        link: Callable[[bytes, str], Any],
+        keep: Sequence[object],
+        source: tuple[str, Passes] | None = None,
     ) -> None:
         self._object = code
+        #: The IR and how it is optimized, if the compiler keeps sources.
+        self.source = source
+        #: The first thunk that calls the code, for profilers.
+        self.caller = ""
         self._link = link
         self._keep = keep
         self._once = threading.Lock()
@@ -49,7 +58,7 @@ class NativeLibrary:
         """Return the address of the exported function ``name``. Raises CodegenError if compiling or linking failed."""
         with self._once:
             if self._code is None:
-                self._code = self._link(self._object.result())
+                self._code = self._link(self._object.result(), self.caller)
         return int(self._code[name])
 
     def function(self, name: str, result: Any, *arguments: Any) -> Any:
@@ -69,6 +78,10 @@ class Jit:
 
     def __init__(self, processor: tuple[str, str] | None = None) -> None:
         self.cache: ObjectCache | None = None
+        #: Whether libraries keep their IR, for listings of kernels.
+        self.keeps_sources = False
+        #: Where the addresses of functions are written for profilers; None if they are not.
+        self.perf_map: PerfMap | None = None
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self._processor = processor or (llvm.get_host_cpu_name(), _features())
@@ -109,7 +122,14 @@ class Jit:
                 builder.export_symbol(name)
             return builder.link(self._linker, f"spmd{next(self._numbers)}")
 
-        def link(code: bytes) -> Any:
+        def link(code: bytes, caller: str) -> Any:
+            library = relinked(code)
+            if self.perf_map is not None:
+                addresses = {name: int(library[name]) for name in exports}
+                self.perf_map.add(code, addresses, caller)
+            return library
+
+        def relinked(code: bytes) -> Any:
             try:
                 return linked(code)
             except RuntimeError:
@@ -122,7 +142,13 @@ class Jit:
             except RuntimeError as error:
                 raise CodegenError(f"LLVM does not link generated code: {error}") from error
 
-        return NativeLibrary(self._object(ir, passes), link, (self, symbols, *keep))
+        source = (ir, passes) if self.keeps_sources else None
+        return NativeLibrary(self._object(ir, passes), link, (self, symbols, *keep), source)
+
+    def listing(self, ir: str, passes: Passes) -> tuple[str, str]:
+        """Return the optimized IR of ``ir`` and the assembly that becomes its machine code."""
+        module, machine = self._optimized(ir, passes)
+        return str(module), str(machine.emit_assembly(module))
 
     def _object(self, ir: str, passes: Passes) -> Future[bytes]:
         """Return machine code, from the cache if this LLVM has compiled it for this processor before."""
@@ -170,9 +196,17 @@ class Jit:
 
     def _emitted(self, ir: str, passes: Passes) -> bytes:
         """Return optimized machine code; may run on any thread."""
+        from runtime.codegen.llvm.parallel_compile import (
+            emit_object,  # code from the cache needs none
+        )
+
+        module, machine = self._optimized(ir, passes)
+        return emit_object(machine, module)
+
+    def _optimized(self, ir: str, passes: Passes) -> tuple[Any, Any]:
+        """Return the optimized module of ``ir``, and the calling thread's target machine."""
         # Code from the cache needs none of these.
         from runtime.codegen.elements.variants import VARIANTS
-        from runtime.codegen.llvm.parallel_compile import emit_object
         from runtime.codegen.vectorizer.loops import vectorized
 
         if passes is Passes.VECTORIZE and self._has_masks and (written := vectorized(ir)):
@@ -180,7 +214,7 @@ class Jit:
         module = self._parsed(ir)
         machine = self._machine_of_thread(passes.codegen_level)
         passes.run(machine, module, variants=VARIANTS in ir)
-        return emit_object(machine, module)
+        return module, machine
 
     def _machine_of_thread(self, level: int) -> Any:
         machines = self._of_thread.__dict__.setdefault("machines", {})

@@ -64,6 +64,16 @@ class SharedAction:
             piece()
 
 
+def name_code(action: Callable[[], None], caller: str) -> None:
+    """Say for which thunk the code of ``action`` was bound first, so that profilers name it."""
+    if isinstance(action, SharedAction):
+        for piece in action.pieces:
+            name_code(piece, caller)
+    elif isinstance(action, NativeAction):
+        for call in action.calls:
+            call.code.caller = call.code.caller or caller
+
+
 def native_call(
     code: NativeLibrary, name: str, record: NDArray, arrays: tuple[NDArray, ...]
 ) -> NativeAction:

@@ -16,6 +16,7 @@ from collectives.communicator.interface import BoundCollective
 from collectives.communicator.native_collective import NativeCollective
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.copy.copy import copying
+from runtime.cpu.kernels.native_call import name_code
 from runtime.cpu.sharing.cutting import Cutting
 from runtime.cpu.step.loaded_program import LoadedProgram
 from runtime.cpu.step.segment import (
@@ -186,6 +187,7 @@ def _bound_kernel(
     """Bind the kernel, cut for threads and for polling of messages in flight; the latter not in blocking steps."""
     cutting = program.cutting_of(thunk)
     action = _bound(program, kernel, arrays, cutting)
+    name_code(action, thunk.name)
     if not program.progress.are_needed:
         return action
     number = program.number_of(thunk)
