@@ -10,13 +10,12 @@ s32[b+1], cumulative lengths. Numbers of masks and layouts follow NVTE's enums; 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from spmd.custom_call import register_custom_call
 from spmd.errors import UnsupportedError
+from spmd.evaluator.attention import Attention
 from spmd.evaluator.numerics import widen
 from spmd.evaluator.value import NDArray, Operands, Value, array_of
 from spmd.hlo.instruction import HloInstruction
@@ -49,25 +48,9 @@ def _settings(instruction: HloInstruction) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True)
-class _Attention:
-    """Operands of one call in f32 or wider, heads before positions: q [b,g,r,s,d], k and v [b,g,t,d], h = g r."""
-
-    q: NDArray
-    k: NDArray
-    v: NDArray
-    visible: NDArray
-    scale: float
-
-    @cached_property
-    def scores(self) -> NDArray:
-        scores = np.einsum("bgrsd,bgtd->bgrst", self.q, self.k) * self.q.dtype.type(self.scale)
-        return np.where(self.visible, scores, -np.inf)
-
-
 def _attention(
     instruction: HloInstruction, operands: Operands, q_ends: Value, kv_ends: Value
-) -> _Attention:
+) -> Attention:
     settings = _settings(instruction)
     q, k = widen(array_of(operands[0])), widen(array_of(operands[1]))
     packed = int(settings.get("qkv_layout", _APART)) == _KV_PACKED
@@ -75,7 +58,7 @@ def _attention(
     b, s, h, d = q.shape
     t, groups = keys.shape[1:3]
     visible = _visible(int(settings.get("mask_type", 0)), b, s, t, q_ends, kv_ends)
-    return _Attention(
+    return Attention(
         q.reshape(b, s, groups, h // groups, d).transpose(0, 2, 3, 1, 4),
         keys.transpose(0, 2, 1, 3),
         values.transpose(0, 2, 1, 3),
@@ -107,13 +90,9 @@ def _zeros(instruction: HloInstruction, index: int) -> NDArray:
 
 def _forward(instruction: HloInstruction, operands: Operands) -> Value:
     """Evaluate the forward call. A query that sees no key gives zeros."""
-    at = _attention(instruction, operands, operands[5], operands[6])
-    largest = at.scores.max(axis=-1, keepdims=True, initial=-np.inf)
-    weights = np.exp(at.scores - np.where(np.isinf(largest), 0, largest))
-    total = weights.sum(axis=-1, keepdims=True)
-    out = np.einsum("bgrst,bgtd->bgrsd", weights / np.where(total == 0, 1, total), at.v)
+    out, lse = _attention(instruction, operands, operands[5], operands[6]).forward()
     statistics = _zeros(instruction, 1)
-    statistics[...] = (np.log(total) + largest).reshape(statistics.shape)
+    statistics[...] = lse.reshape(statistics.shape)
     kind = array_of(operands[0]).dtype
     return (
         _heads_last(out).astype(kind),
@@ -124,22 +103,15 @@ def _forward(instruction: HloInstruction, operands: Operands) -> Value:
 
 
 def _backward(instruction: HloInstruction, operands: Operands) -> Value:
-    """Evaluate the backward call: p = exp(scores - lse); dv = p^T dout; ds = p (dout v^T - sum(dout out)); dq = ds k;
-    dk = ds^T q.
-    """
+    """Evaluate the backward call."""
     at = _attention(instruction, operands, operands[8], operands[9])
     b, g, r, s, d = at.q.shape
-    statistics = widen(array_of(operands[4])).reshape(b, g, r, s, 1)
+    statistics = widen(array_of(operands[4])).reshape(b, g, r, s)
     out, dout = (
         widen(array_of(x)).reshape(b, s, g, r, d).transpose(0, 2, 3, 1, 4) for x in operands[6:8]
     )
-    weights = np.where(at.visible, np.exp(at.scores - statistics), 0)
-    dv = np.einsum("bgrst,bgrsd->bgtd", weights, dout)
-    inner = np.einsum("bgrsd,bgtd->bgrst", dout, at.v) - (dout * out).sum(axis=-1, keepdims=True)
-    ds = weights * inner * weights.dtype.type(at.scale)
-    dq = _heads_last(np.einsum("bgrst,bgtd->bgrsd", ds, at.k))
-    dk = np.einsum("bgrst,bgrsd->bgtd", ds, at.q).transpose(0, 2, 1, 3)
-    dv = dv.transpose(0, 2, 1, 3)
+    heads, dk, dv, _ = at.backward(statistics, out, dout)
+    dq, dk, dv = _heads_last(heads), dk.transpose(0, 2, 1, 3), dv.transpose(0, 2, 1, 3)
     kind = array_of(operands[0]).dtype
     packed = array_of(operands[1]).ndim == 5
     first = np.stack([dk, dv], axis=2) if packed else dk
