@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from runtime.buffers.types import ArrayView
+from runtime.emit.row_order import reads_in_strides
 from runtime.fusion.element_graph import ElementGraph, InputLeaf, Leaf
 from runtime.fusion.loop_fusion import LoopFusion, LoopPiece
 from runtime.fusion.row_fusion import RowFusion, Source
@@ -33,18 +34,15 @@ def kernel_of(plan: LoopFusion | RowFusion, operands: Operands) -> Kernel:
         if plan.updates:
             return UpdateKernel(pieces, plan.updates)
         return pieces[0] if len(pieces) == 1 else PiecesKernel(pieces)
-    return RowKernel(
-        plan,
-        tuple(
-            PassLeaves(
-                row_leaves(plan, each.elements, operands),
-                row_leaves(plan, each.inits, operands),
-                row_leaves(plan, each.rows, operands),
-            )
-            for each in plan.passes
-        ),
-        starts,
+    leaves = tuple(
+        PassLeaves(
+            row_leaves(plan, each.elements, operands),
+            row_leaves(plan, each.inits, operands),
+            row_leaves(plan, each.rows, operands),
+        )
+        for each in plan.passes
     )
+    return RowKernel(plan, leaves, starts, reads_in_strides(plan, leaves))
 
 
 def starts_of(graphs: Sequence[ElementGraph], operands: Operands) -> tuple[StartsStage, ...]:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import llvmlite
@@ -85,7 +86,12 @@ class Jit:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self._processor = processor or (llvm.get_host_cpu_name(), _features())
-        self.made_by = (llvmlite.__version__, str(llvm.llvm_version_info), *self._processor)
+        self.made_by = (
+            llvmlite.__version__,
+            str(llvm.llvm_version_info),
+            *self._processor,
+            _code_of_compiler(),
+        )
         self._has_masks = _has_masks(self._processor[1])
         self._machine = self._target_machine()
         self._layout = str(self._machine.target_data)
@@ -226,6 +232,14 @@ class Jit:
         cpu, features = self._processor
         target = llvm.Target.from_default_triple()
         return target.create_target_machine(cpu=cpu, features=features, opt=level, jit=True)
+
+
+@cache
+def _code_of_compiler() -> str:
+    """Return a digest of the modules between IR and machine code, whose changes make the same IR other code."""
+    folder = Path(__file__).parent
+    files = [*folder.glob("*.py"), *(folder.parent / "vectorizer").glob("*.py")]
+    return key_of(file.read_text("utf-8") for file in sorted(files))
 
 
 def _kept(cache: ObjectCache, key: str, make: Callable[[], bytes]) -> bytes:

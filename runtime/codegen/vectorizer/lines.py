@@ -20,6 +20,8 @@ from runtime.codegen.vectorizer.functions import (
     vector,
 )
 
+#: Bytes of elements that processors load and store at addresses of their own.
+_GATHERED = (4, 8)
 _SUFFIXES = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}
 _TWO = re.compile(r"((?:\w+ )*?)(\w+) ([^ ,]+), ([^ ,]+)$")
 _CAST = re.compile(r"((?:\w+ )*?)(\w+) ([^ ,]+) to (\w+)$")
@@ -76,6 +78,8 @@ class VectorLines:
     counting: set[str] = field(default_factory=set)
     #: Addresses of consecutive elements: their type, and the array in which they lie.
     places: dict[str, tuple[str, str]] = field(default_factory=dict)
+    #: Scalars, and addresses of elements, that grow by a stride from element to element: the stride.
+    strided: dict[str, str] = field(default_factory=dict)
     _spread: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def body(self, index: str, lines: Iterable[str]) -> list[str]:
@@ -115,7 +119,8 @@ class VectorLines:
 
     # ---- values
     def is_wide(self, *values: str) -> bool:
-        return any(value in self.wide or value in self.counting for value in values)
+        varying = (self.wide, self.counting, self.strided)
+        return any(value in names for value in values for names in varying)
 
     def vector(self, element: str, value: str) -> str:
         """Return ``value``, broadcast to a vector if it is a scalar."""
@@ -124,6 +129,8 @@ class VectorLines:
         if not value.startswith("%"):
             is_empty = value in ("undef", "poison", "zeroinitializer")
             return value if is_empty else f"splat ({element} {value})"
+        if element == "ptr" and value in self.strided:
+            raise NoVectorsError(value)
         key = (element, value)
         if key not in self._spread:
             name = self._spread[key] = f"{self.prefix}s{len(self._spread)}"
@@ -133,6 +140,20 @@ class VectorLines:
                 v = f"<{self.lanes} x {element}>"
                 self.out.append(f"{name}.counted = add {v} {name}, <{numbers}>")
                 self._spread[key] = f"{name}.counted"
+            elif value in self.strided:
+                steps = self.steps(element, self.strided[value])
+                self.out.append(f"{name}.moved = add <{self.lanes} x {element}> {name}, {steps}")
+                self._spread[key] = f"{name}.moved"
+        return self._spread[key]
+
+    def steps(self, element: str, stride: str) -> str:
+        """Return the vector of the multiples of ``stride`` from 0."""
+        key = (element, f"{stride} steps")
+        if key not in self._spread:
+            numbers = ", ".join(f"{element} {i}" for i in range(self.lanes))
+            each = self.vector(element, stride)
+            name = self._spread[key] = f"{self.prefix}m{len(self._spread)}"
+            self.out.append(f"{name} = mul <{self.lanes} x {element}> {each}, <{numbers}>")
         return self._spread[key]
 
     def computed(self, name: str, op: str, rest: str) -> str | None:
@@ -152,6 +173,9 @@ class VectorLines:
         counts = [value for value in (a, b) if value in self.counting]
         if op == "add" and len(counts) == 1 and not (a in self.wide or b in self.wide):
             self.counting.add(name)
+            return None
+        if op == "mul" and len(counts) == 1 and not self.is_wide(*({a, b} - {*counts})):
+            (self.strided[name],) = {a, b} - {*counts}
             return None
         left, right = self.vector(t, a), self.vector(t, b)
         return f"{op} {flags}{vector(t, self.lanes)} {left}, {right}"
@@ -252,21 +276,62 @@ class VectorLines:
         found = _PLACE.match(rest)
         if found is None or found[2] in self.places or self.wide & {found[2], found[3]}:
             raise NoVectorsError(line)
-        if found[3] in self.counting:
+        if found[2] in self.strided:
+            if self.is_wide(found[3]):
+                raise NoVectorsError(line)
+            self.strided[name] = self.strided[found[2]]
+        elif found[3] in self.strided:
+            if found[1] != "i8":
+                raise NoVectorsError(line)
+            self.strided[name] = self.strided[found[3]]
+        elif found[3] in self.counting:
             # Room is counted from the array's begin.
             self.places[name] = found[1], found[2] if found[3] == self.index else ""
         self.out.append(line)
 
     def load(self, line: str, name: str, rest: str) -> None:
         found = _LOAD.match(rest)
-        if found is None or self.is_wide(found[2]):
+        if found is None or found[2] in self.wide:
             raise NoVectorsError(line)
         t, place = found.groups()
-        if place not in self.places:
+        if place in self.strided:
+            self.out.append(f"{name} = {self.gathered(t, place)}")
+        elif place in self.places:
+            self.out.append(f"{name} = {self.loaded(t, place)}")
+        else:
             self.out.append(line)
             return
-        self.out.append(f"{name} = {self.loaded(t, place)}")
         self.wide.add(name)
+
+    def gathered(self, t: str, place: str) -> str:
+        """Return the load of elements in strides."""
+        v, n = f"<{self.lanes} x {t}>", self.lanes
+        function = f"@llvm.masked.gather.v{n}{_SUFFIXES.get(t, t)}.v{n}p0"
+        self.functions.declare(f"declare {v} {function}(<{n} x ptr>, i32, <{n} x i1>, {v})")
+        return f"call {v} {function}({self.addresses(t, place)}, {v} zeroinitializer)"
+
+    def scattered(self, t: str, value: str, place: str) -> str:
+        """Return the store of elements in strides."""
+        v, n = f"<{self.lanes} x {t}>", self.lanes
+        function = f"@llvm.masked.scatter.v{n}{_SUFFIXES.get(t, t)}.v{n}p0"
+        self.functions.declare(f"declare void {function}({v}, <{n} x ptr>, i32, <{n} x i1>)")
+        stored = self.vector(t, value)
+        return f"call void {function}({v} {stored}, {self.addresses(t, place)})"
+
+    def addresses(self, t: str, place: str) -> str:
+        """Return the arguments of a gather or scatter: addresses, alignment, mask.
+
+        Raises NoVectorsError for elements that processors do not gather.
+        """
+        if size_of(t) not in _GATHERED:
+            raise NoVectorsError(place)
+        key, n = ("ptr", place), self.lanes
+        if key not in self._spread:
+            steps = self.steps("i64", self.strided[place])
+            name = self._spread[key] = f"{self.prefix}a{len(self._spread)}"
+            self.out.append(f"{name} = getelementptr i8, ptr {place}, <{n} x i64> {steps}")
+        mask = self.mask or "splat (i1 true)"
+        return f"<{n} x ptr> {self._spread[key]}, i32 {size_of(t)}, <{n} x i1> {mask}"
 
     def loaded(self, t: str, place: str) -> str:
         element, base = self.places[place]
@@ -283,9 +348,12 @@ class VectorLines:
 
     def store(self, line: str) -> None:
         found = _STORE.match(line)
-        if found is None or found[3] not in self.places:
+        if found is None or found[3] not in {*self.places, *self.strided}:
             raise NoVectorsError(line)
         t, value, place = found.groups()
+        if place in self.strided:
+            self.out.append(self.scattered(t, value, place))
+            return
         element, base = self.places[place]
         if element != t:
             raise NoVectorsError(line)

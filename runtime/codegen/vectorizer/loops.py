@@ -70,6 +70,11 @@ class _Loop:
     def is_constant(self) -> bool:
         return self.count.isdigit()
 
+    @property
+    def is_strided(self) -> bool:
+        """Return whether elements are at addresses of their own, which fill registers."""
+        return any(f" = mul i64 {self.index}," in line for line in self.body)
+
 
 class _Module:
     """Module whose lines are parsed and rewritten."""
@@ -131,7 +136,8 @@ class _Module:
             ]
         if loop.is_constant and int(loop.count) % lanes == 0:
             return self.whole(loop, loop.count, lanes, loop.end)
-        wide = lanes * max(_side_by_side(needs.weight), loop.together)
+        several = 1 if loop.is_strided else max(_side_by_side(needs.weight), loop.together)
+        wide = lanes * several
         wide = wide if needs.takes(wide) else lanes
         if needs.weight <= _TWICE:
             return self.whole_and_rest(loop, wide, size)
@@ -139,7 +145,10 @@ class _Module:
 
     def size(self, body: list[str], needs: Needs) -> int:
         """Return the bytes of the largest element type of ``body``, induction variables left out."""
-        found = [t for line in body if " i64 %k" not in line for t in TYPE.findall(line)]
+        values = [
+            line for line in body if " i64 %k" not in line and " = getelementptr " not in line
+        ]
+        found = [t for line in values for t in TYPE.findall(line)]
         return max([needs.size, *map(size_of, found)])
 
     def straight(self, loop: _Loop, lanes: int, size: int) -> Iterator[str]:

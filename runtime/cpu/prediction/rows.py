@@ -21,19 +21,20 @@ from spmd.machine.description import MachineDescription
 def row_work(kernel: RowKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
     fusion = kernel.fusion
     passes = [
-        _Pass(fusion, each, leaves, thunk)
+        _Pass(kernel, each, leaves, thunk)
         for each, leaves in zip(fusion.passes, kernel.leaves, strict=True)
     ]
     busy = sum((each.busy(machine) for each in passes), Busy())
     read = merged([access for each in passes for access in each.read()])
     accesses = (*read, *_written(fusion, thunk))
-    return Work(accesses, busy.arithmetic, rows=_begins(fusion), divider=busy.divider)
+    return Work(accesses, busy.arithmetic, rows=_begins(kernel), divider=busy.divider)
 
 
-def _begins(fusion: RowFusion) -> float:
+def _begins(kernel: RowKernel) -> float:
     """Innermost loops: one for a row and pass, or one along the rows that lie side by side."""
+    fusion = kernel.fusion
     rows = _count(fusion, fusion.counted)
-    if fusion.along_rows:
+    if kernel.along_rows:
         return rows * len(fusion.passes)
     side_by_side = max(fusion.dims[max(fusion.counted)], 1)
     return rows * fusion.row_length / side_by_side
@@ -48,10 +49,14 @@ def _count(fusion: RowFusion, dimensions: Sequence[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    fusion: RowFusion
+    kernel: RowKernel
     each: RowPass
     leaves: PassLeaves
     thunk: KernelThunk
+
+    @property
+    def fusion(self) -> RowFusion:
+        return self.kernel.fusion
 
     def busy(self, machine: MachineDescription) -> Busy:
         fusion, each = self.fusion, self.each
@@ -70,17 +75,16 @@ class _Pass:
 
     def _varies(self, graph: ElementGraph, leaves: Sequence[RowLeaf]) -> list[bool]:
         """Along the innermost loop."""
-        inner = max(
-            (d for d, size in enumerate(self.fusion.dims) if size > 1),
-            default=len(self.fusion.dims) - 1,
-        )
+        fusion = self.fusion
+        looped = fusion.axes if self.kernel.along_rows else fusion.counted
+        inner = max((d for d in looped if fusion.dims[d] > 1), default=len(fusion.dims) - 1)
         assert len(leaves) == len(graph.program.parameters)
         return [self._moves(leaf, inner) for leaf in leaves]
 
     def _moves(self, leaf: RowLeaf, inner: int) -> bool:
         if isinstance(leaf, Numbers | OperandElements):
             return len(leaf.view.dims) == len(self.fusion.dims) and bool(leaf.view.strides[inner])
-        return leaf.source is Source.KEPT or not self.fusion.along_rows
+        return leaf.source is Source.KEPT or not self.kernel.along_rows
 
     def read(self) -> Iterator[Access]:
         """Operands."""

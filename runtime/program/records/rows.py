@@ -23,8 +23,20 @@ class PassLeaves:
 
 @dataclass(frozen=True)
 class RowKernel(Kernel):
-    """Kernel of a row fusion. scratch[n] holds value n that its passes keep for a row."""
+    """Kernel of a row fusion. scratch[n] holds value n that its passes keep for a row.
+
+    in_strides: whether elements of a row are read one after the other although other rows lie between them.
+    """
 
     fusion: RowFusion
     leaves: tuple[PassLeaves, ...]
     starts: tuple[StartsStage, ...]
+    in_strides: bool = False
+
+    @property
+    def along_rows(self) -> bool:
+        """Whether the innermost loop runs along a row; otherwise over the same element of neighbouring rows.
+
+        The order of a sum depends on it.
+        """
+        return self.in_strides or self.fusion.along_rows

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from runtime.codegen.elements import variants
 from runtime.codegen.ir.dynamic_starts import StartsForm
+from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.cpu.kernels.loop.loop_ir import Step
 from runtime.program.scalar_program import ScalarProgram
 from spmd.device import ReductionKind
@@ -17,9 +20,22 @@ LANES = 64
 BLOCK = 1024
 
 
-def lanes_of(length: int) -> int:
-    """Sums side by side for rows of ``length``: a power of two, no larger than the next one above."""
-    return min(LANES, 1 << max(length - 1, 0).bit_length())
+def lanes_of(length: int, passes: Sequence[PassForm]) -> int:
+    """Return the sums side by side for rows of ``length``: a power of two, no larger than the next one above.
+
+    Short rows have at least as many as the functions that they call have variants for. The lanes that are left over
+    hold neutral elements, which do not change the sum.
+    """
+    lanes = min(LANES, 1 << max(length - 1, 0).bit_length())
+    fewest = min(variants.LANES)
+    if lanes < fewest and any(_has_variants(each.elements.program) for each in passes):
+        return fewest
+    return lanes
+
+
+def _has_variants(program: ScalarProgram) -> bool:
+    """Return whether the program calls functions that have variants for vectors of some lengths only."""
+    return any(variants.VARIANTS in text for text in program_ir(program, "body"))
 
 
 class Held(Enum):

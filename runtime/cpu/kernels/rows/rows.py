@@ -51,7 +51,7 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
         for each, leaves in zip(fusion.passes, kernel.leaves, strict=True)
     )
     counted, reduced = list(fusion.counted), list(fusion.axes)
-    if fusion.along_rows:
+    if kernel.along_rows:
         order = in_streaming_order(
             [fusion.dims[d] for d in reduced],
             [
@@ -63,10 +63,10 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
         reduced = [reduced[n] for n in order]
     counted_sizes, counted_strides = _merged(fusion, accesses.found, counted)
     reduced_sizes, reduced_strides = _merged(fusion, accesses.found, reduced)
-    inner = reduced_strides if fusion.along_rows else counted_strides
-    innermost = (reduced_sizes if fusion.along_rows else counted_sizes)[-1]
+    inner = reduced_strides if kernel.along_rows else counted_strides
+    innermost = (reduced_sizes if kernel.along_rows else counted_sizes)[-1]
     form = RowForm(
-        lanes_of(innermost) if fusion.along_rows else 0,
+        lanes_of(innermost, passes) if kernel.along_rows else 0,
         len(counted_sizes),
         len(reduced_sizes),
         tuple(

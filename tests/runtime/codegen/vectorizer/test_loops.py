@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -84,9 +85,35 @@ def test_a_number_for_all_stays_one() -> None:
     assert "@body.64vs(<64 x float>" in written
 
 
-@pytest.mark.parametrize("step", [Step.STRIDED, Step.PAIRED])
-def test_other_loops_are_left_to_llvm(step: Step) -> None:
-    assert vectorized(loop_ir(loop(Opcode.ADD, P.F32, 2, (Step.PACKED, step)))) is None
+@pytest.mark.parametrize(("kind", "step"), [(P.F16, Step.STRIDED), (P.F32, Step.PAIRED)])
+def test_other_loops_are_left_to_llvm(kind: P, step: Step) -> None:
+    assert vectorized(loop_ir(loop(Opcode.ADD, kind, 2, (Step.PACKED, step)))) is None
+
+
+@needs_masks
+@pytest.mark.parametrize("opcode", [Opcode.ADD, Opcode.POWER])
+@pytest.mark.parametrize("kind", [P.F32, P.F64, P.S32, P.U64])
+def test_elements_in_strides_are_gathered_and_scattered(opcode: Opcode, kind: P) -> None:
+    form = loop(opcode, kind, 2, (Step.PACKED, Step.STRIDED))
+    ir = loop_ir(replace(form, results=(Step.STRIDED,)))
+    written = vectorized(ir)
+    assert written is not None
+    assert "llvm.masked.gather" in written
+    assert "llvm.masked.scatter" in written
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(1, 9, n).astype(kind.numpy) for n in (300, 900))
+    for count in (1, 7, 8, 15, 16, 17, 33, 100):
+        found = []
+        for text, passes in ((written, Passes.TIDY), (ir, Passes.UNROLL)):
+            out = np.full(400, 77, kind.numpy)
+            firsts = [x.ctypes.data, y.ctypes.data, out[399:].ctypes.data]  # backwards
+            steps = [size * x.itemsize for size in (1, 3, -2)]
+            record = np.array([*firsts, count, *steps], np.int64)
+            code = host_jit().compile(text, (FUNCTION,), passes=passes)
+            code.function(FUNCTION, None, ctypes.c_void_p)(record.ctypes.data)
+            found.append(out)
+        np.testing.assert_array_equal(*found)
+        assert np.count_nonzero(found[0] != 77) <= count
 
 
 def test_elements_too_large_for_masks_are_left_to_llvm() -> None:

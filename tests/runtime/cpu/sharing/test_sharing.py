@@ -62,6 +62,11 @@ KERNELS = {
   x = f32[131,333] parameter(0)
   zero = f32[] constant(0)
   ROOT s = f32[333] reduce(x, zero), dimensions={0}, to_apply=sum""",
+    "coordinates": """
+  x = f32[67,131,3] parameter(0)
+  y = f32[67,131,3] exponential(x)
+  zero = f32[] constant(0)
+  ROOT s = f32[67,3] reduce(y, zero), dimensions={1}, to_apply=sum""",
     "product of a slice": """
   x = f32[331,65] parameter(0)
   w = f32[5,65,129] parameter(1)
