@@ -9,7 +9,6 @@ from typing import ClassVar
 from collectives.cost.custom_calls import CallCost
 from collectives.cost.profiled import with_measured
 from collectives.cost.roofline import RooflineEstimator
-from collectives.passes.async_creation import PAIRS
 from collectives.schedule.group_sharing import GroupSharing
 from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.phases import is_done, is_start
@@ -17,6 +16,7 @@ from collectives.schedule.scheduling_groups import group_of
 from collectives.schedule.timeline import run_timeline
 from collectives.schedule.window_costs import WindowCosts
 from spmd.analysis.live_buffers import running_computations
+from spmd.hlo.collective_opcodes import START_AND_DONE
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
@@ -28,7 +28,7 @@ from spmd.passes.rewrite import move_control_edges
 
 #: The other stream waits for the start's operands, this one at the done.
 MORE_DISPATCHES = 2
-_SYNCHRONOUS = {start: opcode for opcode, (start, _) in PAIRS.items()}
+_SYNCHRONOUS = {start: opcode for opcode, (start, _) in START_AND_DONE.items()}
 
 
 @register_pass

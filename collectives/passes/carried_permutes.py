@@ -8,8 +8,8 @@ from typing import Final
 
 from collectives.passes.permute_forms import Permute, match_permute
 from spmd.analysis.side_effects import SideEffects
-from spmd.analysis.wire import KIND
 from spmd.builder import Builder
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops import definition

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.color_rules import wrong_space, wrong_state, wrong_write
 from runtime.buffers.kept import KeptBetweenSteps
 from runtime.buffers.overlap_rules import wrong_overlap
@@ -37,7 +38,6 @@ from runtime.buffers.symbols import (
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.device_program import DeviceProgram
 from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.program.thunks.collective_plans import CollectivePlan
 from runtime.program.thunks.conditional import ConditionalThunk
 from runtime.program.thunks.copy import CopyThunk
 from runtime.program.thunks.sequence import ThunkSequence
@@ -60,7 +60,7 @@ class _InFlight:
     operands: tuple[BufferSlice, ...]
     results: tuple[BufferSlice, ...]
     symbols: tuple[Symbol, ...]
-    plan: CollectivePlan
+    op: CollectiveOp
 
 
 Thunks = deque[Thunk]
@@ -277,8 +277,8 @@ class _Checker:
             self.require(name, f"operand {use.leaf}", use.slice, wanted[use.leaf])
         scratch = [use.slice for use in writes if use.role is Role.SCRATCH]
         places = [use.slice for use in writes if use.role is Role.RESULT]
-        plan = thunk.plan if isinstance(thunk, CollectiveStartThunk) else None
-        wrong = wrong_overlap(instruction, [use.place for use in reads], scratch, places, plan)
+        op = thunk.op if isinstance(thunk, CollectiveStartThunk) else None
+        wrong = wrong_overlap(instruction, [use.place for use in reads], scratch, places, op)
         if wrong:
             self.fail(f"{name} {wrong}")
         for slice_ in scratch:
@@ -291,9 +291,9 @@ class _Checker:
             self.require_space(name, "result", slice_, meaning)
         if isinstance(thunk, CollectiveStartThunk):
             for slice_ in places:
-                self.touch(name, slice_, UseKind.WRITE, thunk.plan)
+                self.touch(name, slice_, UseKind.WRITE, thunk.op)
             operand_slices = tuple(use.slice for use in reads)
-            self.in_flight[name] = _InFlight(operand_slices, tuple(places), symbols, thunk.plan)
+            self.in_flight[name] = _InFlight(operand_slices, tuple(places), symbols, thunk.op)
             return
         for slice_, symbol in zip(places, symbols, strict=True):
             self.put(name, slice_, frozenset({symbol}))
@@ -303,7 +303,7 @@ class _Checker:
         if flight is None:
             self.fail(f"{done.name} waits for {done.start}, which is not in flight")
         for slice_, symbol in zip(flight.results, flight.symbols, strict=True):
-            self.put(done.name, slice_, frozenset({symbol}), flight.plan)
+            self.put(done.name, slice_, frozenset({symbol}), flight.op)
 
     # ---- memory
     def put(
@@ -311,19 +311,19 @@ class _Checker:
         name: str,
         place: BufferSlice,
         symbols: frozenset[Symbol],
-        plan: CollectivePlan | None = None,
+        op: CollectiveOp | None = None,
     ) -> None:
-        self.touch(name, place, UseKind.WRITE, plan)
+        self.touch(name, place, UseKind.WRITE, op)
         self.memory.write(place, symbols)
 
     def touch(
-        self, name: str, place: BufferSlice, kind: UseKind, plan: CollectivePlan | None = None
+        self, name: str, place: BufferSlice, kind: UseKind, op: CollectiveOp | None = None
     ) -> None:
-        """Check an access to ``place``. ``plan``: that of the collective that writes, if one does."""
+        """Check an access to ``place``. ``op``: that of the collective that writes, if one does."""
         allocation = self.program.assignment.allocations[place.allocation]
         if place.offset < 0 or place.offset + place.span > allocation.size:
             self.fail(f"{name} uses {place} outside of its allocation of {allocation.size} bytes")
-        if kind is UseKind.WRITE and (reason := wrong_write(allocation, plan)):
+        if kind is UseKind.WRITE and (reason := wrong_write(allocation, op)):
             self.fail(f"{name} writes to {reason} at {place}")
         for start, flight in self.in_flight.items():
             busy = flight.results if kind is UseKind.READ else (*flight.operands, *flight.results)

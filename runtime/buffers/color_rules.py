@@ -10,16 +10,9 @@ private.
 
 from __future__ import annotations
 
+from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.symbols import Meaning
 from runtime.buffers.types import AllocationKind, BufferAllocation
-from runtime.program.thunks.collective_plans import (
-    AllGatherPlan,
-    AllReducePlan,
-    CollectiveBroadcastPlan,
-    CollectivePlan,
-)
-
-_SAME_FOR_ALL = (AllGatherPlan, AllReducePlan, CollectiveBroadcastPlan)
 
 
 def wrong_space(allocation: BufferAllocation, meaning: Meaning) -> str:
@@ -30,17 +23,17 @@ def wrong_space(allocation: BufferAllocation, meaning: Meaning) -> str:
     return f"should be in memory space {meaning.memory_space}, allocation {allocation.index} is in {found}"
 
 
-def wrong_write(allocation: BufferAllocation, plan: CollectivePlan | None) -> str:
+def wrong_write(allocation: BufferAllocation, op: CollectiveOp | None) -> str:
     """Return why a collective, or (None) another op, must not write to this allocation; an empty string if it may."""
     if allocation.kind is AllocationKind.CONSTANT:
         return "a constant"
     if not allocation.color.groups:
         return ""
-    if plan is None:
+    if op is None:
         return "memory that others read"
-    if not isinstance(plan, _SAME_FOR_ALL):
+    if not op.collective.same_results:
         return "memory in which all members must find the same"
-    if {frozenset(group) for group in plan.groups} != set(map(frozenset, allocation.color.groups)):
+    if {frozenset(group) for group in op.groups} != set(map(frozenset, allocation.color.groups)):
         return "memory of other groups than it joins"
     return ""
 

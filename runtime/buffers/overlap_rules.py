@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.block_overlap import is_written_block, overlaps_but_for_a_block
 from runtime.buffers.element_order import Order, is_read
 from runtime.buffers.row_overlap import overlaps_by_rows
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.program.thunks.collective_plans import AllGatherPlan, CollectivePlan, ReduceScatterPlan
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.opdef import OPS
 from spmd.shape import ArrayShape
@@ -34,11 +34,11 @@ def wrong_overlap(
     reads: Sequence[ArrayView],
     scratch: Sequence[BufferSlice],
     results: Sequence[BufferSlice],
-    plan: CollectivePlan | None = None,
+    op: CollectiveOp | None = None,
 ) -> str:
     """Return a description of the first illegal overlap among operands, scratch and results, or an empty string.
 
-    plan: that of a collective.
+    op: that of a collective.
     """
     elementwise = OPS[instruction.opcode].elementwise
     in_place = instruction.opcode in _IN_PLACE
@@ -51,7 +51,7 @@ def wrong_overlap(
             same_elements = place == read.slice and read.view.is_dense
             may_share = elementwise or (in_place and i == k) or k in steady or (i, k) in pairs
             may_share |= k == 1 and instruction.opcode is Opcode.TRIANGULAR_SOLVE
-            if i == k and _is_own_part(plan, read, place):
+            if i == k and _is_own_part(op, read, place):
                 continue
             if place.overlaps(read.slice) and not (may_share and same_elements):
                 return f"writes its result to {place} while it reads {read.slice}"
@@ -62,20 +62,18 @@ def wrong_overlap(
     return ""
 
 
-def _is_own_part(plan: CollectivePlan | None, read: ArrayView, result: BufferSlice) -> bool:
+def _is_own_part(op: CollectiveOp | None, read: ArrayView, result: BufferSlice) -> bool:
     """Return whether an operand lies in its result, or a result in its operand, as this device's own part.
 
     In an all-gather no other device's part is written there; in a reduce-scatter no other device reads there.
     """
-    if isinstance(plan, AllGatherPlan):
-        tile, whole = read.slice, result
-    elif isinstance(plan, ReduceScatterPlan):
-        tile, whole = result, read.slice
-    else:
+    own = None if op is None else op.collective.own_tile(read.slice, result)
+    if op is None or own is None:
         return False
-    one_run = read.view.is_dense and math.prod(read.view.dims[: plan.dimension]) == 1
+    tile, whole, dimension = own
+    one_run = read.view.is_dense and math.prod(read.view.dims[:dimension]) == 1
     fits = (tile.allocation, tile.offset, tile.span) == (whole.allocation, whole.offset, whole.size)
-    return one_run and fits and tile.parts == plan.groups and not whole.parts
+    return one_run and fits and tile.parts == op.groups and not whole.parts
 
 
 def _pairs(fusion: HloInstruction) -> frozenset[tuple[int, int]]:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from collectives.communicator.kinds import Group
+from collectives.communicator.group import Group
 from runtime.buffers.symbols import Symbol
 from runtime.buffers.types import BufferAllocation, BufferSlice
 

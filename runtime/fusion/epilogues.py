@@ -24,8 +24,8 @@ from runtime.fusion.refusal import NoEmitterError
 from runtime.program.bands import bands_of
 from runtime.program.dot_matrices import product_types
 from spmd.analysis.structure import StructuralKeys, instruction_form
-from spmd.analysis.wire import KIND
 from spmd.hlo import HloInstruction, Opcode
+from spmd.hlo.collective_opcodes import KIND
 from spmd.ops.attrs import DotAttrs
 from spmd.verifier.collectives import STARTS_OF
 

@@ -15,6 +15,7 @@ import numpy as np
 from spmd.errors import ShardingError
 from spmd.evaluator.device import Device
 from spmd.evaluator.value import Operands, PerDevice
+from spmd.hlo.collective_opcodes import COLLECTIVES
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
@@ -38,13 +39,8 @@ SHARD_TO_FULL = "SPMDShardToFullShape"
 _UNNAMED = "<manual>"
 
 _PER_DEVICE_OPCODES = frozenset(
-    {
-        Opcode.ALL_GATHER, Opcode.ALL_GATHER_START, Opcode.ALL_REDUCE, Opcode.ALL_REDUCE_START, Opcode.ALL_TO_ALL,
-        Opcode.COLLECTIVE_BROADCAST, Opcode.COLLECTIVE_PERMUTE, Opcode.COLLECTIVE_PERMUTE_START,
-        Opcode.PARTITION_ID, Opcode.RAGGED_ALL_TO_ALL, Opcode.RECV_DONE, Opcode.REDUCE_SCATTER,
-        Opcode.REPLICA_ID, Opcode.SEND,
-    }
-)  # fmt: skip
+    {*COLLECTIVES, Opcode.PARTITION_ID, Opcode.RECV_DONE, Opcode.REPLICA_ID, Opcode.SEND}
+)
 
 
 def target_of(instruction: HloInstruction) -> str:

@@ -1,4 +1,4 @@
-"""All-reduce and reduce-scatter of groups that span nodes (see ``hierarchical_fold``)."""
+"""All-reduce of groups that span nodes: by a prefix that goes from node to node (``running_prefix``), or spread."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from collectives.communicator.hierarchical.groups import (
     GroupNodes,
     HierarchicalPlan,
     Staging,
-    common,
     cut,
     views_of,
 )
 from collectives.communicator.hierarchical.running_prefix import ChainReduction, FoldRun, Vector
-from collectives.communicator.messages.array_steps import (
+from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import (
     ArrayStep,
     Copy,
     Exchange,
@@ -28,9 +28,8 @@ from collectives.communicator.messages.array_steps import (
     concatenate,
     separate,
 )
-from collectives.communicator.messages.packed_messages import PackedMessages
-from collectives.communicator.node.shared_buffers import Buffers, aligned, offsets_of
-from collectives.communicator.reduction import Array
+from collectives.communicator.steps.packed_messages import PackedMessages
+from collectives.communicator.steps.shared_buffers import Buffers, aligned, offsets_of
 from spmd.device import ReductionKind
 
 
@@ -83,6 +82,15 @@ class FoldedAllReduce(HierarchicalPlan):
             self.nodes, tuple(batch.vector for batch in self.batches), self.reduction
         )
 
+    @property
+    def link_bytes(self) -> int:
+        """Prefixes go there, totals come back."""
+        return self.fold.prefix_bytes + self.fold.last * self.fold.vector_bytes
+
+    @property
+    def rounds(self) -> int:
+        return 2 * self.fold.last
+
     def staging_bytes(self, member: int) -> int:
         return self.fold.staging_bytes(member)
 
@@ -125,86 +133,6 @@ def _totals_go_back(run: FoldRun, slot: int) -> Exchange:
 
 
 @dataclass(frozen=True)
-class FoldedReduceScatter(HierarchicalPlan):
-    """The last node sends totals to whom they are for. Vectors lie in parts: first all that is for member 0."""
-
-    nodes: GroupNodes
-    vectors: tuple[Vector, ...]
-    dimension: int
-    reduction: ReductionKind
-    meetings = 3
-
-    @cached_property
-    def fold(self) -> ChainReduction:
-        return ChainReduction(self.nodes, self.vectors, self.reduction)
-
-    def staging_bytes(self, member: int) -> int:
-        return self.fold.staging_bytes(member)
-
-    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
-        fold = self.fold
-        results = [result.reshape(-1) for result in buffers.results]
-        for k, operand in enumerate(buffers.operands):
-            parts = np.split(operand, self.nodes.count, axis=self.dimension)
-            shown = fold.vector(k, member, staging).reshape(self.nodes.count, *parts[0].shape)
-            for part, place in zip(parts, shown, strict=True):
-                yield Copy(part, place)
-        yield Meeting(1)
-
-        def totals(run: FoldRun, slot: int) -> Exchange:
-            return self._totals_arrive(run, slot, results)
-
-        yield from FoldRun(fold, member, staging).steps(totals, len(fold.chunks) + fold.last)
-        yield Meeting(2)
-        if self.nodes.node_of(member) == fold.last:
-            for chunk, mate in itertools.product(fold.chunks, self.nodes.mates(member)):
-                total, (low, _) = fold.total(chunk, mate, staging), fold.share(chunk, mate)
-                both = common(fold.share(chunk, mate), self._part(chunk.vector, member))
-                if both is not None:
-                    target = self._of_part(results[chunk.vector], both, chunk.vector, member)
-                    yield Copy(total[both[0] - low : both[1] - low], target)
-        yield Meeting(3)
-
-    def _totals_arrive(self, run: FoldRun, slot: int, results: Sequence[Array]) -> Exchange:
-        fold, member = self.fold, run.member
-        chunk = run.chunk(slot - fold.last)
-        if chunk is None:
-            return Exchange()
-        k = chunk.vector
-        if self.nodes.node_of(member) != fold.last:
-            shares = {one: fold.share(chunk, one) for one in self.nodes.nodes[fold.last]}
-            wanted = self._part(k, member)
-            found = {one: common(share, wanted) for one, share in shares.items()}
-            return Exchange(
-                receives=tuple(
-                    (one, self._of_part(results[k], both, k, member))
-                    for one, both in found.items()
-                    if both is not None
-                )
-            )
-        share = fold.share(chunk, member)
-        total = run.total(chunk)
-        others = (one for node in self.nodes.nodes[:-1] for one in node)
-        parts = {one: common(share, self._part(k, one)) for one in others}
-        return Exchange(
-            sends=tuple(
-                (one, total[both[0] - share[0] : both[1] - share[0]])
-                for one, both in parts.items()
-                if both is not None
-            )
-        )
-
-    def _part(self, k: int, member: int) -> tuple[int, int]:
-        """The elements of vector ``k`` that are for ``member``."""
-        size = self.vectors[k].size // self.nodes.count
-        return member * size, (member + 1) * size
-
-    def _of_part(self, result: Array, elements: tuple[int, int], k: int, member: int) -> Array:
-        first, _ = self._part(k, member)
-        return result[elements[0] - first : elements[1] - first]
-
-
-@dataclass(frozen=True)
 class SpreadAllReduce(HierarchicalPlan):
     """For any group order: members reduce a part each, by messages; the totals cross once to each node."""
 
@@ -221,19 +149,32 @@ class SpreadAllReduce(HierarchicalPlan):
         ]
         return Rows(self.nodes, tuple(sizes))
 
+    @property
+    def link_bytes(self) -> int:
+        """Each member's part from all members on other nodes, and the rows of its totals."""
+        parts = 0
+        for member in range(self.nodes.count):
+            elsewhere = self.nodes.count - len(self.nodes.mates(member))
+            parts += elsewhere * sum(part.nbytes for part in self._like(member))
+        return parts + self.rows.link_bytes
+
+    @property
+    def rounds(self) -> int:
+        return 2
+
     def staging_bytes(self, member: int) -> int:
         return self.rows.staging_bytes(member)
 
     def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
         found = [self._totals(source, member, staging) for source in range(self.nodes.count)]
-        parcels = PackedMessages(member, self.nodes.count)
+        packed = PackedMessages(member, self.nodes.count)
         reductions: list[ArrayStep] = []
         for k, batch in enumerate(self.batches):
             vector = np.empty(batch.vector.size, batch.vector.dtype)
             yield from gather_batch(batch, buffers.operands, vector)
             parts = [vector[low:high] for low, high in cut(vector.size, self.nodes.count)]
-            reductions += parcels.reduce(self.reduction, parts, found[member][k], ())
-        yield from parcels.exchange()
+            reductions += packed.reduce(self.reduction, parts, found[member][k], ())
+        yield from packed.exchange()
         yield from reductions
         yield self.rows.crossing(member, staging)
         yield Meeting(1)
@@ -250,8 +191,13 @@ class SpreadAllReduce(HierarchicalPlan):
 
     def _like(self, member: int) -> list[Array]:
         """Arrays of the sizes and types of ``member``'s parts."""
-        ranges = [cut(batch.vector.size, self.nodes.count)[member] for batch in self.batches]
+        ranges = (of_members[member] for of_members in self._ranges)
         return [
             np.broadcast_to(np.zeros((), batch.vector.dtype), high - low)
             for batch, (low, high) in zip(self.batches, ranges, strict=True)
         ]
+
+    @cached_property
+    def _ranges(self) -> list[list[tuple[int, int]]]:
+        """The parts of each batch, by member."""
+        return [cut(batch.vector.size, self.nodes.count) for batch in self.batches]

@@ -21,14 +21,8 @@ from typing import Protocol
 import ml_dtypes
 import numpy as np
 
-from collectives.communicator.nccl.api import (
-    CommConfig,
-    NcclComm,
-    NcclError,
-    NcclOperation,
-    NcclResult,
-    NcclType,
-)
+from collectives.communicator.nccl.api import CommConfig, NcclComm, NcclError, NcclResult
+from collectives.communicator.steps.nccl_types import NcclOperation, NcclType
 
 DTYPES = {
     NcclType.INT8: np.int8,

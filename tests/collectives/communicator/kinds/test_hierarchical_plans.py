@@ -15,19 +15,12 @@ from collective_definition import dtype_of, make
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.communicator.hierarchical import choose, running_prefix
-from collectives.communicator.hierarchical.all_gather_rows import (
-    BroadcastRow,
-    GatherRows,
-    ReduceRows,
-)
-from collectives.communicator.hierarchical.all_to_all_blocks import BatchedAllToAll
-from collectives.communicator.hierarchical.choose import hierarchical_plan
+from collectives.communicator.hierarchical import running_prefix
 from collectives.communicator.hierarchical.groups import GroupNodes, HierarchicalPlan
 from collectives.communicator.hierarchical.reductions import (
     FoldedAllReduce,
-    FoldedReduceScatter,
     SpreadAllReduce,
+    batches_of,
 )
 from collectives.communicator.kinds import (
     AllGather,
@@ -38,11 +31,14 @@ from collectives.communicator.kinds import (
     CollectivePermute,
     ReduceScatter,
 )
-from collectives.communicator.messages.array_steps import ArrayStep, Exchange, Meeting, exchanges_of
-from collectives.communicator.messages.message_algorithms import message_steps
+from collectives.communicator.kinds.all_gather import GatherRows
+from collectives.communicator.kinds.all_reduce import ReducedRows
+from collectives.communicator.kinds.all_to_all import BatchedAllToAll, block_bytes_of
+from collectives.communicator.kinds.collective_broadcast import BroadcastRow
+from collectives.communicator.kinds.reduce_scatter import FoldedReduceScatter
 from collectives.communicator.messages.native_message_steps import Mates, native_program
-from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import has_code
+from collectives.communicator.steps.array_steps import ArrayStep, Exchange, Meeting, exchanges_of
+from collectives.communicator.steps.shared_buffers import Buffers
 from runtime.cpu.collective.collective_engine import native_step_engine
 from spmd.device import ReductionKind
 from tests.collectives.communicator.messages.message_world import Post, play
@@ -137,7 +133,7 @@ def run(
     def steps_of(member: int) -> tuple[ArrayStep, ...]:
         own = buffers[member]
         if plan is None:
-            return message_steps(collective, collective.group[member], own.operands, own.results)
+            return collective.message_steps(collective.group[member], own.operands, own.results)
         return tuple(plan.steps(member, own, {mate: staging[mate] for mate in nodes.mates(member)}))
 
     def begin(member: int, r: int) -> None:
@@ -164,7 +160,8 @@ def run(
 
     carrier = Carrier(nodes, choose)
     carrier.carry([runs_of(member) for member in members])
-    if has_code(native_step_engine(), collective, buffers[0].operands):
+    assert plan is None or carrier.bytes_between_nodes == runs * plan.link_bytes
+    if collective.has_code(native_step_engine(), buffers[0].operands):
         post, counters = Post(), np.zeros((nodes.count, 8), np.int64)
         everyones = [steps_of(member) for member in members]  # which keep their memory
         programs = [
@@ -247,12 +244,12 @@ def test_all_reduce_forms(data: st.DataObject, nodes: GroupNodes, chunk_bytes: i
         return [make(i, s, t, seed=r) for s, t in zip(shapes, types, strict=True)]
 
     own = Buffers(tuple(values(0, 0)), ())
-    batches = choose.batches_of(own)
+    batches = batches_of(own)
     collective = AllReduce(group_of(nodes), kind)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running_prefix, "CHUNK_BYTES", chunk_bytes)
         for plan in (
-            ReduceRows(nodes, own, kind),
+            ReducedRows(nodes, own, kind),
             FoldedAllReduce(nodes, batches, kind),
             SpreadAllReduce(nodes, batches, kind),
         ):
@@ -265,7 +262,7 @@ def test_all_reduce_forms(data: st.DataObject, nodes: GroupNodes, chunk_bytes: i
 def test_all_reduce_in_any_order(data: st.DataObject, nodes: GroupNodes) -> None:
     like = np.empty(data.draw(st.integers(0, 50)), np.float32)
     kind = ReductionKind.SUM
-    plan = SpreadAllReduce(nodes, choose.batches_of(Buffers((like,), ())), kind)
+    plan = SpreadAllReduce(nodes, batches_of(Buffers((like,), ())), kind)
 
     def values(r: int, i: int) -> list[np.ndarray]:
         return [make(i, like.shape, like.dtype, seed=r)]
@@ -319,7 +316,7 @@ def test_all_to_all(data: st.DataObject, nodes: GroupNodes) -> None:
     if joined is not None:
         wide = tuple(n * nodes.count if d == joined else n for d, n in enumerate(shape))
         results = [np.empty(wide, dtype) for _ in shapes]
-    size = choose.block_bytes_of(own, nodes.count, dimension)
+    size = block_bytes_of(own, nodes.count, dimension)
     collective = AllToAll(group_of(nodes), dimension, joined)
     plan = BatchedAllToAll(nodes, dimension, collective.joined, size)
     in_place = joined is None and data.draw(st.booleans())
@@ -332,13 +329,17 @@ LARGE = 1 << 20
 """Elements."""
 
 
+def planned(collective: Collective, nodes: GroupNodes, buffers: Buffers) -> HierarchicalPlan | None:
+    return collective.hierarchical_plan(nodes, buffers) if nodes.is_hierarchical else None
+
+
 def crossed(
     collective: Collective, sizes: Sequence[int], elements: int, results: int, dtype: np.dtype = F32
 ) -> tuple[int, int]:
     """Bytes between nodes of one run, by messages alone and as it is planned."""
     nodes = nodes_of(sizes)
     value, like = np.ones(elements, dtype), np.empty(results, dtype)
-    plan = hierarchical_plan(collective, nodes, Buffers((value,), (like,)))
+    plan = planned(collective, nodes, Buffers((value,), (like,)))
     counts = [
         run(one, collective, nodes, lambda _r, _i: [value], [like], runs=1).bytes_between_nodes
         for one in (None, plan)
@@ -376,7 +377,7 @@ def test_a_reduce_scatter_crosses_as_prefix_and_half_as_total() -> None:
 def test_small_all_to_alls_are_batched() -> None:
     nodes, collective = nodes_of((4, 4)), AllToAll(tuple(range(8)), 0)
     value = np.ones(8 * 16, np.float32)
-    plan = hierarchical_plan(collective, nodes, Buffers((value,), (value,)))
+    plan = planned(collective, nodes, Buffers((value,), (value,)))
     assert isinstance(plan, BatchedAllToAll)
     carriers = [
         run(one, collective, nodes, lambda _r, _i: [value], [value], runs=1) for one in (None, plan)
@@ -384,25 +385,25 @@ def test_small_all_to_alls_are_batched() -> None:
     assert [one.messages_between_nodes for one in carriers] == [32, 8]
     assert [one.bytes_between_nodes for one in carriers] == [32 * 64, 32 * 64]
     large = np.ones(8 << 20, np.uint8)
-    assert hierarchical_plan(collective, nodes, Buffers((large,), (large,))) is None
+    assert planned(collective, nodes, Buffers((large,), (large,))) is None
 
 
 def test_what_each_group_takes() -> None:
-    def planned(collective: Collective, nodes: GroupNodes, elements: int) -> type | None:
+    def taken(collective: Collective, nodes: GroupNodes, elements: int) -> type | None:
         value = np.zeros(elements, np.float32)
-        plan = hierarchical_plan(collective, nodes, Buffers((value,), (value,)))
+        plan = planned(collective, nodes, Buffers((value,), (value,)))
         return None if plan is None else type(plan)
 
     four = AllReduce((0, 1, 2, 3), ReductionKind.SUM)
-    assert planned(four, nodes_of((2, 2)), 10) is ReduceRows
-    assert planned(four, nodes_of((2, 2)), LARGE) is FoldedAllReduce
-    assert planned(four, GroupNodes(((0, 2), (1, 3))), LARGE) is SpreadAllReduce
+    assert taken(four, nodes_of((2, 2)), 10) is ReducedRows
+    assert taken(four, nodes_of((2, 2)), LARGE) is FoldedAllReduce
+    assert taken(four, GroupNodes(((0, 2), (1, 3))), LARGE) is SpreadAllReduce
     # Sixteen nodes are a long way for little data.
     many = AllReduce(tuple(range(32)), ReductionKind.SUM)
-    assert planned(many, nodes_of((2,) * 16), 1000) is SpreadAllReduce
-    assert planned(many, nodes_of((2,) * 16), LARGE * 4) is FoldedAllReduce
+    assert taken(many, nodes_of((2,) * 16), 1000) is SpreadAllReduce
+    assert taken(many, nodes_of((2,) * 16), LARGE * 4) is FoldedAllReduce
     # One level: within a node, or one member on each.
-    assert planned(four, nodes_of((4,)), LARGE) is None
-    assert planned(four, nodes_of((1, 1, 1, 1)), LARGE) is None
+    assert taken(four, nodes_of((4,)), LARGE) is None
+    assert taken(four, nodes_of((1, 1, 1, 1)), LARGE) is None
     ring = CollectivePermute((0, 1, 2, 3), ((0, 1), (1, 2), (2, 3), (3, 0)))
-    assert planned(ring, nodes_of((2, 2)), LARGE) is None
+    assert taken(ring, nodes_of((2, 2)), LARGE) is None

@@ -1,8 +1,8 @@
 """Steps of a collective on the arrays of one rank, as plain data, and their execution by Python.
 
 Steps follow one after the other, and any number of runs makes the same ones on the same arrays. Native code runs them
-where it can (``array_lowering``); ``exchanges_of`` is what they mean, and what runs the others. Members of the group
-are named by their index in it.
+where it can (``native_message_steps``); ``exchanges_of`` is what they mean, and what runs the others. Members of the
+group are named by their index in it.
 """
 
 from __future__ import annotations

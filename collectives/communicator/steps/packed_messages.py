@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collectives.communicator.messages.array_steps import ArrayStep, Copy, Exchange, Message, Reduce
-from collectives.communicator.node.shared_buffers import overlap, starts_at
 from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import ArrayStep, Copy, Exchange, Message, Reduce
+from collectives.communicator.steps.shared_buffers import overlap, starts_at
 from spmd.device import ReductionKind
 
 
@@ -23,9 +23,9 @@ class PackedMessages:
 
     Methods add messages to it, and give the steps that come after the exchange, if any, for whoever puts all together:
 
-        parcels = PackedMessages(index, count)
-        after = parcels.receive(parts, places)
-        steps = (*parcels.exchange(), *after)
+        packed = PackedMessages(index, count)
+        after = packed.receive(parts, places)
+        steps = (*packed.exchange(), *after)
     """
 
     index: int
@@ -96,3 +96,15 @@ class PackedMessages:
 def _is_same(one: Array, other: Array) -> bool:
     """Whether two arrays of one shape are the same memory, element on element."""
     return starts_at(one) == starts_at(other) and one.strides == other.strides
+
+
+def contiguous_parts(operand: Array, count: int, dimension: int) -> tuple[list[Array], list[Copy]]:
+    """Return ``count`` contiguous parts of ``operand`` along ``dimension``, and the copies that fill those that are no
+    views of it."""
+    parts: list[Array] = []
+    copies: list[Copy] = []
+    for view in np.split(operand, count, axis=dimension):
+        parts.append(view if view.flags.c_contiguous else np.empty(view.shape, view.dtype))
+        if parts[-1] is not view:
+            copies.append(Copy(view, parts[-1]))
+    return parts, copies

@@ -1,15 +1,49 @@
-"""Reductions that NCCL has: in which of its types and by which of its operations, or why not."""
+"""NCCL's types and operations, and the reductions that it has: by which type and operation, or why not."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
-from collectives.communicator.nccl.api import NcclOperation, NcclType
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
+
+
+class NcclType(IntEnum):
+    """ncclDataType_t; the 8-bit floats since 2.24."""
+
+    INT8 = 0
+    UINT8 = 1
+    INT32 = 2
+    UINT32 = 3
+    INT64 = 4
+    UINT64 = 5
+    FLOAT16 = 6
+    FLOAT32 = 7
+    FLOAT64 = 8
+    BFLOAT16 = 9
+    FLOAT8E4M3 = 10
+    FLOAT8E5M2 = 11
+
+    @property
+    def num_bytes(self) -> int:
+        return _TYPE_BYTES[self]
+
+
+_TYPE_BYTES = dict(zip(NcclType, (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1), strict=True))
+
+
+class NcclOperation(IntEnum):
+    """ncclRedOp_t."""
+
+    SUM = 0
+    PRODUCT = 1
+    MAX = 2
+    MIN = 3
+
 
 _FLOAT8_SINCE = 22400
 """NCCL's version from which on it has 8-bit floats."""

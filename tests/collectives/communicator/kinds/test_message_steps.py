@@ -24,17 +24,10 @@ from collectives.communicator.kinds import (
     CollectivePermute,
     RaggedAllToAll,
     ReduceScatter,
+    all_reduce,
 )
-from collectives.communicator.messages import message_algorithms
-from collectives.communicator.messages.array_steps import (
-    ArrayStep,
-    Deferred,
-    Exchange,
-    exchanges_of,
-)
-from collectives.communicator.messages.message_algorithms import ALGORITHMS, message_steps
 from collectives.communicator.messages.native_message_steps import native_program
-from collectives.communicator.node.shared_steps import has_code
+from collectives.communicator.steps.array_steps import ArrayStep, Deferred, Exchange, exchanges_of
 from runtime.cpu.collective.collective_engine import native_step_engine
 from spmd.device import ReductionKind
 from spmd.errors import RunError
@@ -92,7 +85,7 @@ def planned(
 ) -> list[tuple[ArrayStep, ...]]:
     group = collectives[0].group
     return [
-        message_steps(one, group[i], operands[i], results[i]) for i, one in enumerate(collectives)
+        one.message_steps(group[i], operands[i], results[i]) for i, one in enumerate(collectives)
     ]
 
 
@@ -127,7 +120,7 @@ def can_be_native(
     collective: Collective, steps: Sequence[ArrayStep], operands: Sequence[np.ndarray]
 ) -> bool:
     is_deferred = any(isinstance(step, Deferred) for step in steps)
-    return not is_deferred and has_code(native_step_engine(), collective, operands)
+    return not is_deferred and collective.has_code(native_step_engine(), operands)
 
 
 def run_native(
@@ -168,7 +161,7 @@ def test_all_reduce(data: st.DataObject, small: bool) -> None:
     operands = [[make(rank, s, t) for s, t in zip(shapes, types, strict=True)] for rank in group]
     results = [[np.empty_like(one) for one in mine] for mine in operands]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(message_algorithms, "ONE_SHOT_BYTES", 1 << 20 if small else 0)
+        patch.setattr(all_reduce, "ONE_SHOT_BYTES", 1 << 20 if small else 0)
         assert_as_defined([AllReduce(group, ReductionKind.SUM)] * len(group), operands, results)
 
 
@@ -289,8 +282,3 @@ def test_a_large_all_reduce_sends_each_element_twice_over_the_group() -> None:
     steps = planned([collective] * len(group), operands, results)
     carry([counted(messages_of(own)) for own in steps])
     assert sent[0] == 4 * (2 * 3 / 4) * 16000
-
-
-def test_every_kind_has_an_algorithm() -> None:
-    kinds = [kind for kind in Collective.__subclasses__() if kind.__module__.endswith(".kinds")]
-    assert [kind for kind in kinds if kind not in ALGORITHMS] == []

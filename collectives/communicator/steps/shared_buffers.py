@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from collectives.communicator.interface import MEMORY_ALIGNMENT
+from collectives.communicator.memory import MEMORY_ALIGNMENT
 from collectives.communicator.reduction import Array
 
 Addresses: TypeAlias = Sequence[int]
@@ -35,6 +35,15 @@ class Buffers:
     def operand_offsets(self) -> list[int]:
         """The offset of each operand in a slot."""
         return offsets_of(self.operands)
+
+    @property
+    def are_in_place(self) -> bool:
+        """Whether each result is its operand's very memory, and no other's."""
+        pairs = zip(self.operands, self.results, strict=True)
+        each_is = all(starts_at(operand) == starts_at(result) for operand, result in pairs)
+        return each_is and not any(
+            itertools.starmap(overlap, itertools.combinations(self.results, 2))
+        )
 
 
 def offsets_of(arrays: Sequence[Array]) -> list[int]:

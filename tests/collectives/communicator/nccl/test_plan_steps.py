@@ -14,9 +14,8 @@ from collectives.communicator.kinds import (
     RaggedAllToAll,
     ReduceScatter,
 )
-from collectives.communicator.nccl.interface import DeviceArray
-from collectives.communicator.nccl.steps import AllGatherCall, AllReduceCall
-from collectives.communicator.nccl.steps_of_kind import cannot, plan_steps
+from collectives.communicator.nccl.plan_steps import plan_steps
+from collectives.communicator.steps.device_steps import AllGatherCall, AllReduceCall, DeviceArray
 from spmd.device import ReductionKind
 from tests.collectives.communicator.member_cases import cases
 from tests.collectives.communicator.member_world import Arrays, Case
@@ -127,4 +126,4 @@ def test_what_nccl_cannot_do_is_said(collective, dtype, version, reason) -> None
     import ml_dtypes
 
     kind = getattr(ml_dtypes, dtype) if isinstance(dtype, str) else dtype
-    assert cannot(collective, [np.dtype(kind)], version) == reason
+    assert collective.nccl_obstacle([np.dtype(kind)], version) == reason

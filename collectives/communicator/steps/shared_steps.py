@@ -11,16 +11,12 @@ code of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from collectives.communicator.kinds import AllReduce, Collective, Group, ReduceScatter
-from collectives.communicator.node.barrier import BarrierEngine
-from collectives.communicator.reduction import Array
+from collectives.communicator.group import Group
 from spmd.device import ReductionKind
 
 
@@ -203,64 +199,3 @@ class CollectiveProgram:
     steps: tuple[Step, ...]
     alternate: tuple[Step, ...]
     signals: int
-
-
-class RunStatus(IntEnum):
-    """Status of a program after a call."""
-
-    COMPLETE = 0
-    BLOCKED = 1  # somebody has not come yet: call again
-    MISUSED = 2  # started while it runs, or before it was connected
-    OUT_OF_BOUNDS = 3  # tables in the data point outside of an array
-    MESSAGES_FAILED = 4  # the library that carries messages has reported an error
-
-
-class LoadedCollective(Protocol):
-    """A program ready to be run, any number of times."""
-
-    @property
-    def address(self) -> int:
-        """The address by which native code starts the program without a call of Python."""
-        ...
-
-    @property
-    def run(self) -> int:
-        """A number that differs from run to run."""
-        ...
-
-    def start(self) -> int:
-        """Begin a run and go as far as possible without waiting. An RunStatus."""
-        ...
-
-    def advancing(self, spins: int) -> Callable[[], int]:
-        """Return a function that continues a run: at a wait it polls the counters up to ``spins`` times. It returns an
-        RunStatus."""
-        ...
-
-    def missing(self) -> list[int]:
-        """The ranks that a blocked program waits for."""
-        ...
-
-    def failure(self) -> str:
-        """Return the error text of the library that carries messages, if that has failed."""
-        ...
-
-
-class CollectiveEngine(BarrierEngine, Protocol):
-    """Engine that runs steps and barriers."""
-
-    def can_reduce(self, dtype: np.dtype[Any], reduction: ReductionKind) -> bool:
-        """Whether ReduceRows of this type and kind can be run with the bits of ``reduce_in_order``."""
-        ...
-
-    def load(self, programs: Sequence[CollectiveProgram]) -> Sequence[LoadedCollective]:
-        """Prepare programs; the memory they address must live as long as they are used."""
-        ...
-
-
-def has_code(engine: CollectiveEngine, collective: Collective, operands: Sequence[Array]) -> bool:
-    """Whether ``engine`` reduces what ``collective`` reduces, if it does; the same for every member."""
-    if isinstance(collective, (AllReduce, ReduceScatter)):
-        types = [operand.dtype for operand in operands]
-        return all(engine.can_reduce(dtype, collective.reduction) for dtype in types)
-    return True
