@@ -177,7 +177,7 @@ class _Part:
 
 
 def _copy_part(part: _Part) -> Iterator[Step]:
-    """The side with the longer rows has several of the other's in each."""
+    """Yield the copies of a part. The side with the longer rows has several of the other's in each."""
     if part.row == part.target_row:
         yield from copy_rows(
             part.source, part.target, part.rows, part.row, part.stride, part.target_stride
@@ -199,7 +199,7 @@ def _copy_part(part: _Part) -> Iterator[Step]:
 
 
 def _swap_half(part: _Part, *, is_first: bool) -> Iterator[Step]:
-    """One of two members swaps the first half, the other the second."""
+    """Yield the swap of one half: one of two members swaps the first half, the other the second."""
     rows, row_bytes = part.rows, part.row
     if rows == 1 or row_bytes >= _SPLIT_BYTES:
         half = row_bytes // 2 // MEMORY_ALIGNMENT * MEMORY_ALIGNMENT
@@ -314,7 +314,7 @@ class BatchedAllToAll(HierarchicalPlan):
 
 
 def parts_of(operands: Sequence[Array], count: int, dimension: int | None) -> list[list[Array]]:
-    """By member of the group, what goes to it: views of the operands."""
+    """Return what goes to each member of the group: views of the operands."""
     if dimension is None:
         return [[operand] for operand in operands]
     split = [np.split(operand, count, axis=dimension) for operand in operands]
@@ -322,7 +322,7 @@ def parts_of(operands: Sequence[Array], count: int, dimension: int | None) -> li
 
 
 def block_bytes_of(operands: Sequence[Array], count: int, dimension: int | None) -> int:
-    """Bytes of one member's block, every part at a multiple of 64."""
+    """Return the bytes of one member's block, every part at a multiple of 64."""
     if dimension is None:
         return aligned(operands[0].nbytes)
     return sum(aligned(operand.nbytes // count) for operand in operands)

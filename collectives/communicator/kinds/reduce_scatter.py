@@ -125,7 +125,10 @@ class ReduceScatter(ReducingCollective):
 # ---- two levels
 @dataclass(frozen=True)
 class FoldedReduceScatter(HierarchicalPlan):
-    """The last node sends totals to whom they are for. Vectors lie in parts: first all that is for member 0."""
+    """A reduce-scatter by a running prefix: the last node sends each member its totals.
+
+    Vectors lie in parts: first all that is for member 0.
+    """
 
     nodes: GroupNodes
     vectors: tuple[Vector, ...]
@@ -204,7 +207,7 @@ class FoldedReduceScatter(HierarchicalPlan):
         )
 
     def _part(self, k: int, member: int) -> tuple[int, int]:
-        """The elements of vector ``k`` that are for ``member``."""
+        """Return the elements of vector ``k`` that are for ``member``."""
         size = self.vectors[k].size // self.nodes.count
         return member * size, (member + 1) * size
 

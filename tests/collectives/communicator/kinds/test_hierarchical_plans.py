@@ -17,11 +17,6 @@ from hypothesis import strategies as st
 
 from collectives.communicator.hierarchical import running_prefix
 from collectives.communicator.hierarchical.groups import GroupNodes, HierarchicalPlan
-from collectives.communicator.hierarchical.reductions import (
-    FoldedAllReduce,
-    SpreadAllReduce,
-    batches_of,
-)
 from collectives.communicator.kinds import (
     AllGather,
     AllReduce,
@@ -32,7 +27,12 @@ from collectives.communicator.kinds import (
     ReduceScatter,
 )
 from collectives.communicator.kinds.all_gather import GatherRows
-from collectives.communicator.kinds.all_reduce import ReducedRows
+from collectives.communicator.kinds.all_reduce import (
+    FoldedAllReduce,
+    ReducedRows,
+    SpreadAllReduce,
+    batches_of,
+)
 from collectives.communicator.kinds.all_to_all import BatchedAllToAll, block_bytes_of
 from collectives.communicator.kinds.collective_broadcast import BroadcastRow
 from collectives.communicator.kinds.reduce_scatter import FoldedReduceScatter
