@@ -24,7 +24,7 @@ from spmd.proto.reader import parse_proto
 from spmd.shape import ArrayShape, Shape, as_array, leaves
 from spmd.sharding import ShardingKind
 from spmd.text.shape_text import parse_shape
-from spmd.text.sharding_text import parse_sharding
+from spmd.text.sharding.sharding_text import parse_sharding
 from spmd.verifier.verifier import verify
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tests.paths import TESTS
 CHOSEN: Mapping[str, str] = {
     ".": "hlo_fixture house quick",
     "benchmarks": "",
-    "collectives/communicator/hierarchical": "",
+    "collectives/communicator/kinds": "kinds collective_permute",
     "collectives/communicator/liveness": "",
     "collectives/communicator/loopback": "",
     "collectives/communicator/messages": "native_message_steps",
@@ -101,7 +101,9 @@ CHOSEN: Mapping[str, str] = {
     "spmd/ops": "inference",
     "spmd/passes": "algebraic passes pipeline",
     "spmd/proto": "wire",
-    "spmd/text": "errors shape_text sharding_text",
+    "spmd/text": "errors shape_text",
+    "spmd/text/sharding": "sharding_text",
+    "spmd/text/sources": "",
     "spmd/verifier": "verify",
 }
 

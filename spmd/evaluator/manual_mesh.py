@@ -23,8 +23,8 @@ from spmd.mesh import AxisRef, Mesh, TensorSharding
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs, CustomCallAttrs
 from spmd.ops.groups import device_groups
 from spmd.sharding import SubgroupType
-from spmd.text.module_meshes import meshes_of
-from spmd.text.shardy_text import parse_manual_axes
+from spmd.text.sharding.module_meshes import meshes_of
+from spmd.text.sharding.shardy_text import parse_manual_axes
 
 if TYPE_CHECKING:
     from spmd.evaluator.session import Session

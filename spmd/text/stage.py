@@ -11,7 +11,7 @@ from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs, CustomCallAttrs
 from spmd.ops.send_recv import source_target_pairs
-from spmd.text.module_meshes import meshes_of
+from spmd.text.sharding.module_meshes import meshes_of
 
 #: Custom calls that only a module that is still to be partitioned holds.
 PARTITIONER_CALLS = frozenset(

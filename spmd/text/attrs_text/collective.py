@@ -17,8 +17,8 @@ from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter
 from spmd.text.lexer import Scanner, quote
-from spmd.text.replica_groups_text import format_replica_groups, read_replica_groups
 from spmd.text.shape_text import ShapeReader
+from spmd.text.sharding.replica_groups_text import format_replica_groups, read_replica_groups
 
 _NO_GROUPS = ReplicaGroups()
 

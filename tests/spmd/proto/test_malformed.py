@@ -36,8 +36,8 @@ from spmd.proto.schema.xla_data import (
     ToleranceProto,
 )
 from spmd.proto.writer import serialize, serialize_hlo_proto
-from spmd.text.load import parse_bytes
 from spmd.text.parser import parse_module
+from spmd.text.sources.load import parse_bytes
 from tests.spmd.proto.examples import example
 from tests.spmd.proto.mutate import LIMIT, carry, mutations, originals
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from spmd.errors import HloParseError
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType
 from spmd.text.lexer import Scanner
-from spmd.text.replica_groups_text import format_replica_groups, read_replica_groups
-from spmd.text.sharding_text import parse_sharding
+from spmd.text.sharding.replica_groups_text import format_replica_groups, read_replica_groups
+from spmd.text.sharding.sharding_text import parse_sharding
 
 WRITTEN_BACK = [
     "{replicated}",

@@ -10,7 +10,7 @@ import pytest
 import spmd
 from spmd.errors import HloParseError
 from spmd.proto.writer import serialize_hlo_proto
-from spmd.text.load import parse_bytes
+from spmd.text.sources.load import parse_bytes
 
 TEXT = "HloModule {name}, num_partitions={n}\n\nENTRY e {{\n  ROOT a = f32[{n}]{{0}} parameter(0)\n}}\n"
 LAYOUT = "entry_computation_layout={()->f32[3]{0}}"
@@ -109,7 +109,7 @@ def test_damaged_packing(kept: int) -> None:
 
 
 def test_packing_does_not_outgrow_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spmd.text.load.MAX_INFLATED", 1000)
+    monkeypatch.setattr("spmd.text.sources.load.MAX_INFLATED", 1000)
     with pytest.raises(HloParseError, match="more than 1000 bytes"):
         parse_bytes(gzip.compress(b" " * 1001))
 

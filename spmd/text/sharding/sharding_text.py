@@ -9,7 +9,7 @@ from spmd.device import IotaTile
 from spmd.limits import MAX_RANK
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignment
 from spmd.text.lexer import Scanner
-from spmd.text.named_sharding_text import read_named_sharding
+from spmd.text.sharding.named_sharding_text import read_named_sharding
 
 _MESH_NEXT = re.compile(r"(?:maximal_)?mesh\s*+\[")
 _WORD = re.compile(r"[a-z_]++")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from spmd.device import MeshGroups, ReplicaGroups
 from spmd.text.lexer import Scanner
-from spmd.text.mesh_text import read_axes, read_mesh
-from spmd.text.sharding_text import read_iota_tail
+from spmd.text.sharding.mesh_text import read_axes, read_mesh
+from spmd.text.sharding.sharding_text import read_iota_tail
 
 
 def read_replica_groups(scanner: Scanner) -> ReplicaGroups:

@@ -11,9 +11,9 @@ import pytest
 import spmd
 from spmd.errors import HloParseError, SpmdError, UnsupportedError
 from spmd.proto.writer import serialize
-from spmd.text.from_jax import from_jax
-from spmd.text.load import parse_bytes
-from spmd.text.stablehlo import parse_stablehlo, stablehlo_of
+from spmd.text.sources.from_jax import from_jax
+from spmd.text.sources.load import parse_bytes
+from spmd.text.sources.stablehlo import parse_stablehlo, stablehlo_of
 
 TEXT = """module @m attributes {mhlo.num_partitions = 2 : i32} {
   func.func public @main(%arg0: tensor<4x4xf32> {mhlo.sharding = "{devices=[2,1]<=[2]}"}) -> tensor<4x4xf32> {

@@ -15,9 +15,9 @@ from spmd.hlo.opcode import Opcode
 from spmd.limits import MAX_INFLATED
 from spmd.ops.attrs import ConstantAttrs
 from spmd.proto.reader import parse_proto
-from spmd.text.dump_directory import DumpedModule, dumped_module, split_choice
 from spmd.text.parser import parse_module
-from spmd.text.stablehlo import parse_stablehlo, stablehlo_of
+from spmd.text.sources.dump_directory import DumpedModule, dumped_module, split_choice
+from spmd.text.sources.stablehlo import parse_stablehlo, stablehlo_of
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 _MLIR = re.compile(r"\s*(?:(?:#|//)[^\n]*\n\s*)*module\b[^\n]*\{\s*\n")

@@ -5,7 +5,11 @@ from __future__ import annotations
 from spmd.errors import HloParseError
 from spmd.hlo.module import HloModule
 from spmd.mesh import Mesh
-from spmd.text.shardy_text import parse_meshes, parse_sharding_per_value, parse_tensor_sharding
+from spmd.text.sharding.shardy_text import (
+    parse_meshes,
+    parse_sharding_per_value,
+    parse_tensor_sharding,
+)
 
 _DECLARED = "xla.sdy.meshes"
 _SHARDINGS = ("xla.sdy.sharding", "xla.sdy.in_shardings", "xla.sdy.out_shardings")

@@ -6,7 +6,7 @@ import pytest
 
 from spmd.errors import HloParseError
 from spmd.mesh import AxisRef, DimensionSharding, Mesh, TensorSharding
-from spmd.text.shardy_text import (
+from spmd.text.sharding.shardy_text import (
     format_manual_axes,
     format_meshes,
     format_sharding_per_value,

@@ -24,8 +24,8 @@ from spmd.ops.custom_call import CUSTOM_PARTITIONING, custom_call_target
 from spmd.proto.reader import parse_proto
 from spmd.shape import ArrayShape
 from spmd.sharding import HloSharding
-from spmd.text.sharding_text import parse_sharding
-from spmd.text.stablehlo import parse_stablehlo
+from spmd.text.sharding.sharding_text import parse_sharding
+from spmd.text.sources.stablehlo import parse_stablehlo
 
 
 class Lowerable(Protocol):

@@ -9,7 +9,14 @@ import numpy as np
 from spmd.device import IotaTile
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignment
 from spmd.text.lexer import Scanner
-from spmd.text.mesh_text import AxisDigits, AxisText, MeshText, read_axes, read_axis, read_mesh
+from spmd.text.sharding.mesh_text import (
+    AxisDigits,
+    AxisText,
+    MeshText,
+    read_axes,
+    read_axis,
+    read_mesh,
+)
 
 _SHORT_FORMS = {
     "replicated": ShardingKind.REPLICATED,
