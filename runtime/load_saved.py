@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.arrays.bounded_arrays import have_sizes
 from runtime.arrays.sharded_arrays import Boundary
-from runtime.buffers.recorded_heaps import RecordedHeap, RecordedHeaps
+from runtime.buffers.heap.recorded_heaps import RecordedHeap, RecordedHeaps
 from runtime.buffers.types import Color
 from runtime.executable import Executable
 from runtime.lower_module import lower

@@ -63,6 +63,8 @@ CHOSEN: Mapping[str, str] = {
     "runtime": "cases executable layouts",
     "runtime/arrays": "",
     "runtime/buffers": "assignment",
+    "runtime/buffers/checker": "",
+    "runtime/buffers/heap": "heap",
     "runtime/codegen/elements": "",
     "runtime/codegen/ir": "scalar_program",
     "runtime/codegen/llvm": "jit object_cache",

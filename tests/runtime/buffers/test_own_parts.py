@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collectives.communicator.kinds import AllGather, CollectiveOp
-from runtime.buffers.overlap_rules import wrong_overlap
+from runtime.buffers.checker.overlap_rules import wrong_overlap
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.executable import Executable
 from runtime.program.strides import StridedView

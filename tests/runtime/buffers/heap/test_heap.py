@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.buffers.arena import Arena, Fit, Interval, items_of, lower_bound
-from runtime.buffers.heap import fits, pack
+from runtime.buffers.heap.arena import Arena, Fit, Interval, items_of, lower_bound
+from runtime.buffers.heap.heap import fits, pack
 from runtime.buffers.types import alignment_of
 
 intervals = st.lists(

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from collectives.communicator.kinds.op import CollectiveOp
-from runtime.buffers.block_overlap import is_written_block, overlaps_but_for_a_block
-from runtime.buffers.element_order import Order, is_read
-from runtime.buffers.row_overlap import overlaps_by_rows
+from runtime.buffers.checker.block_overlap import is_written_block, overlaps_but_for_a_block
+from runtime.buffers.checker.element_order import Order, is_read
+from runtime.buffers.checker.row_overlap import overlaps_by_rows
 from runtime.buffers.types import ArrayView, BufferSlice
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.opdef import OPS

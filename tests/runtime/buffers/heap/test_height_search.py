@@ -7,11 +7,11 @@ import random
 import pytest
 from hypothesis import given
 
-from runtime.buffers.arena import Interval, lower_bound
-from runtime.buffers.heap import pack
-from runtime.buffers.height_search import Preference, search_height
+from runtime.buffers.heap.arena import Interval, lower_bound
+from runtime.buffers.heap.heap import pack
+from runtime.buffers.heap.height_search import Preference, search_height
 from runtime.buffers.types import alignment_of
-from tests.runtime.buffers.test_heap import assert_apart, intervals
+from tests.runtime.buffers.heap.test_heap import assert_apart, intervals
 
 #: Bytes of rectangles that are cut to pieces.
 HEIGHT = 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.buffers.overlap_rules import wrong_overlap
+from runtime.buffers.checker.overlap_rules import wrong_overlap
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType

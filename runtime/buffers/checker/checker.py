@@ -19,11 +19,10 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from collectives.communicator.kinds.op import CollectiveOp
-from runtime.buffers.color_rules import wrong_space, wrong_state, wrong_write
-from runtime.buffers.kept import KeptBetweenSteps
-from runtime.buffers.overlap_rules import wrong_overlap
-from runtime.buffers.shadow import ShadowMemory
-from runtime.buffers.symbols import (
+from runtime.buffers.checker.color_rules import wrong_space, wrong_state, wrong_write
+from runtime.buffers.checker.overlap_rules import wrong_overlap
+from runtime.buffers.checker.shadow import ShadowMemory
+from runtime.buffers.checker.symbols import (
     Context,
     Meaning,
     Meanings,
@@ -35,6 +34,7 @@ from runtime.buffers.symbols import (
     result_of,
     written_by,
 )
+from runtime.buffers.kept import KeptBetweenSteps
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.device_program import DeviceProgram
 from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk

@@ -18,7 +18,7 @@ from enum import Enum
 
 import numpy as np
 
-from runtime.buffers.arena import Interval
+from runtime.buffers.heap.arena import Interval
 from runtime.buffers.types import alignment_of
 from spmd.literal import NDArray
 

@@ -23,9 +23,9 @@ from itertools import chain, islice
 
 import numpy as np
 
-from runtime.buffers.arena import Arena, Fit, Interval, items_of, lower_bound
-from runtime.buffers.height_search import Preference, search_height
-from runtime.buffers.placement_orders import ORDERS, Order
+from runtime.buffers.heap.arena import Arena, Fit, Interval, items_of, lower_bound
+from runtime.buffers.heap.height_search import Preference, search_height
+from runtime.buffers.heap.placement_orders import ORDERS, Order
 from spmd.literal import NDArray
 from spmd.memory import out_of_memory
 

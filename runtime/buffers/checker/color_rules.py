@@ -11,7 +11,7 @@ private.
 from __future__ import annotations
 
 from collectives.communicator.kinds.op import CollectiveOp
-from runtime.buffers.symbols import Meaning
+from runtime.buffers.checker.symbols import Meaning
 from runtime.buffers.types import AllocationKind, BufferAllocation
 
 

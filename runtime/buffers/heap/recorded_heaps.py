@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from heapq import heappop, heappush
 
-from runtime.buffers.arena import Interval
 from runtime.buffers.colocation import Group
-from runtime.buffers.heap import Packing
+from runtime.buffers.heap.arena import Interval
+from runtime.buffers.heap.heap import Packing
 from runtime.buffers.program import Program
 from runtime.buffers.shared_results import Heap, heaps_of, intervals, shareable
 from runtime.buffers.types import AllocationKind, BufferAssignment, Color, alignment_of

@@ -1,4 +1,4 @@
-"""Native code that places live intervals in bytes, each in a gap that holds it (runtime/buffers/arena.py).
+"""Native code that places live intervals in bytes, each in a gap that holds it (runtime/buffers/heap/arena.py).
 
 Buffer assignment tries hundreds of orders of hundreds of intervals; in Python that is most of a compilation's time.
 """

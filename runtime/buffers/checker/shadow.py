@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from collectives.communicator.group import Group
-from runtime.buffers.symbols import Symbol
+from runtime.buffers.checker.symbols import Symbol
 from runtime.buffers.types import BufferAllocation, BufferSlice
 
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.buffers.arena import Interval
 from runtime.buffers.assign import assign_buffers
-from runtime.buffers.linearize import linearize
-from runtime.buffers.program import Program
-from runtime.buffers.recorded_heaps import (
+from runtime.buffers.heap.arena import Interval
+from runtime.buffers.heap.recorded_heaps import (
     RecordedHeap,
     RecordedHeaps,
     RecordedHeapsError,
     share_bytes,
 )
+from runtime.buffers.linearize import linearize
+from runtime.buffers.program import Program
 from runtime.buffers.types import Color
 from tests.runtime.programs import COLLECTIVES, SHARING, compiled
 

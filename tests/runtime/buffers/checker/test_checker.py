@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-import runtime.buffers.arena
 import runtime.buffers.assign
 import runtime.buffers.colocation
+import runtime.buffers.heap.arena
 import runtime.buffers.own_parts
 import runtime.buffers.shared_results
 import runtime.buffers.visit_control_flow
 import runtime.emit.program
-from runtime.buffers.arena import Interval
-from runtime.buffers.checker import check_buffers
+from runtime.buffers.checker.checker import check_buffers
 from runtime.buffers.colocation import Colocation, GroupKind
+from runtime.buffers.heap.arena import Interval
 from runtime.buffers.linearizer import Linearizer
 from runtime.buffers.program import (
     ConditionalStep,
@@ -127,8 +127,8 @@ def _no_copies(original: Any) -> Any:
 
 def _placed_at(move: Callable[[NDArray], NDArray]) -> Plant:
     """Every offset is what ``move`` makes of the right one."""
-    original = runtime.buffers.arena._place
-    return replace(runtime.buffers.arena, "_place", lambda *given: move(original(*given)))
+    original = runtime.buffers.heap.arena._place
+    return replace(runtime.buffers.heap.arena, "_place", lambda *given: move(original(*given)))
 
 
 def _candidates_by_one_value(temporaries: list[Any], alike: Any) -> list[Any]:

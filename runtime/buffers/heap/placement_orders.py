@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from runtime.buffers.arena import Interval, load
+from runtime.buffers.heap.arena import Interval, load
 
 #: Function from intervals to their indices, the first to be placed first.
 Order: TypeAlias = Callable[[Sequence[Interval]], list[int]]

@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from runtime.buffers.interval_placement import ITEM_WORDS, NO_LIMIT, PLACED_WORDS, placement
+from runtime.buffers.heap.interval_placement import ITEM_WORDS, NO_LIMIT, PLACED_WORDS, placement
 from runtime.buffers.types import alignment_of
 from spmd.literal import NDArray
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from runtime.buffers.element_order import is_read, stays_in_place
+from runtime.buffers.checker.element_order import is_read, stays_in_place
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.shape import ArrayShape

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from runtime.buffers.element_order import Order
+from runtime.buffers.checker.element_order import Order
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo import HloInstruction, HloModule
 from spmd.text.parser import parse_module
