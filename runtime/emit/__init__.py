@@ -12,7 +12,7 @@ LOWERINGS.import_at_need(
             Opcode.ASYNC_START,
             *(opcode for opcode in KIND if opcode is not Opcode.ALL_TO_ALL),
         ),
-        "runtime.emit.convolution": (Opcode.CONVOLUTION,),
+        "runtime.emit.convolution.convolution": (Opcode.CONVOLUTION,),
         "runtime.emit.custom_call": (Opcode.CUSTOM_CALL,),
         "runtime.emit.device_id": (
             Opcode.PARTITION_ID,

@@ -24,7 +24,7 @@ from runtime.gpu.libraries.linalg_work import (
     SolverFunction,
     TriangularSolve,
 )
-from runtime.gpu.staging import Staging
+from runtime.gpu.transfers.staging import Staging
 from runtime.gpu.views import DeviceView
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType

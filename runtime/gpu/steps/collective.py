@@ -14,8 +14,8 @@ from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.types import ArrayView
 from runtime.gpu.driver import GpuEvent, GpuStream
 from runtime.gpu.planning import Planner, plans
-from runtime.gpu.staged_collective import StagedCollective
 from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.gpu.transfers.staged_collective import StagedCollective
 from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
 from runtime.timeline.events import Stream
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from runtime.emit.phase_geometry import window_phases
+from runtime.emit.convolution.phase_geometry import window_phases
 from runtime.program.convolution_matrices import CanonicalConvolution, slowest_first
 from runtime.program.records.convolution import (
     GroupConvolutionKernel,

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.convolution.choose import choose_kernel, product_type
-from runtime.emit.convolution_phases import in_phases, is_thin
-from runtime.emit.phase_geometry import has_holes
+from runtime.emit.convolution.phase_geometry import has_holes
+from runtime.emit.convolution.phases import in_phases, is_thin
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
 from runtime.program.convolution_matrices import CanonicalConvolution
