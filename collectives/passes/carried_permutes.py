@@ -18,7 +18,7 @@ from spmd.passes.loop_peeling import CountedLoop, begin_with, peel_first
 from spmd.passes.loop_values import cone, copy_cones, determined_instructions
 from spmd.passes.rewrite import is_pinned
 from spmd.passes.while_state import Loop, element_index
-from spmd.shape import compatible
+from spmd.shape_compatibility import compatible
 
 #: What takes so long that something may be sent meanwhile.
 _LONG: Final = (

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS, is_element_operation
+from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS
+from runtime.fusion.element_operations import is_element_operation
 from runtime.fusion.emitters import LOOP, Emitted, emitted_region, emitter_of
 from runtime.fusion.flat_cost import flat_cost
 from runtime.fusion.loop_cost import loop_cost, written_block

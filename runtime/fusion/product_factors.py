@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from runtime.fusion.element_graph import ElementGraph, Starts, array_shape
+from runtime.fusion.element_graph import ElementGraph, Starts
+from runtime.fusion.element_operations import array_shape
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import ViewOp, ViewPath, through, view_op
 from runtime.program.dot_matrices import unread_operands

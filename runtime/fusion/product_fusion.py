@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from runtime.fusion.element_graph import ElementGraph, InputLeaf, array_shape, post_order
+from runtime.fusion.element_graph import ElementGraph, InputLeaf, post_order
+from runtime.fusion.element_operations import array_shape
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
 from runtime.fusion.product_factors import Factors, factors_of
 from runtime.fusion.refusal import NoEmitterError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.fusion.element_graph import is_element_operation, post_order
+from runtime.fusion.element_graph import post_order
+from runtime.fusion.element_operations import is_element_operation
 from runtime.fusion.emitters import LOOP, emitted, emitter_of
 from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
 from runtime.fusion.prices import Prices
