@@ -86,6 +86,8 @@ CHOSEN: Mapping[str, str] = {
     "runtime/cpu/sharing": "share",
     "runtime/cpu/step": "",
     "runtime/fusion": "priority_fusion index_maps",
+    "runtime/fusion/cost": "flat_cost",
+    "runtime/fusion/products": "",
     "runtime/gpu": "recorder",
     "runtime/gpu/codegen": "emitters",
     "runtime/gpu/cuda": "driver",

@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.context import FusionContext
-from runtime.fusion.epilogues import products_taken
+from runtime.fusion.cost.prices import Prices
 from runtime.fusion.fusion_graph import FusionGraph, Limits
 from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusionPlan, make_fusions
 from runtime.fusion.merging import merge_kernels
-from runtime.fusion.prices import Prices
 from runtime.fusion.priority_queue import fuse_producers
+from runtime.fusion.products.epilogues import products_taken
 from spmd.hlo import HloModule, Stage
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from runtime.fusion.prices import STRIDED, KernelCost, Prices
+from runtime.fusion.cost.prices import STRIDED, KernelCost, Prices
 from runtime.fusion.row_region import RowRegion
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs

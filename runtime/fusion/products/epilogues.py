@@ -11,6 +11,7 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from runtime.fusion.cost.prices import Prices
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.emitters import Emitted, emitted_region
 from runtime.fusion.fusion_graph import FusionGraph
@@ -18,8 +19,7 @@ from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import PlannedKernel
 from runtime.fusion.plain import is_plain
-from runtime.fusion.prices import Prices
-from runtime.fusion.product_fusion import ProductFusion, whole
+from runtime.fusion.products.product_fusion import ProductFusion, whole
 from runtime.fusion.refusal import NoEmitterError
 from runtime.program.bands import bands_of
 from runtime.program.dot_matrices import product_types

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from runtime.fusion.element_graph import ElementGraph, InputLeaf, post_order
 from runtime.fusion.element_operations import array_shape
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
-from runtime.fusion.product_factors import Factors, factors_of
+from runtime.fusion.products.factors import Factors, factors_of
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
 from runtime.fusion.view_path import place_of

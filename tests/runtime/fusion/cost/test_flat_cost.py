@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.fusion.flat_cost import flat_cost
-from runtime.fusion.loop_cost import loop_cost
-from runtime.fusion.prices import Prices
+from runtime.fusion.cost.flat_cost import flat_cost
+from runtime.fusion.cost.loop_cost import loop_cost
+from runtime.fusion.cost.prices import Prices
 from spmd.machine.named import machine_named
 from tests.runtime.fusion.test_kernel_kinds import FLAT, entry, kind_of
 

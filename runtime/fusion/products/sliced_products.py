@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from runtime.fusion.cost.prices import Prices
 from runtime.fusion.emitters import emitted_region
 from runtime.fusion.plain import is_plain
-from runtime.fusion.prices import Prices
-from runtime.fusion.product_factors import SEEN_THROUGH, factors_of
+from runtime.fusion.products.factors import SEEN_THROUGH, factors_of
 from runtime.fusion.refusal import NoEmitterError
 from runtime.program.dot_matrices import product_sizes, product_types, turned_operands
 from runtime.program.strides import StridedView

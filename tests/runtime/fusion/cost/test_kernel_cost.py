@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from runtime.fusion.cost.prices import KernelCost, Prices
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.kernel_kinds import KernelKinds
-from runtime.fusion.prices import KernelCost, Prices
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.machine.description import MachineDescription, MemoryLevel
 from spmd.machine.named import machine_named

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from runtime.fusion.op_weights import computed_in, operation_seconds
+from runtime.fusion.cost.op_weights import computed_in, operation_seconds
 from spmd.hlo import HloInstruction, Opcode
 from spmd.machine.description import MachineDescription
 from spmd.shape import PrimitiveType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from runtime.fusion.prices import KernelCost, Prices
+from runtime.fusion.cost.prices import KernelCost, Prices
 from spmd.hlo import HloInstruction
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.fusion import planned, product_fusion
+from runtime.fusion import planned
 from runtime.fusion.emitters import emitter_of, why_not
+from runtime.fusion.products import product_fusion
 from runtime.program.bands import bands_of
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from spmd.evaluator.evaluator import evaluate

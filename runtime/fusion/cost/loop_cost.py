@@ -12,10 +12,10 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from runtime.fusion.cost.prices import STRIDED, KernelCost, Prices
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.index_maps import Index, IndexMap, identity, operand_accesses, reshaped
 from runtime.fusion.loop_edges import Edges, add_edges, piece_count
-from runtime.fusion.prices import STRIDED, KernelCost, Prices
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.opdef import OPS
 
