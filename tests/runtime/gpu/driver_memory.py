@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.collectives.communicator.nccl.nccl_double import memory_at
+from tests.collectives.communicator.nccl.host_device import memory_at
 from tests.runtime.gpu.host_driver import HostBlock, HostDriver
 from tests.runtime.gpu.host_streams import HostEvent, Op
 from tests.runtime.gpu.races import Bytes
