@@ -91,6 +91,7 @@ CHOSEN: Mapping[str, str] = {
     "runtime/gpu": "recorder",
     "runtime/gpu/codegen": "emitters",
     "runtime/gpu/cuda": "driver",
+    "runtime/gpu/doubles": "",
     "runtime/layout": "orders",
     "runtime/program": "",
     "runtime/program/thunks": "segment",

@@ -207,7 +207,7 @@ def _outcome(driver: GpuDriver, trial: Trial, busy_bytes: int) -> str:
 
 def _driver(*, double: bool) -> GpuDriver:
     if double:
-        from tests.runtime.gpu.host_driver import HostDriver
+        from tests.runtime.gpu.doubles.host_driver import HostDriver
 
         return HostDriver()
     from runtime.gpu.cuda.driver import CudaDriver  # imports CuPy

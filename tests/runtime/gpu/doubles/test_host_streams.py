@@ -14,9 +14,9 @@ from runtime.gpu.steps.collective import StreamFlight
 from runtime.load_saved import load_bytes
 from runtime.saved import save_bytes
 from tests.collectives.communicator.nccl.nccl_double import World
-from tests.runtime.gpu.host_driver import HostDriver
-from tests.runtime.gpu.host_streams import HostEvent, HostStream
-from tests.runtime.gpu.races import Bytes, RaceError
+from tests.runtime.gpu.doubles.host_driver import HostDriver
+from tests.runtime.gpu.doubles.host_streams import HostEvent, HostStream
+from tests.runtime.gpu.doubles.races import Bytes, RaceError
 from tests.runtime.gpu.test_ranks import on_rank
 from tests.runtime.programs import ASYNC_COLLECTIVES, compiled, random_inputs
 

@@ -19,10 +19,10 @@ from runtime.gpu.views import DeviceView
 from runtime.gpu.work import ConvolutionWork, CopyWork, FftWork, GemmWork, PtxWork, Work
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.shape import PrimitiveType
-from tests.runtime.gpu.cudnn_reading import convolve
-from tests.runtime.gpu.host_linalg import call_solver, solve_triangular
-from tests.runtime.gpu.host_streams import HostEvent, HostGpu, HostStream, HostStreams, Op
-from tests.runtime.gpu.races import Bytes
+from tests.runtime.gpu.doubles.cudnn_reading import convolve
+from tests.runtime.gpu.doubles.host_linalg import call_solver, solve_triangular
+from tests.runtime.gpu.doubles.host_streams import HostEvent, HostGpu, HostStream, HostStreams, Op
+from tests.runtime.gpu.doubles.races import Bytes
 
 
 @dataclass

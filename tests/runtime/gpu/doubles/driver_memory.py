@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.collectives.communicator.nccl.host_device import memory_at
-from tests.runtime.gpu.host_driver import HostBlock, HostDriver
-from tests.runtime.gpu.host_streams import HostEvent, Op
-from tests.runtime.gpu.races import Bytes
+from tests.runtime.gpu.doubles.host_driver import HostBlock, HostDriver
+from tests.runtime.gpu.doubles.host_streams import HostEvent, Op
+from tests.runtime.gpu.doubles.races import Bytes
 
 
 @dataclass

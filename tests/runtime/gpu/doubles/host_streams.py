@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from runtime.gpu.captures import CaptureLock
-from tests.runtime.gpu.races import Bytes, Clock, Races
+from tests.runtime.gpu.doubles.races import Bytes, Clock, Races
 
 
 @dataclass

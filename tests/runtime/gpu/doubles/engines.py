@@ -13,7 +13,7 @@ from runtime.program.kernel import Kernel
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
 from runtime.program.records.fft import FftKernel
-from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.gpu.doubles.host_driver import HostDriver
 
 #: A launch of a kernel in PTX for doubles, which take the kernel's record instead.
 NO_TEXT = PtxLaunch("", "", (1, 1, 1), (1, 1, 1), 0, ())
