@@ -54,7 +54,7 @@ class AllGather(Collective):
 
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[Step]:
-        """Members that share a result each write their own tile, and a share of the tiles of other members."""
+        """Yield copies. Members that share a result each write their own tile, and a share of the tiles of others."""
         count = len(ends.places)
         for k, operand in enumerate(ends.buffers.operands):
             rows, row = rows_along(operand, self.dimension)

@@ -77,13 +77,15 @@ class AllReduce(ReducingCollective):
 
     # ---- facts
     def may_share_results(self, operands: Sequence[PrimitiveType]) -> bool:
-        """Reductions of complex numbers that are no sums go by messages, through memory of each member."""
+        """Return False for reductions of complex numbers but sums: they go by messages, to memory of each member."""
         return self.reduction is ReductionKind.SUM or not any(one.is_complex for one in operands)
 
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[Step]:
-        """In place each member reduces one part of the elements, once, and writes it to everyone's result: identical
-        bits, and 1/n of the work. Otherwise it reduces all of them for itself."""
+        """Yield the reduction of all elements; in place, that of one part of them for the results of all members.
+
+        Each part is reduced once: identical bits, and 1/n of the work.
+        """
         for k, operand in enumerate(ends.buffers.operands):
             targets, first, end = [ends.targets[k]], 0, operand.size
             if ends.results:
@@ -101,7 +103,7 @@ class AllReduce(ReducingCollective):
             )
 
     def can_run_in_place(self, buffers: Buffers) -> bool:
-        """A result is its own operand or no operand."""
+        """Return whether each result is its own operand or no operand."""
         return not any(
             overlap(operand, result) and not (i == k and starts_at(operand) == starts_at(result))
             for i, operand in enumerate(buffers.operands)
@@ -109,14 +111,14 @@ class AllReduce(ReducingCollective):
         )
 
     def overwrites_operands(self, buffers: Buffers) -> bool:
-        """No other member reads the elements that a member reduces."""
+        """Return True for several members: no other one reads the elements that a member reduces."""
         return len(self.group) > 1
 
     # ---- messages
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
     ) -> Iterator[ArrayStep]:
-        """Operands of one type travel as one vector: in one exchange if all are small, else in two.
+        """Yield one exchange if all operands are small, else two. Operands of one type travel as one vector.
 
         An element is reduced by one member, in group order, and then handed to all: 2 (n-1)/n of the operand's bytes
         are sent, the least possible. Small operands are gathered and reduced by everyone.
@@ -254,7 +256,7 @@ class FoldedAllReduce(HierarchicalPlan):
 
     @property
     def link_bytes(self) -> int:
-        """Prefixes go there, totals come back."""
+        """Bytes of the prefixes that go there, and of the totals that come back."""
         return self.fold.prefix_bytes + self.fold.last * self.fold.vector_bytes
 
     @property
@@ -321,7 +323,7 @@ class SpreadAllReduce(HierarchicalPlan):
 
     @property
     def link_bytes(self) -> int:
-        """Each member's part from all members on other nodes, and the rows of its totals."""
+        """Bytes of each member's part from all members on other nodes, and of the rows of its totals."""
         parts = 0
         for member in range(self.nodes.count):
             elsewhere = self.nodes.count - len(self.nodes.mates(member))

@@ -82,7 +82,7 @@ class AllToAll(Collective):
 
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[Step]:
-        """If results are the operands, each pair of members swaps its parts, one half each."""
+        """Yield copies; if results are the operands, swaps: each pair of members swaps its parts, one half each."""
         keeps_places = self.joined == self.dimension
         is_in_place = keeps_places and tuple(ends.targets) == tuple(ends.places[ends.index])
         for i, part in self._parts_for(ends):
@@ -133,7 +133,7 @@ class AllToAll(Collective):
         yield from laying
 
     def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalPlan | None:
-        """Small blocks are sent in batches."""
+        """Return a plan that sends blocks in batches; None if they are large."""
         operands = buffers.operands
         if self.dimension is None and len({(one.shape, one.dtype) for one in operands}) > 1:
             return None

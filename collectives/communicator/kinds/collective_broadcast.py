@@ -69,7 +69,7 @@ class CollectiveBroadcast(Collective):
                 yield Copy(operand, result)
 
     def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalPlan | None:
-        """Messages alone are as good if no other node has two members."""
+        """Return the plan; None if no other node has two members, since messages alone are as good."""
         others = nodes.nodes[1:]
         return BroadcastRow(nodes, buffers) if any(len(node) > 1 for node in others) else None
 

@@ -73,7 +73,7 @@ class CollectivePermute(Collective):
 
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[Step]:
-        """On top of the operands, each member of a route moves one part of everyone's bytes one place on."""
+        """Yield copies; on top of the operands, the move of one part of the bytes of all members of the route."""
         if ends.results and self.overwrites_operands(ends.buffers):
             yield from self._rotate(ends)
             return

@@ -48,7 +48,7 @@ class RaggedAllToAll(Collective):
     # ---- cost
     @classmethod
     def exchanged_bytes(cls, first_operand: float, results: float, members: int) -> float:
-        """All of the input at most: the operands' values say how much."""
+        """Return the bytes of the input, the most that is sent: the operands' values say how much."""
         return first_operand
 
     def sent_per_result_byte(self, members: int, devices: int) -> float:
@@ -78,14 +78,14 @@ class RaggedAllToAll(Collective):
             )
 
     def unread_overlaps(self) -> list[tuple[int, int]]:
-        """No other member reads the output as which the result begins."""
+        """Return the output, as which the result begins: no other member reads it."""
         return [(1, 0)]
 
     # ---- messages
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
     ) -> Iterator[ArrayStep]:
-        """Senders know where rows go, so the tables travel first, then each pair's rows as one message."""
+        """Yield an exchange of tables, since senders know where rows go, then one of each pair's rows."""
         source, output, input_offsets, send_sizes, output_offsets, _ = operands
         (result,) = results
         count = len(self.group)

@@ -63,7 +63,7 @@ class ReduceScatter(ReducingCollective):
     # ---- cost
     @classmethod
     def exchanged_bytes(cls, first_operand: float, results: float, members: int) -> float:
-        """The operands."""
+        """Return the bytes of the operands."""
         return results * members
 
     # ---- memory that all members reach
@@ -81,7 +81,7 @@ class ReduceScatter(ReducingCollective):
     def by_messages(
         self, index: int, operands: Sequence[Array], results: Sequence[Array]
     ) -> Iterator[ArrayStep]:
-        """Each member reduces its own part, in group order."""
+        """Yield an exchange in which each member receives its own part, and the reduction in group order."""
         packed = PackedMessages(index, len(self.group))
         reductions: list[ArrayStep] = []
         for operand, result in zip(operands, results, strict=True):
@@ -142,7 +142,7 @@ class FoldedReduceScatter(HierarchicalPlan):
 
     @property
     def link_bytes(self) -> int:
-        """Prefixes, and the totals for members on other nodes than the last."""
+        """Bytes of the prefixes, and of the totals for members on other nodes than the last."""
         elsewhere = self.nodes.count - len(self.nodes.nodes[-1])
         return self.fold.prefix_bytes + self.fold.vector_bytes * elsewhere // self.nodes.count
 
