@@ -28,9 +28,9 @@ from collectives.cost.placement import Pattern, Span
 
 
 @dataclass(frozen=True, slots=True)
-class _Exchange:
-    """Use of one exchange: bytes that a device sends over it, sequential steps, and the number of devices of a part
-    that do the same at the same time.
+class _SpanUse:
+    """Use of a span by one algorithm: bytes that a device sends over it, sequential steps, and the number of devices of
+    a part that do the same at the same time.
     """
 
     span: Span
@@ -45,7 +45,7 @@ class _Exchange:
         return self.sent / way.bandwidth * self.sharing / ports
 
 
-_Algorithm: TypeAlias = Callable[[LinkTraffic, Pattern, float], Iterator[_Exchange]]
+_Algorithm: TypeAlias = Callable[[LinkTraffic, Pattern, float], Iterator[_SpanUse]]
 
 NOTHING = CollectiveTime(0.0, "none", ())
 
@@ -70,17 +70,17 @@ def _serves(name: str, traffic: LinkTraffic, pattern: Pattern) -> bool:
     return name == "one-shot" or name in traffic.algorithms
 
 
-def _time(name: str, exchanges: tuple[_Exchange, ...]) -> CollectiveTime:
-    links = tuple(LinkUse(one.span.exchange.name, one.sent, one.port_seconds) for one in exchanges)
-    latency = sum(one.steps * one.span.exchange.latency for one in exchanges)
+def _time(name: str, uses: tuple[_SpanUse, ...]) -> CollectiveTime:
+    links = tuple(LinkUse(one.span.exchange.name, one.sent, one.port_seconds) for one in uses)
+    latency = sum(one.steps * one.span.exchange.latency for one in uses)
     return CollectiveTime(latency + max(link.seconds for link in links), name, links, latency)
 
 
-def _ring(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_Exchange]:
+def _ring(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:
     sent = traffic.sent(pattern.size) * size
     inner = pattern.size
     for span, outer in zip(pattern.spans, _parts_outside(pattern), strict=True):
-        yield _Exchange(span, sent, traffic.rounds * (inner - outer), span.groups)
+        yield _SpanUse(span, sent, traffic.rounds * (inner - outer), span.groups)
         inner = outer
 
 
@@ -92,34 +92,34 @@ def _parts_outside(pattern: Pattern) -> list[int]:
     return [min(count, pattern.size) for count in counts]
 
 
-def _tree(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_Exchange]:
+def _tree(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:
     rounds, piece = traffic.rounds, size
     for span in pattern.spans:
         shared = pattern.regular and not traffic.from_root
         steps = rounds * math.ceil(math.log2(span.fan))
-        yield _Exchange(span, rounds * piece, steps, span.senders if shared else span.groups)
+        yield _SpanUse(span, rounds * piece, steps, span.senders if shared else span.groups)
         piece /= span.fan if shared else 1
 
 
-def _one_shot(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_Exchange]:
+def _one_shot(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:
     to_each = size if traffic.sends_whole else size / pattern.size
     near = 1
     for span in pattern.spans:
         reached = min(near * span.fan, pattern.size)
         peers = reached - near
         sharing = span.groups if traffic.from_root else span.senders
-        yield _Exchange(span, peers * to_each, 1 if span.narrowest else peers, sharing)
+        yield _SpanUse(span, peers * to_each, 1 if span.narrowest else peers, sharing)
         near = reached
 
 
-def _hierarchical(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_Exchange]:
+def _hierarchical(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:
     piece = size
     for i, span in enumerate(pattern.spans):
         fraction, rounds = (span.fan - 1) / span.fan, traffic.rounds
         if traffic.from_root:
             widest = i == len(pattern.spans) - 1
             rounds, fraction = (1, 1.0) if widest else (2, fraction)
-        yield _Exchange(span, rounds * fraction * piece, rounds * (span.fan - 1), span.senders)
+        yield _SpanUse(span, rounds * fraction * piece, rounds * (span.fan - 1), span.senders)
         if not traffic.each_to_each:
             piece /= span.fan
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
+import sys
 from importlib import import_module
 
 import numpy as np
@@ -40,6 +42,19 @@ def test_each_kind_has_one_file_named_as_its_instruction() -> None:
     for kind in ALL_KINDS:
         assert import_module(kind.__module__).__name__.rpartition(".")[2] in files
         assert getattr(kinds, kind.__name__) is kind
+
+
+def test_kinds_are_data_for_transports() -> None:
+    """They describe steps: no library of a transport, no code generation and no program is loaded with them."""
+    program = "import sys, collectives.communicator.kinds; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    transports = {
+        f"collectives.communicator.{name}" for name in ("loopback", "mpi", "nccl", "node")
+    }
+    assert not loaded & {"mpi4py", "cupy", "llvmlite", "spmd.hlo", *transports}
 
 
 def test_every_collective_instruction_has_a_kind() -> None:
