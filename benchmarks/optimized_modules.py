@@ -36,7 +36,7 @@ from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.hlo import HloModule, Stage
 from spmd.shape import TupleShape, as_array, leaves
 from spmd.sharding import HloSharding, SubgroupType, TileAssignment
-from spmd.text.load import load
+from spmd.text.sources.load import load
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

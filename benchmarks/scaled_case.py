@@ -12,7 +12,7 @@ from pathlib import Path
 
 from partitioner.devices.axes import DeviceAxes
 from spmd.sharding import HloSharding, SubgroupType
-from spmd.text.sharding_text import parse_sharding
+from spmd.text.sharding.sharding_text import parse_sharding
 
 _SHAPE = re.compile(r"(\b(?:pred|[a-z]+\d+)\[)([\d,]+)\]")
 _RANGES = re.compile(r"\bslice=\{[^}]*\}")

@@ -38,8 +38,8 @@ from runtime.program.thunks.thunk import Thunk
 from runtime.program.thunks.while_loop import WhileThunk
 from spmd.analysis.executions import executions
 from spmd.analysis.trip_count import trip_count
-from spmd.analysis.wire import KIND
 from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.opcode_roles import CALLERS, WEIGHTLESS
 from spmd.text.parser import parse_module
 

@@ -29,9 +29,9 @@ from spmd.analysis.static_shapes import require_values
 from spmd.hlo import HloModule, Stage
 from spmd.hlo.clone import clone_module
 from spmd.machine.description import MachineDescription
-from spmd.machine.named import introduce, machine_named
+from spmd.machine.named import machine_named
 from spmd.passes.all_passes import ANNOTATION, LEGALIZATION, OPENING, SIMPLIFICATION
-from spmd.passes.pipeline import AfterPass, Pipeline, run_pipelines
+from spmd.passes.pipeline import AfterPass, Application, Pipeline, run_pipelines
 from spmd.text.stage import device_count, guess_stage
 from spmd.verifier.stages import stands_at_boundary
 from spmd.verifier.verifier import verify
@@ -91,6 +91,12 @@ class Compilation:
         if self.hiding.report is None:
             return None
         return scheduled_overlap(self.hiding.report, self.machine, self.hiding.blocking)
+
+    def take_notes(self, done: Application) -> None:
+        """Keep the notes of an application of a pass, and go on with ``after_pass``."""
+        self.hiding.take(done.notes)
+        if self.after_pass is not None:
+            self.after_pass(done)
 
 
 def stages(
@@ -209,8 +215,8 @@ def _legalize_in_order(module: HloModule, after_pass: AfterPass | None) -> None:
 
 def _schedule(compilation: Compilation, options: CompileOptions) -> HloModule:
     module = schedule_module(compilation.module, options.memory_limit)
-    hiding = collective_pipelines.on_scheduled(options, compilation.hiding)
-    run_pipelines(module, (*fusion(options), *hiding), compilation.after_pass)
+    hiding = collective_pipelines.on_scheduled(options)
+    run_pipelines(module, (*fusion(options), *hiding), compilation.take_notes)
     return module
 
 
@@ -218,10 +224,10 @@ def fusion(options: CompileOptions) -> tuple[Pipeline, ...]:
     """Return the pipelines that make kernels for the machine of ``options``; none if fusion is off."""
     if not options.fusion:
         return ()
-    machine = introduce(options.machine)
+    machine = options.machine
     # Of a machine that is not here the memory is known: fusions may use it, but for what is yet to be in flight.
     memory = int(FUSION_MEMORY * machine.program_bytes)
     # A GPU's products are a library's, which makes nothing of its results while they are near.
     products = machine.kind != "gpu"
-    fuse = PriorityFusion(machine=machine.name, memory=memory, products=products)
+    fuse = PriorityFusion(machine=machine, memory=memory, products=products)
     return (replace(FUSION, passes=(fuse,)),)

@@ -13,8 +13,8 @@ from launch.saved_argument import MAGIC, STANDARD_INPUT, is_executable, is_saved
 from spmd.errors import HloParseError
 from spmd.hlo import HloModule
 from spmd.proto.writer import serialize_hlo_proto
-from spmd.text.dump_directory import dumped_module, split_choice
-from spmd.text.load import load, parse_bytes
+from spmd.text.sources.dump_directory import dumped_module, split_choice
+from spmd.text.sources.load import load, parse_bytes
 from spmd.verifier.verifier import verify
 
 

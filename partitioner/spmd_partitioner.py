@@ -53,7 +53,8 @@ from spmd.hlo.clone import clone_computation, clone_module, copy_header
 from spmd.ops.attrs import ParameterAttrs
 from spmd.ops.custom_call import custom_call_target
 from spmd.passes.dead_code_elimination import DeadCodeElimination
-from spmd.shape import ArrayShape, Shape, TupleShape, subshape, without_layout
+from spmd.shape import ArrayShape, Shape, TupleShape, subshape
+from spmd.shape_compatibility import without_layout
 from spmd.sharding import HloSharding
 from spmd.text.stage import device_count
 

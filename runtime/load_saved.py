@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from runtime.arrays.bounded_arrays import have_sizes
 from runtime.arrays.sharded_arrays import Boundary
-from runtime.buffers.recorded_heaps import RecordedHeap, RecordedHeaps
+from runtime.buffers.heap.recorded_heaps import RecordedHeap, RecordedHeaps
 from runtime.buffers.types import Color
 from runtime.executable import Executable
 from runtime.lower_module import lower
@@ -24,7 +24,7 @@ from spmd.proto.reader import parse_proto
 from spmd.shape import ArrayShape, Shape, as_array, leaves
 from spmd.sharding import ShardingKind
 from spmd.text.shape_text import parse_shape
-from spmd.text.sharding_text import parse_sharding
+from spmd.text.sharding.sharding_text import parse_sharding
 from spmd.verifier.verifier import verify
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from runtime import emit as _emit  # noqa: F401 - the table of lowerings finds its rules there
 from runtime.arrays.sharded_arrays import Boundary
 from runtime.buffers.assign import AssignedProgram, assign_buffers
+from runtime.buffers.heap.recorded_heaps import RecordedHeaps
 from runtime.buffers.linearize import linearize
-from runtime.buffers.recorded_heaps import RecordedHeaps
 from runtime.buffers.types import ArrayView
 from runtime.cpu import kernels as _kernels  # noqa: F401 - the kernel library finds its binders there
 from runtime.device_program import DeviceProgram
@@ -38,7 +38,7 @@ def lower(
     program = _device_program(module, assigned, thunks)
     if check:
         from collectives.schedule.checker import check_schedule
-        from runtime.buffers.checker import check_buffers
+        from runtime.buffers.checker.checker import check_buffers
 
         check_schedule(module)
         check_buffers(module, program)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from collectives.communicator.kinds import Group
+from collectives.communicator.group import Group
 from runtime.buffers.types import ArrayView
 from runtime.program.strides import StridedView
 from runtime.program.thunks.thunk import Thunk

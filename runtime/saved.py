@@ -12,7 +12,7 @@ import zipfile
 from typing import Any
 
 from runtime.arrays.sharded_arrays import Boundary
-from runtime.buffers.recorded_heaps import RecordedHeaps
+from runtime.buffers.heap.recorded_heaps import RecordedHeaps
 from runtime.executable import Executable
 from runtime.saved_format import FORMAT, HEADER, MODULE, VERSION, SavedExecutableError
 from runtime.saved_overlap import overlap_json, read_overlap

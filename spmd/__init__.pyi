@@ -9,9 +9,9 @@ from spmd.errors import SpmdError as SpmdError
 from spmd.evaluator.evaluator import evaluate as evaluate
 from spmd.evaluator.lockstep import evaluate_partitions as evaluate_partitions
 from spmd.hlo.module import HloModule as HloModule
-from spmd.text.from_jax import from_jax as from_jax
-from spmd.text.load import load as load
 from spmd.text.parser import parse_module as parse
+from spmd.text.sources.from_jax import from_jax as from_jax
+from spmd.text.sources.load import load as load
 from spmd.verifier.verifier import verify as verify
 
 __version__: str

@@ -12,7 +12,8 @@ from spmd.errors import RunError
 from spmd.hlo.instruction import Annotations, HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.literal import NDArray
-from spmd.shape import ArrayShape, Shape, TupleShape, as_tuple, leaves, without_layout
+from spmd.shape import ArrayShape, Shape, TupleShape, as_tuple, leaves
+from spmd.shape_compatibility import without_layout
 
 #: An array, or a tuple or list of items, nested as the program's tuples are.
 Item: TypeAlias = Any

@@ -369,34 +369,3 @@ def subshape(shape: Shape, index: ShapeIndex) -> Shape:
     for i in index:
         shape = as_tuple(shape).elements[i]
     return shape
-
-
-def without_layout(shape: Shape) -> Shape:
-    if isinstance(shape, ArrayShape):
-        return shape.without_layout()
-    if isinstance(shape, TupleShape):
-        return TupleShape(tuple(map(without_layout, shape.elements)))
-    if isinstance(shape, BufferShape):
-        return BufferShape(shape.array.without_layout())
-    return shape
-
-
-def compatible(a: Shape, b: Shape) -> bool:
-    """Equal up to layouts."""
-    return without_layout(a) == without_layout(b)
-
-
-def compatible_bounds(a: Shape, b: Shape) -> bool:
-    """Equal up to layouts and to whether a size is a bound: ``f32[<=4]`` goes with ``f32[4]``.
-
-    What XLA asks where a text repeats a shape (ShapeUtil::Compatible).
-    """
-    if isinstance(a, ArrayShape) and isinstance(b, ArrayShape):
-        return a.element_type is b.element_type and a.dims == b.dims
-    if isinstance(a, TupleShape) and isinstance(b, TupleShape):
-        return len(a.elements) == len(b.elements) and all(
-            map(compatible_bounds, a.elements, b.elements)
-        )
-    if isinstance(a, BufferShape) and isinstance(b, BufferShape):
-        return compatible_bounds(a.array, b.array)
-    return a == b

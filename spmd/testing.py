@@ -22,7 +22,7 @@ import numpy as np
 from spmd.hlo import HloModule
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType
 from spmd.text.parser import parse_module
-from spmd.text.sharding_text import parse_sharding
+from spmd.text.sharding.sharding_text import parse_sharding
 from spmd.text.stage import device_count
 
 __all__ = [

@@ -8,14 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from collectives.communicator.group import Group
 from collectives.communicator.interface import BoundCollective, Communicator
-from collectives.communicator.kinds import (
-    AllGather,
-    AllReduce,
-    Collective,
-    CollectiveBroadcast,
-    Group,
-)
+from collectives.communicator.kinds import Collective
 
 
 def run_collective(
@@ -101,7 +96,7 @@ class InMemoryOfTheGroup(InAllocatedMemory):
         operands: Sequence[np.ndarray],
         results: Sequence[np.ndarray],
     ) -> BoundCollective:
-        if not isinstance(collective, (AllReduce, AllGather, CollectiveBroadcast)):
+        if not collective.same_results:
             return super().bind(collective, name, operands, results)
         starts = [0, *itertools.accumulate(-(-result.nbytes // 64) * 64 for result in results)]
         memory = self.allocate_shared(starts[-1], collective.group)

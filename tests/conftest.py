@@ -16,7 +16,7 @@ from hypothesis import settings
 from launch.cache.cache_folder import VARIABLE, keep_objects
 from spmd.hlo import HloModule
 from spmd.passes import pipeline
-from spmd.passes.interface import HloPass
+from spmd.passes.interface import HloPass, PassResult
 from spmd.verifier import verify
 from tests.paths import CASES, TESTS
 
@@ -84,11 +84,11 @@ def _passes_leave_what_verifies() -> Iterator[None]:
     """In every test of this process, a pass of a pipeline that changes a module leaves one that verifies."""
     apply = pipeline.apply
 
-    def verified(step: HloPass, module: HloModule) -> bool:
-        changed = apply(step, module)
-        if changed:
+    def verified(step: HloPass, module: HloModule) -> PassResult:
+        result = apply(step, module)
+        if result.changed:
             verify(module)
-        return changed
+        return result
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "apply", verified)

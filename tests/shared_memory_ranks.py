@@ -10,17 +10,18 @@ from typing import TypeVar
 import numpy as np
 from loopback_ranks import run_ranks
 
+from collectives.communicator.group import Group
 from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import BoundCollective
-from collectives.communicator.kinds import Collective, Group
+from collectives.communicator.kinds import Collective
 from collectives.communicator.liveness.polling import poll_until
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
-from collectives.communicator.messages.array_steps import Copy, exchanges_of
 from collectives.communicator.node.barrier import NodeBarrier
 from collectives.communicator.node.node import default_node_id, find_nodes
 from collectives.communicator.node.node_memory import NodeMemory
-from collectives.communicator.node.shared_buffers import Buffers
 from collectives.communicator.node.shared_window import Place, default_places
+from collectives.communicator.steps.array_steps import Copy, exchanges_of
+from collectives.communicator.steps.shared_buffers import Buffers
 from runtime.cpu.collective.collective_engine import native_step_engine
 from spmd.errors import CollectiveTimeoutError
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from collectives.communicator.kinds import ALL_KINDS
 from tests.paths import ROOT
 
 PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
@@ -166,6 +167,39 @@ def test_names_are_the_fields() -> None:
         if COINED.fullmatch(name)
     ]
     assert coined == []
+
+
+def test_kinds_of_collectives_are_told_apart_in_their_folder_alone() -> None:
+    """What differs between kinds is a method or a fact of their classes: no other code tests for a kind."""
+    names = {kind.__name__ for kind in ALL_KINDS}
+
+    def tests_for_a_kind(node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("isinstance", "issubclass"):
+            tested: list[ast.AST] = [*node.args[1:]]
+        elif isinstance(node, ast.Compare) and any(
+            isinstance(side, ast.Call) and ast.unparse(side.func) == "type"
+            for side in (node.left, *node.comparators)
+        ):
+            tested = [node]
+        elif isinstance(node, ast.MatchClass):
+            tested = [node.cls]
+        else:
+            return False
+        return any(
+            (isinstance(part, ast.Name) and part.id in names)
+            or (isinstance(part, ast.Attribute) and part.attr in names)
+            for one in tested
+            for part in ast.walk(one)
+        )
+
+    found = [
+        f"{path}:{getattr(node, 'lineno', 0)}"
+        for path, tree in sources()
+        if not path.startswith("collectives/communicator/kinds/")
+        for node in ast.walk(tree)
+        if tests_for_a_kind(node)
+    ]
+    assert found == []
 
 
 def has_postponed_annotations(tree: ast.Module) -> bool:

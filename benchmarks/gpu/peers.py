@@ -42,7 +42,7 @@ Step = Callable[[], None]
 def make_driver(*, double: bool) -> GpuDriver:
     """``double``: of a GPU, for a look at whether a benchmark runs."""
     if double:
-        from tests.runtime.gpu.host_driver import HostDriver
+        from tests.runtime.gpu.doubles.host_driver import HostDriver
 
         return HostDriver(free_bytes=1 << 40)
     from runtime.gpu.availability import require_gpu

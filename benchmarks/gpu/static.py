@@ -37,7 +37,7 @@ from runtime.gpu.steps.library_sequence import LibrarySequenceStep
 from runtime.gpu.steps.sequence import planned
 from spmd.analysis.cost import module_cost
 from spmd.text.parser import parse_module
-from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.gpu.doubles.host_driver import HostDriver
 
 #: Bytes of XLA's temporary memory that its libraries' workspace takes, where there are library calls.
 WORKSPACE = 32 << 20

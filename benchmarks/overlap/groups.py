@@ -27,7 +27,7 @@ from spmd.analysis.cost import module_cost
 from spmd.hlo import HloModule
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
-from spmd.text.load import load
+from spmd.text.sources.load import load
 from spmd.text.stage import device_count
 
 MACHINES = ("dgx-h100", "dgx-h100{links=0.25}")

@@ -25,7 +25,7 @@ from launch.pipeline import stages
 from spmd.hlo import HloModule
 from spmd.hlo.clone import clone_module
 from spmd.machine.named import machine_named
-from spmd.text.load import load
+from spmd.text.sources.load import load
 from spmd.text.stage import device_count
 
 

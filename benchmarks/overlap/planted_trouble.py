@@ -39,7 +39,6 @@ from launch.report.overlap.model import Reason
 from launch.target.calibrated import calibration_path
 from spmd.errors import RunError
 from spmd.machine.description import MachineDescription
-from spmd.machine.named import introduce
 from spmd.machine.reader import read_machine
 
 FAULTS = Path(__file__).parents[1] / "faults" / "program.py"
@@ -104,7 +103,7 @@ def linked(file: Path) -> MachineDescription:
         print("this processor has no description: measuring one", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "launch", "calibrate"], env=settings, check=True)
     on_hosts("spmd", "calibrate", "-o", str(file), environment=settings)
-    return introduce(read_machine(file.read_bytes(), str(file)))
+    return read_machine(file.read_bytes(), str(file))
 
 
 def profiled(

@@ -47,7 +47,7 @@ from runtime.program.thunks.thunk import Role, Thunk, UseKind
 from spmd.json_fields import JsonFields
 from spmd.literal import NDArray
 from spmd.machine.description import MachineDescription
-from spmd.text.load import load
+from spmd.text.sources.load import load
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator

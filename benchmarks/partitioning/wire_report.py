@@ -30,8 +30,8 @@ from launch.options import CompileOptions
 from launch.pipeline import stages
 from runtime.compile import build_executable
 from spmd.analysis.cost import module_cost
-from spmd.analysis.wire import KIND
 from spmd.hlo import HloModule
+from spmd.hlo.collective_opcodes import KIND
 from spmd.text.parser import parse_module
 
 MAX_FLOPS = 1.05

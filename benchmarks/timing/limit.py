@@ -22,8 +22,9 @@ from launch.calibration.timing import cores
 from runtime.buffers.view_ops import is_view
 from spmd.analysis.cost import op_cost
 from spmd.analysis.trip_count import trip_count
-from spmd.analysis.wire import KIND, result_bytes, wire_weight
+from spmd.analysis.wire import result_bytes, wire_weight
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.opcode_roles import CALLERS, WEIGHTLESS
 from spmd.ops.attrs import DotAttrs
 from spmd.ops.opdef import operands_and_result

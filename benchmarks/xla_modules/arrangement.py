@@ -19,7 +19,7 @@ from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.groups import group_mode
 from spmd.shape import ArrayShape, Shape, TupleShape, leaves
 from spmd.sharding import HloSharding
-from spmd.text.module_meshes import meshes_of
+from spmd.text.sharding.module_meshes import meshes_of
 from spmd.text.stage import device_count
 
 _SHARDY = "xla.sdy."

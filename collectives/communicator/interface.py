@@ -9,16 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-
-from collectives.communicator.kinds import Collective, Group
+from collectives.communicator.group import Group
+from collectives.communicator.kinds import Collective
 from collectives.communicator.liveness.status_board import Explains
 from collectives.communicator.reduction import Array
 from spmd.errors import RunError
-from spmd.memory import out_of_memory, require_bytes
-
-MEMORY_ALIGNMENT = 64
-"""Allocated memory starts at a multiple of this many bytes, the line of a cache."""
 
 
 class PeerFailedError(RunError):
@@ -158,27 +153,3 @@ class Communicator(Protocol):
     def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
         """Broadcast `data` of `root` (MPI_Bcast). Returns it on every rank."""
         ...
-
-
-def describe_group(group: Group) -> str:
-    """Ranks for a message: all of a short group, the ends of a long one."""
-    if len(group) <= 16:
-        return "{" + ",".join(map(str, group)) + "}"
-    return f"{{{group[0]},{group[1]},...,{group[-1]}}} ({len(group)} ranks)"
-
-
-def require_in(rank: int, group: Group, name: str) -> None:
-    """RunError where ``rank`` has no part in what ``group`` does under ``name``."""
-    if rank not in group:
-        raise RunError(f"{name}: rank {rank} is not in group {describe_group(group)}")
-
-
-def private_memory(num_bytes: int) -> Array:
-    """Return memory for ``allocate`` that no peer can reach. Raises OutOfMemoryError if the machine has less."""
-    require_bytes("the memory of one device", num_bytes)
-    try:
-        block = np.zeros(num_bytes + MEMORY_ALIGNMENT, np.uint8)
-    except MemoryError:
-        raise out_of_memory("the memory of one device", num_bytes) from None
-    first = -block.ctypes.data % MEMORY_ALIGNMENT
-    return block[first : first + num_bytes]

@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable
 from typing import NoReturn
 
-from collectives.communicator.kinds import Collective, Group
-from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import LoadedCollective, RunStatus
+from collectives.communicator.group import Group
+from collectives.communicator.kinds import Collective
+from collectives.communicator.steps.engine import LoadedCollective, RunStatus
+from collectives.communicator.steps.shared_buffers import Buffers
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 

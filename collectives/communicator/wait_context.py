@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from collectives.communicator.group import Group
 from collectives.communicator.in_flight import InFlightSet
-from collectives.communicator.kinds import Group
 
 
 class WaitingWorld(Protocol):

@@ -20,29 +20,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import TypeAlias
 
+from collectives.communicator.kinds.traffic import LinkTraffic
 from collectives.cost.estimator import CollectiveTime, LinkUse
 from collectives.cost.placement import Pattern, Span
 
 
-class Kind(Enum):
-    """Collectives by the name of their synchronous form."""
-
-    ALL_REDUCE = "all-reduce"
-    ALL_GATHER = "all-gather"
-    REDUCE_SCATTER = "reduce-scatter"
-    ALL_TO_ALL = "all-to-all"
-    RAGGED_ALL_TO_ALL = "ragged-all-to-all"
-    BROADCAST = "collective-broadcast"
-    PERMUTE = "collective-permute"
-
-
 @dataclass(frozen=True, slots=True)
-class _Traffic:
-    """Traffic of one exchange: bytes that a device sends over it, sequential steps, and the number of devices of a part
-    that do the same at the same time.
+class _SpanUse:
+    """Use of a span by one algorithm: bytes that a device sends over it, sequential steps, and the number of devices of
+    a part that do the same at the same time.
     """
 
     span: Span
@@ -57,54 +45,42 @@ class _Traffic:
         return self.sent / way.bandwidth * self.sharing / ports
 
 
-_Algorithm: TypeAlias = Callable[[Kind, Pattern, float], Iterator[_Traffic]]
+_Algorithm: TypeAlias = Callable[[LinkTraffic, Pattern, float], Iterator[_SpanUse]]
 
 NOTHING = CollectiveTime(0.0, "none", ())
 
 
-def quickest(kind: Kind, pattern: Pattern, size: float) -> CollectiveTime:
-    """Return the time of the fastest algorithm for ``kind``, without the launch. size: S above, in bytes."""
+def quickest(traffic: LinkTraffic, pattern: Pattern, size: float) -> CollectiveTime:
+    """Return the time of the fastest algorithm for a kind of such ``traffic``, without the launch. size: S above, in
+    bytes."""
     if not pattern.spans or not size:
         return NOTHING
     times = [
-        _time(name, tuple(algorithm(kind, pattern, size)))
+        _time(name, tuple(algorithm(traffic, pattern, size)))
         for name, algorithm in _ALGORITHMS.items()
-        if _serves(name, kind, pattern)
+        if _serves(name, traffic, pattern)
     ]
     best = min(times, key=lambda time: time.seconds)
     return replace(best, latency=min(time.latency for time in times))
 
 
-def _serves(name: str, kind: Kind, pattern: Pattern) -> bool:
-    if kind is Kind.PERMUTE:
-        return name == "one-shot"
-    if name == "ring":
-        return kind not in _EACH_TO_EACH
-    if name == "tree":
-        return kind in (Kind.ALL_REDUCE, Kind.BROADCAST)
-    return name == "one-shot" or (pattern.regular and len(pattern.spans) > 1)
+def _serves(name: str, traffic: LinkTraffic, pattern: Pattern) -> bool:
+    if name == "hierarchical" and (len(pattern.spans) == 1 or not pattern.regular):
+        return False
+    return name == "one-shot" or name in traffic.algorithms
 
 
-def _time(name: str, traffic: tuple[_Traffic, ...]) -> CollectiveTime:
-    links = tuple(LinkUse(one.span.exchange.name, one.sent, one.port_seconds) for one in traffic)
-    latency = sum(one.steps * one.span.exchange.latency for one in traffic)
+def _time(name: str, uses: tuple[_SpanUse, ...]) -> CollectiveTime:
+    links = tuple(LinkUse(one.span.exchange.name, one.sent, one.port_seconds) for one in uses)
+    latency = sum(one.steps * one.span.exchange.latency for one in uses)
     return CollectiveTime(latency + max(link.seconds for link in links), name, links, latency)
 
 
-_EACH_TO_EACH = (Kind.ALL_TO_ALL, Kind.RAGGED_ALL_TO_ALL)
-
-
-def _rounds(kind: Kind) -> int:
-    """An all-reduce is a reduce-scatter and an all-gather."""
-    return 2 if kind is Kind.ALL_REDUCE else 1
-
-
-def _ring(kind: Kind, pattern: Pattern, size: float) -> Iterator[_Traffic]:
-    n, rounds = pattern.size, _rounds(kind)
-    sent = size if kind is Kind.BROADCAST else rounds * (n - 1) / n * size
-    inner = n
+def _ring(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:
+    sent = traffic.sent(pattern.size) * size
+    inner = pattern.size
     for span, outer in zip(pattern.spans, _parts_outside(pattern), strict=True):
-        yield _Traffic(span, sent, rounds * (inner - outer), span.groups)
+        yield _SpanUse(span, sent, traffic.rounds * (inner - outer), span.groups)
         inner = outer
 
 
@@ -116,38 +92,35 @@ def _parts_outside(pattern: Pattern) -> list[int]:
     return [min(count, pattern.size) for count in counts]
 
 
-def _tree(kind: Kind, pattern: Pattern, size: float) -> Iterator[_Traffic]:
-    rounds, piece = _rounds(kind), size
+def _tree(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:
+    rounds, piece = traffic.rounds, size
     for span in pattern.spans:
-        shared = pattern.regular and kind is Kind.ALL_REDUCE
+        shared = pattern.regular and not traffic.from_root
         steps = rounds * math.ceil(math.log2(span.fan))
-        yield _Traffic(span, rounds * piece, steps, span.senders if shared else span.groups)
+        yield _SpanUse(span, rounds * piece, steps, span.senders if shared else span.groups)
         piece /= span.fan if shared else 1
 
 
-def _one_shot(kind: Kind, pattern: Pattern, size: float) -> Iterator[_Traffic]:
-    to_each = (
-        size if kind in (Kind.ALL_REDUCE, Kind.BROADCAST, Kind.PERMUTE) else size / pattern.size
-    )
+def _one_shot(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:
+    to_each = size if traffic.sends_whole else size / pattern.size
     near = 1
     for span in pattern.spans:
         reached = min(near * span.fan, pattern.size)
         peers = reached - near
-        sharing = span.groups if kind is Kind.BROADCAST else span.senders
-        yield _Traffic(span, peers * to_each, 1 if span.narrowest else peers, sharing)
+        sharing = span.groups if traffic.from_root else span.senders
+        yield _SpanUse(span, peers * to_each, 1 if span.narrowest else peers, sharing)
         near = reached
 
 
-def _hierarchical(kind: Kind, pattern: Pattern, size: float) -> Iterator[_Traffic]:
+def _hierarchical(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:
     piece = size
     for i, span in enumerate(pattern.spans):
-        fraction = (span.fan - 1) / span.fan
-        rounds = _rounds(kind)
-        if kind is Kind.BROADCAST:
+        fraction, rounds = (span.fan - 1) / span.fan, traffic.rounds
+        if traffic.from_root:
             widest = i == len(pattern.spans) - 1
             rounds, fraction = (1, 1.0) if widest else (2, fraction)
-        yield _Traffic(span, rounds * fraction * piece, rounds * (span.fan - 1), span.senders)
-        if kind not in _EACH_TO_EACH:
+        yield _SpanUse(span, rounds * fraction * piece, rounds * (span.fan - 1), span.senders)
+        if not traffic.each_to_each:
             piece /= span.fan
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from collectives.cost.algorithms import Kind
+from collectives.communicator.kinds import KIND_NAMED, Collective
 from collectives.cost.estimator import CostError
-from spmd.analysis.wire import KIND, result_bytes
+from spmd.analysis.wire import result_bytes
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
-from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import wrapped
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.shape import ArrayShape, leaves
@@ -22,21 +22,17 @@ def collective_of(x: HloInstruction) -> HloInstruction:
     return collective
 
 
-def kind_of(collective: HloInstruction) -> Kind:
-    return Kind(KIND[collective.opcode])
+def kind_of(collective: HloInstruction) -> type[Collective]:
+    return KIND_NAMED[KIND[collective.opcode]]
 
 
 def exchanged_bytes(collective: HloInstruction, members: int) -> float:
-    """S of ``algorithms``: of a reduce-scatter its operand, of an all-gather its result, else what each device has.
-
-    What a ragged all-to-all sends stands in its operands' values: at most its input.
-    """
+    """Return S of ``algorithms``, as its kind says (``Collective.exchanged_bytes``)."""
     if isinstance(collective.attrs, CollectivePermuteAttrs) and collective.attrs.slice_sizes:
         return _slice_bytes(collective, collective.attrs)
-    if collective.opcode is Opcode.RAGGED_ALL_TO_ALL:
-        return float(collective.operand(0).shape.byte_size)
-    size = float(result_bytes(collective))
-    return size * members if collective.opcode is Opcode.REDUCE_SCATTER else size
+    first_operand = float(collective.operand(0).shape.byte_size)
+    results = float(result_bytes(collective))
+    return kind_of(collective).exchanged_bytes(first_operand, results, members)
 
 
 def _slice_bytes(permute: HloInstruction, attrs: CollectivePermuteAttrs) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Mapping
 
 from collectives.cost.custom_calls import HOST_MOVES, CallCost, call_cost
 from spmd.analysis.structure import StructuralKeys, instruction_form
-from spmd.analysis.wire import KIND
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode

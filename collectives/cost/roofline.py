@@ -60,7 +60,7 @@ class RooflineEstimator:
         collective = collective_of(instruction)
         kind = kind_of(collective)
         times = [
-            quickest(kind, pattern, exchanged_bytes(collective, pattern.size))
+            quickest(kind.traffic, pattern, exchanged_bytes(collective, pattern.size))
             for pattern in self.placement(collective).patterns
         ]
         slowest = max(times, key=lambda time: time.seconds, default=NOTHING)

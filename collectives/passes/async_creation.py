@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spmd.analysis.live_buffers import running_computations
+from spmd.hlo.collective_opcodes import START_AND_DONE, SYNCHRONOUS_COLLECTIVES
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import NO_ANNOTATIONS, NO_ATTRS, HloInstruction
 from spmd.hlo.module import HloModule, Stage
@@ -17,22 +18,8 @@ from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import register_pass
 from spmd.shape import Shape, TupleShape
 
-#: Start and done of the kinds that have some of their own.
-PAIRS = {
-    Opcode.ALL_REDUCE: (Opcode.ALL_REDUCE_START, Opcode.ALL_REDUCE_DONE),
-    Opcode.ALL_GATHER: (Opcode.ALL_GATHER_START, Opcode.ALL_GATHER_DONE),
-    Opcode.COLLECTIVE_PERMUTE: (
-        Opcode.COLLECTIVE_PERMUTE_START,
-        Opcode.COLLECTIVE_PERMUTE_DONE,
-    ),
-}
 #: Kinds that an async-start carries in a computation of their own.
-WRAPPED = (
-    Opcode.REDUCE_SCATTER,
-    Opcode.ALL_TO_ALL,
-    Opcode.COLLECTIVE_BROADCAST,
-    Opcode.RAGGED_ALL_TO_ALL,
-)
+WRAPPED = tuple(opcode for opcode in SYNCHRONOUS_COLLECTIVES if opcode not in START_AND_DONE)
 _NUMBER = re.compile(r"(\.\d+)?$")
 
 
@@ -57,7 +44,7 @@ class AsyncCreation(FueledPass):
             before = computation.instructions
             order: list[HloInstruction] = []
             for x in before:
-                is_split = (x.opcode in PAIRS or x.opcode in WRAPPED) and not fuel.is_spent
+                is_split = (x.opcode in START_AND_DONE or x.opcode in WRAPPED) and not fuel.is_spent
                 order.extend(start_and_done(x, fuel) if is_split else (x,))
             if len(order) > len(before):
                 computation.set_order(order)
@@ -71,8 +58,8 @@ def start_and_done(x: HloInstruction, fuel: Fuel) -> tuple[HloInstruction, HloIn
     computation = x.parent
     assert computation is not None
     start = _start_of(x, computation)
-    opcode = PAIRS[x.opcode][1] if x.opcode in PAIRS else Opcode.ASYNC_DONE
-    attrs = NO_ATTRS if x.opcode in PAIRS else AsyncAttrs(sugar=True)
+    opcode = START_AND_DONE[x.opcode][1] if x.opcode in START_AND_DONE else Opcode.ASYNC_DONE
+    attrs = NO_ATTRS if x.opcode in START_AND_DONE else AsyncAttrs(sugar=True)
     done = HloInstruction(opcode, x.shape, (start,), attrs, annotations=x.annotations)
     if opcode is Opcode.ASYNC_DONE:
         done.called_computations = list(start.called_computations)
@@ -88,7 +75,7 @@ def start_and_done(x: HloInstruction, fuel: Fuel) -> tuple[HloInstruction, HloIn
 
 def _start_of(x: HloInstruction, computation: HloComputation) -> HloInstruction:
     operands = tuple(operand.shape for operand in x.operands)
-    if x.opcode not in PAIRS:
+    if x.opcode not in START_AND_DONE:
         shape: Shape = TupleShape((TupleShape(operands), x.shape))
         start = HloInstruction(
             Opcode.ASYNC_START, shape, x.operands, AsyncAttrs(sugar=True), annotations=x.annotations
@@ -102,7 +89,7 @@ def _start_of(x: HloInstruction, computation: HloComputation) -> HloInstruction:
     else:
         shape = TupleShape((TupleShape(operands), x.shape))
     start = x.clone(shape, x.operands)
-    start.opcode = PAIRS[x.opcode][0]
+    start.opcode = START_AND_DONE[x.opcode][0]
     start.sharding = None
     return computation.add(start, _with_suffix(x.name, "-start"))
 

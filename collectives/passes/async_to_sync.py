@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from collectives.cost.custom_calls import CallCost
 from collectives.cost.profiled import with_measured
 from collectives.cost.roofline import RooflineEstimator
-from collectives.passes.async_creation import PAIRS
 from collectives.schedule.group_sharing import GroupSharing
 from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.phases import is_done, is_start
@@ -17,18 +16,26 @@ from collectives.schedule.scheduling_groups import group_of
 from collectives.schedule.timeline import run_timeline
 from collectives.schedule.window_costs import WindowCosts
 from spmd.analysis.live_buffers import running_computations
+from spmd.hlo.collective_opcodes import START_AND_DONE
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode_roles import WEIGHTLESS, wrapped
-from spmd.machine.named import machine_named
+from spmd.machine.description import MachineDescription
 from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import register_pass
+from spmd.passes.interface import MACHINE_OPTION, PassResult, register_pass
 from spmd.passes.rewrite import move_control_edges
 
 #: The other stream waits for the start's operands, this one at the done.
 MORE_DISPATCHES = 2
-_SYNCHRONOUS = {start: opcode for opcode, (start, _) in PAIRS.items()}
+_SYNCHRONOUS = {start: opcode for opcode, (start, _) in START_AND_DONE.items()}
+
+
+@dataclass(frozen=True)
+class BlockingAgain:
+    """Names of starts that block again, to those of the collectives that took their places."""
+
+    names: Mapping[str, str]
 
 
 @register_pass
@@ -42,35 +49,38 @@ class AsyncToSync(FueledPass):
 
     With a machine, the same for windows that hide less there than it takes to dispatch what a pair has more. What its
     author put into a scheduling group stays. costs: of custom calls, by target. durations: seconds of instructions, by
-    name, where they were measured. told: is given a start's name, and that of what took its place.
+    name, where they were measured.
     """
 
     name: ClassVar[str] = "async-to-sync"
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.SCHEDULED,)
-    machine: str = ""
+    machine: MachineDescription | None = field(default=None, metadata=MACHINE_OPTION)
     costs: tuple[tuple[str, CallCost], ...] = ()
     durations: tuple[tuple[str, float], ...] = field(default=(), repr=False)
-    told: Callable[[str, str], None] | None = field(default=None, repr=False)
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        useless = self._useless(module) if self.machine else None
-        changed = False
+        return bool(self._synchronize(module, fuel).names)
+
+    def run_with_notes(self, module: HloModule) -> PassResult:
+        """Run the pass; its note says which collectives block again."""
+        blocking = self._synchronize(module, Fuel())
+        return PassResult(bool(blocking.names), (blocking,))
+
+    def _synchronize(self, module: HloModule, fuel: Fuel) -> BlockingAgain:
+        useless = self._useless(module, self.machine) if self.machine else None
+        names: dict[str, str] = {}
         for computation in running_computations(module):
             found = useless.windows(computation) if useless else _idle_windows(computation)
             possible = [start for start in found if _can_be_one(start)]
             made = synchronize(computation, list(fuel.enough_for(possible)))
-            changed |= bool(made)
-            if self.told is not None:
-                for start, one in made.items():
-                    self.told(start.name, one.name)
+            names |= {start.name: one.name for start, one in made.items()}
             if useless is not None:
                 useless.settle(computation)
-        if changed:
+        if names:
             module.remove_unreachable_computations()
-        return changed
+        return BlockingAgain(names)
 
-    def _useless(self, module: HloModule) -> _Useless:
-        machine = machine_named(self.machine)
+    def _useless(self, module: HloModule, machine: MachineDescription) -> _Useless:
         estimator = RooflineEstimator.of(module, machine, dict(self.costs), unknown_by_bytes=True)
         measured = with_measured(estimator, self.durations)
         shares = not OverlapLimits.on(machine).apart

@@ -8,8 +8,8 @@ from typing import Final
 
 from collectives.passes.permute_forms import Permute, match_permute
 from spmd.analysis.side_effects import SideEffects
-from spmd.analysis.wire import KIND
 from spmd.builder import Builder
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
@@ -18,7 +18,7 @@ from spmd.passes.loop_peeling import CountedLoop, begin_with, peel_first
 from spmd.passes.loop_values import cone, copy_cones, determined_instructions
 from spmd.passes.rewrite import is_pinned
 from spmd.passes.while_state import Loop, element_index
-from spmd.shape import compatible
+from spmd.shape_compatibility import compatible
 
 #: What takes so long that something may be sent meanwhile.
 _LONG: Final = (

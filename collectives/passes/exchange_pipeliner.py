@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from collectives.passes.exchange_gains import ExchangeGains
@@ -15,9 +15,9 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
-from spmd.machine.named import machine_named
+from spmd.machine.description import MachineDescription
 from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import MACHINE_OPTION, UNSCHEDULED, register_pass
 from spmd.passes.options import PassOptionError
 from spmd.passes.rewrite import replace_and_prune
 
@@ -41,7 +41,7 @@ class ExchangePipeliner(FueledPass):
     name: ClassVar[str] = "exchange-pipeliner"
     accepts: ClassVar[tuple[Stage, ...]] = UNSCHEDULED
     pieces: int = 0
-    machine: str = ""
+    machine: MachineDescription | None = field(default=None, metadata=MACHINE_OPTION)
     min_gain: float = 0.1
     windows: bool = False
 
@@ -52,7 +52,7 @@ class ExchangePipeliner(FueledPass):
             )
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        machine = machine_named(self.machine) if self.machine else None
+        machine = self.machine
         if machine is not None and not machine.overlaps:
             return False
         gains = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -10,18 +9,17 @@ from collectives.cost.custom_calls import CallCost
 from collectives.cost.profiled import with_measured
 from collectives.cost.roofline import RooflineEstimator
 from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_latency
-from collectives.schedule.latency_report import LatencyReport
 from collectives.schedule.overlap_limits import OverlapLimits
 from spmd.hlo.module import HloModule, Stage
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
-from spmd.passes.interface import HloPass, register_pass
+from spmd.passes.interface import MACHINE_OPTION, HloPass, PassResult, register_pass
 
 
 @register_pass
 @dataclass(frozen=True)
 class LatencyHidingScheduler(HloPass):
-    """Move starts ahead and dones behind other work, by seconds on ``machine``.
+    """Move starts ahead and dones behind other work, by seconds on ``machine`` (default: dgx-h100).
 
         s = all-gather-start(w)               s = all-gather-start(w)
         g = all-gather-done(s)          =>    a = dot(x, y)
@@ -31,29 +29,30 @@ class LatencyHidingScheduler(HloPass):
     memory-limit: bytes of a device that the order may need (0: any number); an order that meets it stays within it.
     per-exchange: collectives in flight on one exchange (0: as many as the machine's kind lets); in-flight: all together
     (0: any number). The order that is there stays where none is found that takes less time. costs: of custom calls, by
-    target. durations: seconds of instructions, by name, where they were measured. told: is given the scheduler's
-    report. See docs/internals/scheduling.md.
+    target. durations: seconds of instructions, by name, where they were measured. See
+    docs/internals/scheduling.md.
     """
 
     name: ClassVar[str] = "latency-hiding-scheduler"
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.SCHEDULED,)
-    machine: str = "dgx-h100"
+    machine: MachineDescription | None = field(default=None, metadata=MACHINE_OPTION)
     memory_limit: int = 0
     per_exchange: int = 0
     in_flight: int = 0
     costs: tuple[tuple[str, CallCost], ...] = ()
     durations: tuple[tuple[str, float], ...] = field(default=(), repr=False)
-    told: Callable[[LatencyReport], None] | None = field(default=None, repr=False)
 
     def run(self, module: HloModule) -> bool:
-        machine = machine_named(self.machine)
+        return self.run_with_notes(module).changed
+
+    def run_with_notes(self, module: HloModule) -> PassResult:
+        """Run the scheduler; its note is a LatencyReport."""
+        machine = self.machine or machine_named("dgx-h100")
         described = RooflineEstimator.of(module, machine, dict(self.costs), unknown_by_bytes=True)
         estimator = with_measured(described, self.durations)
         options = LatencyOptions(self._limits(machine), self.memory_limit or None, machine.busy)
         report = schedule_for_latency(module, estimator, options)
-        if self.told is not None:
-            self.told(report)
-        return report.changed
+        return PassResult(report.changed, (report,))
 
     def _limits(self, machine: MachineDescription) -> OverlapLimits:
         usual = OverlapLimits.on(machine)

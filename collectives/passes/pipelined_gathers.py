@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spmd.analysis.side_effects import SideEffects
-from spmd.analysis.wire import KIND
 from spmd.builder import Builder
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.passes.loop_peeling import CountedLoop, peel_last
 from spmd.passes.loop_values import SAME_IN_ALL_TRIPS, copy_cones, determined_instructions

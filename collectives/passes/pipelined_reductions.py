@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from collectives.passes.pipelined_gathers import determined_by_trip
 from spmd.analysis.side_effects import SideEffects
-from spmd.analysis.wire import KIND
 from spmd.builder import Builder
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.passes.loop_peeling import CountedLoop, begin_with, peel_first

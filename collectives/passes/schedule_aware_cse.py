@@ -9,7 +9,7 @@ from typing import ClassVar
 from spmd.analysis.live_bytes import ModuleBytes
 from spmd.analysis.side_effects import SideEffects
 from spmd.analysis.structure import StructuralKeys
-from spmd.analysis.wire import KIND
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage

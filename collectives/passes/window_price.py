@@ -10,7 +10,7 @@ from collectives.cost.intervals import Interval, shared
 from collectives.cost.roofline import RooflineEstimator
 from collectives.schedule.overlap_limits import OverlapLimits
 from spmd.analysis.executions import summed_over_callees
-from spmd.analysis.wire import KIND
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule

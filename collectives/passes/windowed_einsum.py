@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 from collectives.passes.window_price import WindowGain, WindowPrices
@@ -14,9 +14,9 @@ from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
-from spmd.machine.named import machine_named
+from spmd.machine.description import MachineDescription
 from spmd.passes.instruction_pass import Simplifier, Simplify
-from spmd.passes.interface import UNSCHEDULED, register_pass
+from spmd.passes.interface import MACHINE_OPTION, UNSCHEDULED, register_pass
 from spmd.passes.options import PassOptionError
 from spmd.passes.rewrite import builder_at, replace_and_prune
 
@@ -44,7 +44,7 @@ class WindowedEinsum(Simplifier):
     both_ways: bool = False
     max_parts: int = 64
     max_ring: int = 8
-    machine: str = ""
+    machine: MachineDescription | None = field(default=None, metadata=MACHINE_OPTION)
     min_gain: float = 0.05
 
     def __post_init__(self) -> None:
@@ -109,7 +109,7 @@ class _Choice:
         self._options = options
         self._scope, self._effects = ModuleScope(module), SideEffects()
         machine = options.machine
-        self.prices = WindowPrices(module, machine_named(machine)) if machine else None
+        self.prices = WindowPrices(module, machine) if machine else None
         self._needing = None if self.prices is None else self._look(module, self.prices)
 
     def builder(self, x: HloInstruction) -> Builder:

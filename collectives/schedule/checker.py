@@ -23,29 +23,17 @@ from typing import TypeAlias
 from collectives.passes.device_scalars import values_by_device
 from spmd.errors import CheckFailed
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.hlo.collective_opcodes import START_AND_DONE, SYNCHRONOUS_COLLECTIVES
 from spmd.ops.attrs import CollectivePermuteAttrs, ConditionalAttrs
 from spmd.ops.groups import device_groups, device_pairs, group_key
 
 Group: TypeAlias = tuple[int, ...]
 
 _DONE_OF = {
-    Opcode.ALL_REDUCE_START: Opcode.ALL_REDUCE_DONE,
-    Opcode.ALL_GATHER_START: Opcode.ALL_GATHER_DONE,
-    Opcode.COLLECTIVE_PERMUTE_START: Opcode.COLLECTIVE_PERMUTE_DONE,
+    **dict(START_AND_DONE.values()),
     Opcode.ASYNC_START: Opcode.ASYNC_DONE,
     Opcode.COPY_START: Opcode.COPY_DONE,
 }
-_BLOCKING = frozenset(
-    {
-        Opcode.ALL_REDUCE,
-        Opcode.ALL_GATHER,
-        Opcode.REDUCE_SCATTER,
-        Opcode.ALL_TO_ALL,
-        Opcode.COLLECTIVE_PERMUTE,
-        Opcode.COLLECTIVE_BROADCAST,
-        Opcode.RAGGED_ALL_TO_ALL,
-    }
-)
 
 
 class Phase(Enum):
@@ -179,7 +167,7 @@ def _branches_by_device(conditional: HloInstruction) -> list[int] | None:
 
 def _phases(instruction: HloInstruction) -> Iterator[tuple[Phase, HloInstruction]]:
     """Yield the phases of a collective that the instruction performs; none for copies and other async operations."""
-    if instruction.opcode in _BLOCKING:
+    if instruction.opcode in SYNCHRONOUS_COLLECTIVES:
         yield Phase.START, instruction
         yield Phase.DONE, instruction
     elif instruction.opcode in _DONE_OF and _is_collective(instruction):
@@ -190,7 +178,7 @@ def _phases(instruction: HloInstruction) -> Iterator[tuple[Phase, HloInstruction
 
 def _is_collective(start: HloInstruction) -> bool:
     if start.opcode is Opcode.ASYNC_START:
-        return _wrapped(start).opcode in _BLOCKING
+        return _wrapped(start).opcode in SYNCHRONOUS_COLLECTIVES
     return start.opcode is not Opcode.COPY_START
 
 

@@ -24,7 +24,7 @@ from collectives.schedule.timeline import Timeline, run_timeline
 from collectives.schedule.window_costs import WindowCosts
 from spmd.analysis.executions import executions, summed_over_callees
 from spmd.analysis.live_bytes import ModuleBytes
-from spmd.analysis.wire import KIND
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spmd.analysis.wire import KIND
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode_roles import DONES, STARTS, wrapped
 

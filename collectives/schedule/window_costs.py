@@ -12,7 +12,7 @@ from collectives.schedule.links import Links, QueuedLinks, SharedLinks, Transfer
 from collectives.schedule.phases import is_blocking, is_done, is_start
 from spmd.analysis.executions import summed_over_callees
 from spmd.analysis.trip_count import trip_count
-from spmd.analysis.wire import KIND
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode

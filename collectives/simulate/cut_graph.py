@@ -16,8 +16,8 @@ from collectives.passes.exchange_region import region_ways
 from collectives.schedule.phases import is_blocking, is_done, is_start
 from spmd.analysis.executions import counted_trips
 from spmd.analysis.split_rules import Along, length_along
-from spmd.analysis.wire import KIND
 from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.opcode_roles import WEIGHTLESS, wrapped
 from spmd.ops.attrs import CollectiveAttrs, ParameterAttrs, TupleIndexAttrs
 from spmd.ops.groups import group_size

@@ -12,8 +12,9 @@ from typing import TypeAlias
 
 from collectives.cost.estimator import CollectiveTime
 from collectives.schedule.phases import is_blocking
-from spmd.analysis.wire import KIND, result_bytes
+from spmd.analysis.wire import result_bytes
 from spmd.hlo import HloComputation, HloInstruction
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.opcode_roles import wrapped
 
 #: Seconds of each execution of instructions in a step, by name, where they are known one by one.

@@ -27,6 +27,7 @@ from launch.report.kernel_listing import (
 )
 from launch.stages.dumps import Dumps
 from launch.target.machine_argument import add_machine
+from launch.target.machine_option import machine_for
 from partitioner.propagate_module import propagate_module
 from partitioner.spmd_partitioner import require_devices
 from runtime.compile import build_executable
@@ -114,7 +115,8 @@ def run(options: argparse.Namespace) -> int:
     if options.print_passes:
         write_text("\n".join(sorted(PASSES)), None)
         return 0
-    passes = parse_passes(options.passes)
+    machines = (machine_for(options.machine),) if "machine=" in options.passes else ()
+    passes = parse_passes(options.passes, machines)
     require_writable(options.output)
     require_folder(options.dump_to)
     module = read_module(options)

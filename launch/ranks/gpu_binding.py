@@ -7,8 +7,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from collectives.communicator.interface import Communicator, describe_group
-from collectives.communicator.nccl.types import version_text
+from collectives.communicator.group import describe_group
+from collectives.communicator.interface import Communicator
+from collectives.communicator.steps.nccl_types import version_text
 from launch.ranks.rank_environment import local_rank_of_environment
 from runtime.gpu.errors import NoGpuError
 from spmd.errors import RunError

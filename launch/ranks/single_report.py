@@ -7,12 +7,9 @@ import sys
 
 from collectives.communicator.liveness.process_state import ProcessId
 
-_held: list[socket.socket] = []
-"""Names that this process has taken, until it ends."""
-
 
 def claim_report(launcher: ProcessId) -> bool:
-    """True for the first process of ``launcher``'s job on this node that asks; where nobody can tell, for all.
+    """Return True to the first process of ``launcher``'s job on this node that asks; to all if no system tells.
 
     An abstract socket's name is taken by one process at a time, and is gone when that ends: there is no file.
     """
@@ -25,5 +22,5 @@ def claim_report(launcher: ProcessId) -> bool:
     except OSError:
         claim.close()
         return False
-    _held.append(claim)
+    claim.detach()  # the process holds the name until it ends
     return True

@@ -12,8 +12,8 @@ from runtime.buffers.live_buffers import Held, LiveBuffers
 from runtime.buffers.types import AllocationKind, BufferAssignment, NamedSlice
 from runtime.executable import Executable
 from spmd.analysis.source_lines import SourceLines
-from spmd.analysis.wire import KIND
 from spmd.hlo import HloInstruction, HloModule
+from spmd.hlo.collective_opcodes import KIND
 
 #: Buffers of the peak that a picture names.
 MOST_NAMED = 40

@@ -7,11 +7,12 @@ move the bytes themselves, as those of one node do, only those are left that mak
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from collectives.passes.all_passes import COLLECTIVE_COMBINING, COLLECTIVE_SIMPLIFICATION
 from collectives.passes.async_creation import AsyncCreation
-from collectives.passes.async_to_sync import AsyncToSync
+from collectives.passes.async_to_sync import AsyncToSync, BlockingAgain
 from collectives.passes.collective_pipeliner import CollectivePipeliner
 from collectives.passes.combining import CollectiveCombiner
 from collectives.passes.exchange_pipeliner import ExchangePipeliner
@@ -21,7 +22,6 @@ from collectives.schedule.latency_report import LatencyReport
 from launch.options import CompileOptions
 from launch.stages.collective_groups import CollectiveGroup
 from spmd.machine.description import MachineDescription
-from spmd.machine.named import introduce
 from spmd.passes.all_passes import SIMPLIFICATION
 from spmd.passes.pipeline import Pipeline
 from spmd.passes.update_forwarding import UpdateForwarding
@@ -40,7 +40,7 @@ def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
     """Before layouts and kernels are chosen."""
     found = [Pipeline(CollectiveGroup.SIMPLIFICATION, COLLECTIVE_SIMPLIFICATION)]
     if options.machine.overlaps:
-        machine = introduce(options.machine).name
+        machine = options.machine
         windows = (
             ExchangePipeliner(machine=machine, windows=True),
             WindowedEinsum(machine=machine),
@@ -80,25 +80,23 @@ class HidingNotes:
     report: LatencyReport | None = None
     blocking: dict[str, str] = field(default_factory=dict)
 
-    def take_report(self, report: LatencyReport) -> None:
-        self.report = report
+    def take(self, notes: Iterable[object]) -> None:
+        """Keep those of a pass's ``notes`` that are such reports."""
+        for note in notes:
+            if isinstance(note, LatencyReport):
+                self.report = note
+            elif isinstance(note, BlockingAgain):
+                self.blocking |= note.names
 
-    def take_blocking(self, start: str, name: str) -> None:
-        self.blocking[start] = name
 
-
-def on_scheduled(options: CompileOptions, notes: HidingNotes | None = None) -> tuple[Pipeline, ...]:
+def on_scheduled(options: CompileOptions) -> tuple[Pipeline, ...]:
     """When kernels are made: windows of collectives, and an order that fills them within the memory there is."""
     if not options.machine.overlaps or CollectiveGroup.LATENCY_HIDING in options.without:
         return ()
-    machine = introduce(options.machine)
+    machine, costs, durations = options.machine, options.costs, options.durations
     limit = options.memory_limit or machine.memory_limit
-    name, costs, durations = machine.name, options.costs, options.durations
     order = LatencyHidingScheduler(
-        machine=name, memory_limit=limit, costs=costs, durations=durations
+        machine=machine, memory_limit=limit, costs=costs, durations=durations
     )
-    blocking = AsyncToSync(machine=name, costs=costs, durations=durations)
-    if notes is not None:
-        order = replace(order, told=notes.take_report)
-        blocking = replace(blocking, told=notes.take_blocking)
+    blocking = AsyncToSync(machine=machine, costs=costs, durations=durations)
     return (Pipeline(CollectiveGroup.LATENCY_HIDING, (AsyncCreation(), order, blocking)),)

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from spmd.machine.description import MachineDescription
-from spmd.machine.named import introduce, machine_named
+from spmd.machine.named import machine_named, with_own_name
 from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
 from spmd.output_file import write_file
 
@@ -50,9 +50,9 @@ def keep_calibration(text: str) -> None:
 
 
 def machine_here(environment: Mapping[str, str] = os.environ) -> MachineDescription:
-    """The calibrated description, which passes may name from then on; the shipped default where there is none.
+    """Return the calibrated description, or the shipped default if there is none.
 
-    MachineError where there is one that cannot be read.
+    Raises MachineError if there is one that cannot be read.
     """
     path = calibration_path(environment)
     try:
@@ -62,4 +62,4 @@ def machine_here(environment: Mapping[str, str] = os.environ) -> MachineDescript
         return machine_named()
     except OSError as error:
         raise MachineError(f"{path}: {error.strerror or error}") from error
-    return introduce(read_machine(data, str(path)))
+    return with_own_name(read_machine(data, str(path)))

@@ -10,7 +10,7 @@ from launch.data.input_file import read_at_most
 from launch.target.calibrated import machine_here
 from launch.target.machine_argument import NETWORK
 from spmd.machine.description import MachineDescription
-from spmd.machine.named import introduce, machine_named
+from spmd.machine.named import machine_named, with_own_name
 from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
 
 #: Whose GPUs are assumed where GPUs compute, and nobody says which.
@@ -29,8 +29,8 @@ def described(text: str) -> MachineDescription:
         return machine_named(text)
     path = Path(named.group(1))
     data = read_at_most(path, MAX_BYTES, MachineError)
-    machine = introduce(read_machine(data, str(path)))
-    return machine_named(machine.name + (named.group(2) or ""))
+    machine = with_own_name(read_machine(data, str(path)))
+    return machine_named(machine.name + (named.group(2) or ""), (machine,))
 
 
 def machine_for(

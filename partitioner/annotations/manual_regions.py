@@ -27,7 +27,7 @@ from spmd.errors import ShardingError
 from spmd.hlo import HloInstruction
 from spmd.ops.custom_call import custom_call_target
 from spmd.shape import ArrayShape, leaves
-from spmd.text.shardy_text import parse_sharding_per_value
+from spmd.text.sharding.shardy_text import parse_sharding_per_value
 
 SDY_ENTRY = "xla.sdy.GlobalToLocalShape"
 SDY_EXIT = "xla.sdy.LocalToGlobalShape"

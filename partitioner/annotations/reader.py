@@ -17,8 +17,8 @@ from spmd.hlo import Annotations, HloInstruction, HloModule, Opcode
 from spmd.mesh import AxisRef, Mesh, TensorSharding
 from spmd.shape import ArrayShape, Shape, leaves
 from spmd.sharding import HloSharding, ShardingKind, SubgroupType
-from spmd.text.module_meshes import meshes_of
-from spmd.text.shardy_text import (
+from spmd.text.sharding.module_meshes import meshes_of
+from spmd.text.sharding.shardy_text import (
     parse_manual_axes,
     parse_sharding_per_value,
     parse_tensor_sharding,

@@ -36,8 +36,12 @@ from spmd.ops.groups import device_groups, group_mode
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.sharding import HloSharding, ShardingKind, TileAssignment
 from spmd.source_target_pairs import ListedPairs
-from spmd.text.module_meshes import declared_meshes, in_place_meshes
-from spmd.text.shardy_text import format_meshes, parse_sharding_per_value, parse_tensor_sharding
+from spmd.text.sharding.module_meshes import declared_meshes, in_place_meshes
+from spmd.text.sharding.shardy_text import (
+    format_meshes,
+    parse_sharding_per_value,
+    parse_tensor_sharding,
+)
 
 #: Device at each position.
 Order = tuple[int, ...]

@@ -14,8 +14,9 @@ from partitioner.report import Purpose, ReshardRecord
 from partitioner.spmd_partitioner import SpmdPartitioner
 from spmd.analysis.executions import executions
 from spmd.analysis.source_lines import SourceLines
-from spmd.analysis.wire import KIND, result_bytes, wire_weight
+from spmd.analysis.wire import result_bytes, wire_weight
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
+from spmd.hlo.collective_opcodes import KIND
 from spmd.ops.custom_call import custom_call_target
 
 

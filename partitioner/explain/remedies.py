@@ -22,9 +22,9 @@ from partitioner.partition.shard_state import ShardState
 from partitioner.report import Purpose, ReshardRecord
 from partitioner.spmd_partitioner import SpmdPartitioner, partitioned
 from spmd.analysis.cost import module_cost
-from spmd.analysis.wire import KIND
 from spmd.errors import SpmdError
 from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.hlo.collective_opcodes import KIND
 from spmd.ops.custom_call import custom_call_target
 from spmd.shape import ArrayShape
 from spmd.sharding import HloSharding

@@ -18,10 +18,10 @@ from partitioner.reshard.bound import lower_bound
 from partitioner.reshard.cost import plan_wire_bytes
 from partitioner.reshard.emit import emit_steps
 from partitioner.reshard.search import plan_reshard, reshard_cost
-from spmd.analysis.wire import KIND
 from spmd.builder import Builder, ModuleScope
 from spmd.errors import VerificationError
 from spmd.hlo import HloComputation, HloInstruction, HloModule
+from spmd.hlo.collective_opcodes import KIND
 from spmd.literal import Literal
 from spmd.shape import ArrayShape, PrimitiveType
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from runtime.buffers.arena import lower_bound
 from runtime.buffers.colocation import Colocation, Copy, Group, GroupKind, colocate
+from runtime.buffers.heap.arena import lower_bound
+from runtime.buffers.heap.recorded_heaps import RecordedHeaps, digest_of_sizes
 from runtime.buffers.own_parts import place_own_parts
 from runtime.buffers.program import Program, Value, ValueView
-from runtime.buffers.recorded_heaps import RecordedHeaps, digest_of_sizes
 from runtime.buffers.shared_results import Heap, heaps_of, intervals
 from runtime.buffers.types import (
     AllocationKind,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from collectives.communicator.kinds import Group as DeviceGroup
+from collectives.communicator.group import Group as DeviceGroup
 from runtime.buffers.program import (
     ConditionalStep,
     Program,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.buffers.shadow import ShadowMemory
-from runtime.buffers.symbols import Meaning, Symbol, constant_symbol
+from runtime.buffers.checker.shadow import ShadowMemory
+from runtime.buffers.checker.symbols import Meaning, Symbol, constant_symbol
 from runtime.buffers.types import AllocationKind, BufferAllocation, BufferSlice
 from runtime.device_program import DeviceProgram
 

@@ -19,8 +19,8 @@ live bytes.
 
 from __future__ import annotations
 
-from runtime.buffers.arena import Interval, lower_bound
 from runtime.buffers.colocation import Colocation, Group, GroupKind
+from runtime.buffers.heap.arena import Interval, lower_bound
 from runtime.buffers.program import Step, Value, all_steps
 from runtime.buffers.shared_results import intervals, shareable, without
 from runtime.buffers.types import ALIGNMENT

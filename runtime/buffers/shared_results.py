@@ -29,9 +29,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.buffers.arena import Arena, Interval, lower_bound
 from runtime.buffers.colocation import Group, GroupKind
-from runtime.buffers.heap import Packing, pack
+from runtime.buffers.heap.arena import Arena, Interval, lower_bound
+from runtime.buffers.heap.heap import Packing, pack
 from runtime.buffers.program import Program, Step, Value, all_steps
 from runtime.buffers.types import Color, Groups
 from runtime.lowering import LOWERINGS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from collectives.communicator.kinds import Group
+from collectives.communicator.group import Group
 from runtime.program.strides import StridedView
 from spmd.memory_space import HOST
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from collectives.communicator.kinds import Group
+from collectives.communicator.group import Group
 from collectives.communicator.loopback.communicator import LoopbackWorld
 from runtime.arrays.resident import DeviceArray
 from runtime.cpu.collective.collective_engine import native_step_engine

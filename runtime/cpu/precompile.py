@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from runtime.buffers.interval_placement import placement_library
+from runtime.buffers.heap.interval_placement import placement_library
 from runtime.cpu.collective.collective_engine import native_step_engine
 from runtime.cpu.kernels.gemm.tile_choice import GAINS
 from runtime.cpu.libraries.blas import begin_gemm

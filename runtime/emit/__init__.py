@@ -1,6 +1,7 @@
 """Thunk emission, one file per op family: ``runtime.lowering.LOWERINGS`` imports those of a module's opcodes."""
 
 from runtime.lowering import LOWERINGS
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.opcode import Opcode
 from spmd.ops.elementwise_attributes import ELEMENTWISE
 
@@ -8,18 +9,10 @@ LOWERINGS.import_at_need(
     {
         "runtime.emit.all_to_all": (Opcode.ALL_TO_ALL,),
         "runtime.emit.collective": (
-            Opcode.ALL_GATHER,
-            Opcode.ALL_GATHER_START,
-            Opcode.ALL_REDUCE,
-            Opcode.ALL_REDUCE_START,
             Opcode.ASYNC_START,
-            Opcode.COLLECTIVE_BROADCAST,
-            Opcode.COLLECTIVE_PERMUTE,
-            Opcode.COLLECTIVE_PERMUTE_START,
-            Opcode.RAGGED_ALL_TO_ALL,
-            Opcode.REDUCE_SCATTER,
+            *(opcode for opcode in KIND if opcode is not Opcode.ALL_TO_ALL),
         ),
-        "runtime.emit.convolution": (Opcode.CONVOLUTION,),
+        "runtime.emit.convolution.convolution": (Opcode.CONVOLUTION,),
         "runtime.emit.custom_call": (Opcode.CUSTOM_CALL,),
         "runtime.emit.device_id": (
             Opcode.PARTITION_ID,

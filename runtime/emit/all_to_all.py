@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from collectives.communicator.kinds import AllToAll, CollectiveOp
 from runtime.buffers.types import ArrayView
-from runtime.emit.collective import blocking, dense_operands, plan_of
+from runtime.emit.collective import blocking, collective_op, dense_operands
 from runtime.lowering import (
     LOWERINGS,
     Device,
@@ -25,7 +26,6 @@ from runtime.lowering import (
     result_order,
 )
 from runtime.program.strides import StridedView
-from runtime.program.thunks.collective_plans import AllToAllPlan
 from runtime.program.thunks.thunk import Thunk
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CollectiveAttrs
@@ -128,17 +128,17 @@ def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
 
 
 def emit_all_to_all(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
-    plan = plan_of(instruction, device)
+    op = collective_op(instruction, device)
     if not may_move(instruction):
-        return blocking(instruction.name, plan, arrays)
+        return blocking(instruction.name, op, arrays)
     (operand,), (result,) = arrays.operands, arrays.results
     exchange = exchange_of(instruction, operand.view, result_order(instruction))
     assert exchange is not None
     read, written = exchange.read, exchange.written
     source = ArrayView(operand.slice, exchange.seen(operand.view, read, written))
     target = ArrayView(result.slice, exchange.seen(result.view, written, read))
-    plan = AllToAllPlan(plan.groups, *exchange.places())
-    return blocking(instruction.name, plan, StepArrays((source,), (target,)))
+    op = CollectiveOp(op.groups, AllToAll((), *exchange.places()))
+    return blocking(instruction.name, op, StepArrays((source,), (target,)))
 
 
 LOWERINGS.add(

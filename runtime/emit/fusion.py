@@ -14,7 +14,7 @@ from runtime.emit.product_fusion import (
 )
 from runtime.fusion.loop_fusion import LoopFusion
 from runtime.fusion.planned import planned
-from runtime.fusion.product_fusion import ProductFusion, SlicedProduct
+from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import through
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
 from runtime.program.thunks.kernel import KernelThunk

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.emit import dot
 from runtime.emit.fused_kernel import kernel_of, starts_of
-from runtime.fusion.product_factors import Factors
-from runtime.fusion.product_fusion import ProductFusion, SlicedProduct
+from runtime.fusion.products.factors import Factors
+from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import shifts
 from runtime.lowering import Device, Order, StepArrays, Views
 from runtime.program.bands import Span

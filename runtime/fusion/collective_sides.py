@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from spmd.analysis.wire import KIND
 from spmd.hlo import HloInstruction, Opcode
+from spmd.hlo.collective_opcodes import KIND
 
 _COLLECTIVES = frozenset((*KIND, Opcode.ASYNC_START))
 

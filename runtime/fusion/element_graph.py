@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TypeAlias
 
-import numpy as np
-
-from runtime.codegen.ir.element_operations import has_operation
+from runtime.fusion.element_operations import (
+    array_shape,
+    element_operation,
+    is_elementwise,
+    renames,
+    splat_constant,
+)
 from runtime.fusion.piecewise import is_piecewise, piece_read
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import (
@@ -25,16 +28,14 @@ from runtime.fusion.view_path import (
 from runtime.program.index_maps import Range, Shift
 from runtime.program.scalar_program import (
     ElementSignature,
-    ScalarConstant,
     ScalarOp,
     ScalarProgram,
     ScalarStep,
 )
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
-from spmd.ops.attrs import ConstantAttrs, IotaAttrs
-from spmd.ops.opdef import OPS
-from spmd.shape import ArrayShape, PrimitiveType
+from spmd.ops.attrs import IotaAttrs
+from spmd.shape import PrimitiveType
 
 #: Bounds on what one kernel computes per element, for the sake of compile time and registers.
 MAX_STEPS = 256
@@ -119,7 +120,7 @@ class Starts:
                 Opcode.CONVERT, (program.kind_of(register),), PrimitiveType.S64
             )
             results.append(len(program.parameters) + len(steps))
-            steps.append(_operation(signature, (register,)))
+            steps.append(element_operation(signature, (register,)))
         numbers = ScalarProgram(program.parameters, tuple(steps), tuple(results))
         return (*before.graphs(inputs), ElementGraph(graph.leaves, numbers))
 
@@ -231,7 +232,7 @@ class _Builder:
 
     def operand_reads(self, instruction: HloInstruction, path: ViewPath) -> Iterator[Wanted]:
         """Yield the operand reads of ``instruction``, which computes, seen through ``path``."""
-        if not _is_elementwise(instruction.opcode):
+        if not is_elementwise(instruction.opcode):
             raise NoEmitterError(f"{instruction.opcode} is no element operation")
         dims = array_shape(instruction).dims
         for operand in instruction.operands:
@@ -246,7 +247,7 @@ class _Builder:
         """Return the read that replaces an instruction that only renames or rearranges; None if it computes."""
         if is_piecewise(instruction):
             return piece_read(instruction, path, self.ranges)
-        if _is_name(instruction):
+        if renames(instruction):
             return instruction.operand(0), path
         op = self.view(instruction)
         return None if op is None else (instruction.operand(0), (op, *path))
@@ -301,15 +302,15 @@ class _Builder:
     def step(self, read: _Read) -> ScalarStep:
         instruction, _ = read
         if instruction.opcode is Opcode.CONSTANT:
-            return _constant(instruction)
+            return splat_constant(instruction)
         result = array_shape(instruction).element_type
         if instruction.opcode is Opcode.IOTA:
             signature = ElementSignature(Opcode.CONVERT, (PrimitiveType.S64,), result)
-            return _operation(signature, (self.leaf_of[read],))
+            return element_operation(signature, (self.leaf_of[read],))
         reads = self.reads[read]
         kinds = tuple(array_shape(operand).element_type for operand, _ in reads)
         signature = ElementSignature(instruction.opcode, kinds, result, instruction.attrs)
-        return _operation(signature, tuple(map(self.register, reads)))
+        return element_operation(signature, tuple(map(self.register, reads)))
 
 
 _SOURCES = frozenset({Opcode.CONSTANT, Opcode.IOTA})
@@ -342,63 +343,3 @@ def _in_order_of_use(
             tuple([place[r] for r in results]),
         ),
     )
-
-
-def _operation(signature: ElementSignature, operands: tuple[int, ...]) -> ScalarOp:
-    if not _has_operation(signature):
-        types = ", ".join(map(str, signature.operands))
-        raise NoEmitterError(
-            f"no element operation {signature.opcode}({types}) -> {signature.result}"
-        )
-    return ScalarOp(signature, operands)
-
-
-def is_element_operation(x: HloInstruction) -> bool:
-    """Return whether ``x`` is computed per element from operands at its own indices, and from scalars."""
-    shapes = [one.shape for one in (x, *x.operands)]
-    if not _is_elementwise(x.opcode) or _is_name(x) or not x.num_operands:
-        return False
-    if not all(isinstance(s, ArrayShape) and s.dims in (x.dims, ()) for s in shapes):
-        return False
-    result, *kinds = (s.element_type for s in shapes if isinstance(s, ArrayShape))
-    return _has_operation(ElementSignature(x.opcode, tuple(kinds), result, x.attrs))
-
-
-@lru_cache(maxsize=1024)
-def _has_operation(signature: ElementSignature) -> bool:
-    return has_operation(signature)
-
-
-def _is_elementwise(opcode: Opcode) -> bool:
-    return OPS[opcode].elementwise or opcode is Opcode.BITCAST_CONVERT
-
-
-def _is_name(instruction: HloInstruction) -> bool:
-    """Return whether the result is the operand itself."""
-    if instruction.opcode is Opcode.CONVERT:
-        return instruction.dims == instruction.operand(0).dims and (
-            instruction.array_shape.element_type is instruction.operand(0).array_shape.element_type
-        )
-    return instruction.opcode is Opcode.COPY
-
-
-def array_shape(instruction: HloInstruction) -> ArrayShape:
-    """Return the array shape. Raises NoEmitterError if the value is not an array."""
-    shape = instruction.shape
-    if not isinstance(shape, ArrayShape):
-        raise NoEmitterError(f"{instruction.name} is no array")
-    return shape
-
-
-def _constant(instruction: HloInstruction) -> ScalarConstant:
-    literal = instruction.attrs_as(ConstantAttrs).literal
-    kind = array_shape(instruction).element_type
-    if literal is None or literal.array is None or literal.array.size == 0:
-        raise NoEmitterError(f"{instruction.name} has no value")
-    if kind.bits < 8 and kind is not PrimitiveType.PRED:
-        raise NoEmitterError(f"{instruction.name} is of {kind}")
-    array = np.ascontiguousarray(literal.array).reshape(-1)
-    rows = array.view(np.uint8).reshape(array.size, array.itemsize)
-    if not bool((rows == rows[:1]).all()):
-        raise NoEmitterError(f"{instruction.name} is an array constant, which is to be an operand")
-    return ScalarConstant(kind, int.from_bytes(rows[0].tobytes(), "little"))

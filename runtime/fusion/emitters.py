@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from runtime.fusion.element_graph import array_shape
+from runtime.fusion.element_operations import array_shape
 from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
-from runtime.fusion.product_fusion import (
+from runtime.fusion.products.product_fusion import (
     ProductFusion,
     SlicedProduct,
     product_fusion,

@@ -14,7 +14,7 @@ from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.fusion_kernel import FusedKernelSpec, Kernel
 from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.fusion.plain import is_plain
-from runtime.fusion.sliced_products import slices_read
+from runtime.fusion.products.sliced_products import slices_read
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.ops.attrs import ConstantAttrs

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from runtime.fusion.cost.prices import KernelCost
 from runtime.fusion.kernel_kinds import KernelKind
-from runtime.fusion.prices import KernelCost
 from spmd.hlo import HloInstruction
 
 

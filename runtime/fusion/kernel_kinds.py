@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
-from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS, is_element_operation
+from runtime.fusion.cost.flat_cost import flat_cost
+from runtime.fusion.cost.loop_cost import loop_cost, written_block
+from runtime.fusion.cost.prices import KernelCost, Prices
+from runtime.fusion.cost.row_cost import row_cost
+from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS
+from runtime.fusion.element_operations import is_element_operation
 from runtime.fusion.emitters import LOOP, Emitted, emitted_region, emitter_of
-from runtime.fusion.flat_cost import flat_cost
-from runtime.fusion.loop_cost import loop_cost, written_block
 from runtime.fusion.loop_fusion import MAX_PIECES
 from runtime.fusion.piecewise import is_piecewise
-from runtime.fusion.prices import KernelCost, Prices
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.row_cost import row_cost
 from runtime.fusion.row_fusion import RowFusion
 from runtime.fusion.row_region import RowRegion, row_region
 from spmd.analysis.structure import StructuralKeys, instruction_form

@@ -7,14 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from runtime.fusion.element_graph import (
-    ElementGraph,
-    InputLeaf,
-    Starts,
-    array_shape,
-    element_graph,
-    post_order,
-)
+from runtime.fusion.element_graph import ElementGraph, InputLeaf, Starts, element_graph, post_order
+from runtime.fusion.element_operations import array_shape
 from runtime.fusion.piecewise import CutError
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.results import Result, ResultView, matching_result, result_forms

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from runtime.fusion.cost.loop_cost import written_block
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
-from runtime.fusion.loop_cost import written_block
 
 #: Number of readers of one value, and of kernels, that are tried with one kernel.
 MAX_TRIED = 8

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.context import FusionContext
-from runtime.fusion.epilogues import products_taken
+from runtime.fusion.cost.prices import Prices
 from runtime.fusion.fusion_graph import FusionGraph, Limits
 from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusionPlan, make_fusions
 from runtime.fusion.merging import merge_kernels
-from runtime.fusion.prices import Prices
 from runtime.fusion.priority_queue import fuse_producers
+from runtime.fusion.products.epilogues import products_taken
 from spmd.hlo import HloModule, Stage
-from spmd.machine.named import DEFAULT, machine_named
+from spmd.machine.description import MachineDescription
+from spmd.machine.named import machine_named
 from spmd.passes.fuel import Fuel, FueledPass
-from spmd.passes.interface import register_pass
+from spmd.passes.interface import MACHINE_OPTION, register_pass
 
 #: Headrooms tried in turn if a plan needs more memory; with the last one no value lives longer than
 #: before.
@@ -49,7 +50,7 @@ class PriorityFusion(FueledPass):
 
     name: ClassVar[str] = "priority-fusion"
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED, Stage.SCHEDULED)
-    machine: str = DEFAULT
+    machine: MachineDescription | None = field(default=None, metadata=MACHINE_OPTION)
     duplicate: bool = True
     multi_output: bool = True
     horizontal: bool = True
@@ -80,7 +81,7 @@ class PriorityFusion(FueledPass):
 
         The most aggressive variant of the pass is chosen that does not need more memory.
         """
-        kinds = KernelKinds(Prices(machine_named(self.machine)))
+        kinds = KernelKinds(Prices(self.machine or machine_named()))
         for step in self._ways():
             plans = [
                 step.planned(graph, profile, kinds.prices)

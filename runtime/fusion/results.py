@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runtime.fusion.element_graph import Starts, array_shape
+from runtime.fusion.element_graph import Starts
+from runtime.fusion.element_operations import array_shape
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import (
     ViewOp,

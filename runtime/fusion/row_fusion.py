@@ -20,10 +20,10 @@ from runtime.fusion.element_graph import (
     InputLeaf,
     Starts,
     Wanted,
-    array_shape,
     element_graph,
     post_order,
 )
+from runtime.fusion.element_operations import array_shape
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.results import Result, matching_result, result_forms
 from runtime.fusion.row_region import RowRegion, row_region

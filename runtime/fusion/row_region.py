@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from runtime.fusion.element_graph import array_shape, post_order
+from runtime.fusion.element_graph import post_order
+from runtime.fusion.element_operations import array_shape
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import view_op
 from spmd.hlo import HloInstruction, Opcode

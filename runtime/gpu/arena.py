@@ -9,8 +9,8 @@ from runtime.buffers.types import AllocationKind, ArrayView, BufferAllocation, B
 from runtime.device_program import DeviceProgram
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.errors import GpuMemoryError
-from runtime.gpu.staging import Staging
 from runtime.gpu.tile import DeviceTile
+from runtime.gpu.transfers.staging import Staging
 from runtime.gpu.views import DeviceView
 from runtime.program.strides import StridedView
 from spmd.literal import NDArray

@@ -13,9 +13,9 @@ from runtime.buffers.types import ArrayView
 from runtime.gpu.arena import DeviceArena
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuBlock, GpuDriver, GpuStream
-from runtime.gpu.hosted_memory import Mirror
 from runtime.gpu.step import Action, Flight, Step
 from runtime.gpu.steps.collective import StartStep
+from runtime.gpu.transfers.host_mirror import Mirror
 from runtime.gpu.views import DeviceView
 from runtime.program.kernel import KernelLibrary
 from runtime.program.strides import StridedView

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from collectives.communicator.kinds import Collective
 from collectives.communicator.nccl.communicator import NcclCollective, NcclCommunicator
-from collectives.communicator.nccl.interface import DeviceArray
+from collectives.communicator.steps.device_steps import DeviceArray
 from runtime.gpu.views import DeviceView
 from spmd.shape import PrimitiveType
 

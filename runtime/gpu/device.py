@@ -20,10 +20,10 @@ from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx, Planner, no_ptx
 from runtime.gpu.recorder import GpuRecorder
 from runtime.gpu.report import KernelForms
-from runtime.gpu.staging import Staging
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.sequence import planned
 from runtime.gpu.tile import DeviceTile
+from runtime.gpu.transfers.staging import Staging
 from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks.thunk import walk
 from runtime.timeline.events import Stream

@@ -56,7 +56,7 @@ class Planner:
         """Return whether a collective goes through the host. It must be called for a start before its done."""
         if self.collectives is not None:
             kinds = [place.view.element_type for place in start.operands]
-            if self.collectives.cannot(start.plan.of_rank(self.rank), kinds) is None:
+            if self.collectives.cannot(start.op.of_rank(self.rank), kinds) is None:
                 return False
         self.by_host.add(start.name)
         return True

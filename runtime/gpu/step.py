@@ -12,7 +12,7 @@ from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuDriver, GpuStream
-from runtime.gpu.hosted_memory import Mirror
+from runtime.gpu.transfers.host_mirror import Mirror
 from runtime.gpu.views import DeviceView
 from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks.thunk import Thunk

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from runtime.arrays.resident import TileMemory
-from runtime.gpu.staging import Staging
+from runtime.gpu.transfers.staging import Staging
 from spmd.literal import NDArray
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from runtime.buffers.assign import assign_buffers
 from runtime.buffers.colocation import GroupKind, colocate
-from runtime.buffers.heap import fits
+from runtime.buffers.heap.heap import fits
 from runtime.buffers.linearize import linearize
 from runtime.buffers.program import Program
 from runtime.buffers.shared_results import intervals

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from spmd.analysis.cost import op_cost
 from spmd.analysis.side_effects import SideEffects
-from spmd.analysis.wire import KIND, result_bytes
+from spmd.analysis.wire import result_bytes
 from spmd.hlo import HloInstruction, Opcode
+from spmd.hlo.collective_opcodes import KIND
 from spmd.ops import OpCost, definition
 from spmd.shape import ArrayShape
 

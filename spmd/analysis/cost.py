@@ -8,8 +8,9 @@ import spmd.analysis.attention_cost  # registers what fused attention costs
 import spmd.analysis.lapack_cost  # noqa: F401 - registers what LAPACK calls cost
 from spmd.analysis.executions import TripCount, callee_runs
 from spmd.analysis.trip_count import trip_count
-from spmd.analysis.wire import KIND, result_bytes, wire_weight
+from spmd.analysis.wire import result_bytes, wire_weight
 from spmd.custom_call import custom_call
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule

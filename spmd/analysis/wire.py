@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.shape import subshape
-
-#: The kinds that are counted, by the name of their synchronous form.
-KIND = {
-    Opcode.ALL_REDUCE: "all-reduce",
-    Opcode.ALL_REDUCE_START: "all-reduce",
-    Opcode.ALL_GATHER: "all-gather",
-    Opcode.ALL_GATHER_START: "all-gather",
-    Opcode.REDUCE_SCATTER: "reduce-scatter",
-    Opcode.ALL_TO_ALL: "all-to-all",
-    Opcode.COLLECTIVE_PERMUTE: "collective-permute",
-    Opcode.COLLECTIVE_PERMUTE_START: "collective-permute",
-    Opcode.COLLECTIVE_BROADCAST: "collective-broadcast",
-    Opcode.RAGGED_ALL_TO_ALL: "ragged-all-to-all",
-}
 
 
 def result_bytes(collective: HloInstruction) -> int:

@@ -30,7 +30,7 @@ from spmd.evaluator.value import NDArray, Operands, Value, arrays_of, packed, pa
 from spmd.hlo.instruction import HloInstruction
 from spmd.mesh import TensorSharding
 from spmd.sharding import HloSharding, SubgroupType
-from spmd.text.shardy_text import parse_sharding_per_value
+from spmd.text.sharding.shardy_text import parse_sharding_per_value
 
 MANUAL_TARGETS = (GLOBAL_TO_LOCAL, LOCAL_TO_GLOBAL, FULL_TO_SHARD, SHARD_TO_FULL)
 

@@ -15,6 +15,7 @@ import numpy as np
 from spmd.errors import ShardingError
 from spmd.evaluator.device import Device
 from spmd.evaluator.value import Operands, PerDevice
+from spmd.hlo.collective_opcodes import COLLECTIVES
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
@@ -22,8 +23,8 @@ from spmd.mesh import AxisRef, Mesh, TensorSharding
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs, CustomCallAttrs
 from spmd.ops.groups import device_groups
 from spmd.sharding import SubgroupType
-from spmd.text.module_meshes import meshes_of
-from spmd.text.shardy_text import parse_manual_axes
+from spmd.text.sharding.module_meshes import meshes_of
+from spmd.text.sharding.shardy_text import parse_manual_axes
 
 if TYPE_CHECKING:
     from spmd.evaluator.session import Session
@@ -38,13 +39,8 @@ SHARD_TO_FULL = "SPMDShardToFullShape"
 _UNNAMED = "<manual>"
 
 _PER_DEVICE_OPCODES = frozenset(
-    {
-        Opcode.ALL_GATHER, Opcode.ALL_GATHER_START, Opcode.ALL_REDUCE, Opcode.ALL_REDUCE_START, Opcode.ALL_TO_ALL,
-        Opcode.COLLECTIVE_BROADCAST, Opcode.COLLECTIVE_PERMUTE, Opcode.COLLECTIVE_PERMUTE_START,
-        Opcode.PARTITION_ID, Opcode.RAGGED_ALL_TO_ALL, Opcode.RECV_DONE, Opcode.REDUCE_SCATTER,
-        Opcode.REPLICA_ID, Opcode.SEND,
-    }
-)  # fmt: skip
+    {*COLLECTIVES, Opcode.PARTITION_ID, Opcode.RECV_DONE, Opcode.REPLICA_ID, Opcode.SEND}
+)
 
 
 def target_of(instruction: HloInstruction) -> str:

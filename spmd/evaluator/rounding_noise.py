@@ -27,6 +27,7 @@ from spmd.evaluator.device import Device, Steps
 from spmd.evaluator.op_tables import OpTables
 from spmd.evaluator.registry import EVALUATORS, IN_STEPS, Evaluate, EvaluateInSteps
 from spmd.evaluator.value import NDArray, Operands, Value, array_of
+from spmd.hlo.collective_opcodes import REDUCING_COLLECTIVES
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
@@ -56,7 +57,6 @@ _SUMS = frozenset(
 _REORDERED = frozenset(
     {Opcode.CONVOLUTION, Opcode.DOT, Opcode.RAGGED_DOT, Opcode.REDUCE, Opcode.REDUCE_WINDOW}
 )
-_SUMS_OVER_DEVICES = frozenset({Opcode.ALL_REDUCE, Opcode.ALL_REDUCE_START, Opcode.REDUCE_SCATTER})
 #: Ops whose results are rounded; those of all others are parts of their operands, or exact.
 _ROUNDED = _SUMS | frozenset(
     {
@@ -117,7 +117,7 @@ class RoundingNoise:
 
         def in_steps(opcode: Opcode) -> EvaluateInSteps | None:
             evaluate = IN_STEPS.get(opcode)
-            if evaluate is not None and opcode in _SUMS_OVER_DEVICES:
+            if evaluate is not None and opcode in REDUCING_COLLECTIVES:
                 return self._around_steps(evaluate)
             if evaluate is not None and opcode is Opcode.CUSTOM_CALL:
                 return self._around_library_call(evaluate)

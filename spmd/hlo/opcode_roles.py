@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spmd.hlo.collective_opcodes import COLLECTIVE_DONES
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 
@@ -14,14 +15,7 @@ PAIRED_STARTS = frozenset(
 )
 #: Starts and dones of collectives and of async computations.
 STARTS = PAIRED_STARTS | {Opcode.ALL_REDUCE_START}
-DONES = frozenset(
-    {
-        Opcode.ALL_REDUCE_DONE,
-        Opcode.ALL_GATHER_DONE,
-        Opcode.COLLECTIVE_PERMUTE_DONE,
-        Opcode.ASYNC_DONE,
-    }
-)
+DONES = frozenset({*COLLECTIVE_DONES, Opcode.ASYNC_DONE})
 
 #: Opcodes that return the number of the executing device.
 DEVICE_IDS = frozenset({Opcode.PARTITION_ID, Opcode.REPLICA_ID})

@@ -23,7 +23,8 @@ from spmd.library_calls.registry import (
 )
 from spmd.library_calls.settings import settings_of
 from spmd.ops.attrs import CustomCallAttrs
-from spmd.shape import ArrayShape, PrimitiveType, TupleShape, as_array, without_layout
+from spmd.shape import ArrayShape, PrimitiveType, TupleShape, as_array
+from spmd.shape_compatibility import without_layout
 
 _FLAG = re.compile(r"(\w+)\s*=\s*(true|false)\b")
 _LETTERS = {

@@ -1,4 +1,4 @@
-"""Machine descriptions by name: those of the package, and those that a driver introduces.
+"""Machine descriptions by name: those of the package, and those that a caller has read.
 
 Each also exists with other links and other nodes: ``dgx-h100{links=0.25}`` is a DGX H100 with a quarter of the link
 bandwidth, and ``tcp-cluster{node=2}`` a cluster of nodes of two devices.
@@ -7,12 +7,13 @@ bandwidth, and ``tcp-cluster{node=2}`` a cluster of nodes of two devices.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import cache
 from importlib.resources import files
 
 from spmd.machine.description import MachineDescription
 from spmd.machine.reader import MachineError, read_machine
 from spmd.near_names import did_you_mean
-from spmd.registry import Registry
 
 #: Default machine of a compilation. It is the same everywhere, so that two compilations of one module give one program.
 DEFAULT = "cpu-avx512"
@@ -25,22 +26,35 @@ _VARIED = re.compile(
 #: Smallest and largest factor of links.
 _FACTORS = (1e-4, 1e4)
 
-#: Every description that has been read or introduced, by name.
-_MACHINES: Registry[str, MachineDescription] = Registry("machine description")
+
+def machine_named(
+    name: str = DEFAULT, known: Sequence[MachineDescription] = ()
+) -> MachineDescription:
+    """Return the description of this name: a shipped one, one of ``known``, or a varied one.
+
+    Raises MachineError with a list of names if the name is unknown.
+    """
+    found = next((machine for machine in known if machine.name == name), None)
+    if found is not None:
+        return found
+    if name in SHIPPED:
+        return _shipped(name)
+    if (varied := _VARIED.fullmatch(name)) is not None:
+        return _with(machine_named(varied.group(1), known), varied.group(2), varied.group(3))
+    raise MachineError(_unknown(name, known))
 
 
-def machine_named(name: str = DEFAULT) -> MachineDescription:
-    """Return a shipped or introduced description. Raises MachineError with a list of names if the name is unknown."""
-    known = _known(name)
-    if known is None and (varied := _VARIED.fullmatch(name)) is not None:
-        return _with(machine_named(varied.group(1)), varied.group(2), varied.group(3))
-    if known is None:
-        raise MachineError(_unknown(name))
-    return known
+def with_own_name(machine: MachineDescription) -> MachineDescription:
+    """Return ``machine``. Raises MachineError if a shipped machine with a different digest has its name."""
+    if machine.name in SHIPPED and (shipped := _shipped(machine.name)).digest != machine.digest:
+        raise MachineError(
+            f"there are two machines named {machine.name!r}, with digests {shipped.digest} and {machine.digest}"
+        )
+    return machine
 
 
-def _unknown(name: str) -> str:
-    names = sorted({*SHIPPED, *_MACHINES})
+def _unknown(name: str, known: Sequence[MachineDescription]) -> str:
+    names = sorted({*SHIPPED, *(machine.name for machine in known)})
     base = name.partition("{")[0]
     if base in names:
         return f"no machine is named {name!r}: it is varied as {base}{{links=FACTOR}}, {{node=DEVICES}} or both"
@@ -61,20 +75,6 @@ def _with(machine: MachineDescription, links: str | None, node: str | None) -> M
     return machine
 
 
-def introduce(machine: MachineDescription) -> MachineDescription:
-    """Make ``machine`` available to passes by its name. Raises MachineError if another machine with a different digest
-    has the name.
-    """
-    known = _known(machine.name)
-    if known is None:
-        _MACHINES.add(machine.name, machine)
-    elif known.digest != machine.digest:
-        raise MachineError(
-            f"there are two machines named {machine.name!r}, with digests {known.digest} and {machine.digest}"
-        )
-    return machine
-
-
 def _factor(text: str) -> float:
     factor = float(text)
     low, high = _FACTORS
@@ -83,8 +83,7 @@ def _factor(text: str) -> float:
     return factor
 
 
-def _known(name: str) -> MachineDescription | None:
-    if name in SHIPPED and name not in _MACHINES:
-        path = files("spmd.machine").joinpath("data", f"{name}.json")
-        _MACHINES.add(name, read_machine(path.read_bytes(), path.name))
-    return _MACHINES.get(name)
+@cache
+def _shipped(name: str) -> MachineDescription:
+    path = files("spmd.machine").joinpath("data", f"{name}.json")
+    return read_machine(path.read_bytes(), path.name)

@@ -1,5 +1,6 @@
 """Op definitions, one file per family: ``OPS`` imports those of a module's opcodes. This table has every opcode."""
 
+from spmd.hlo.collective_opcodes import COLLECTIVE_DONES, COLLECTIVES
 from spmd.hlo.opcode import Opcode
 from spmd.ops.elementwise_attributes import ELEMENTWISE
 from spmd.ops.inference import check_instruction, infer_shape
@@ -10,21 +11,10 @@ __all__ = ["OPS", "OpCost", "OpDef", "check_instruction", "definition", "infer_s
 OPS.import_at_need(
     {
         "spmd.ops.collective": (
-            Opcode.ALL_GATHER,
-            Opcode.ALL_GATHER_DONE,
-            Opcode.ALL_GATHER_START,
-            Opcode.ALL_REDUCE,
-            Opcode.ALL_REDUCE_DONE,
-            Opcode.ALL_REDUCE_START,
-            Opcode.ALL_TO_ALL,
-            Opcode.COLLECTIVE_BROADCAST,
-            Opcode.COLLECTIVE_PERMUTE,
-            Opcode.COLLECTIVE_PERMUTE_DONE,
-            Opcode.COLLECTIVE_PERMUTE_START,
-            Opcode.RAGGED_ALL_TO_ALL,
+            *COLLECTIVES,
+            *COLLECTIVE_DONES,
             Opcode.RECV,
             Opcode.RECV_DONE,
-            Opcode.REDUCE_SCATTER,
             Opcode.SEND,
             Opcode.SEND_DONE,
         ),

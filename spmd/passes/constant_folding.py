@@ -11,6 +11,7 @@ from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
 from spmd.errors import RunError, UnsupportedError
 from spmd.evaluator.evaluator import evaluate_instruction
+from spmd.hlo.collective_opcodes import SYNCHRONOUS_COLLECTIVES
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
@@ -36,13 +37,7 @@ _NEVER = (
     Opcode.CALL,
     Opcode.FUSION,
     Opcode.OPT_BARRIER,
-    Opcode.ALL_REDUCE,
-    Opcode.ALL_GATHER,
-    Opcode.REDUCE_SCATTER,
-    Opcode.ALL_TO_ALL,
-    Opcode.COLLECTIVE_PERMUTE,
-    Opcode.COLLECTIVE_BROADCAST,
-    Opcode.RAGGED_ALL_TO_ALL,
+    *SYNCHRONOUS_COLLECTIVES,
 )
 
 

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import Field, fields
+from dataclasses import Field, dataclass, fields
 from typing import ClassVar, TypeVar
 
 from spmd.errors import VerificationError
 from spmd.hlo.module import HloModule, Stage
+from spmd.machine.description import MachineDescription
 from spmd.registry import Registry
 
 #: Every stage in which instructions may still be added and removed freely.
 UNSCHEDULED = (Stage.LOGICAL, Stage.PROPAGATED, Stage.PARTITIONED, Stage.OPTIMIZED)
+
+
+@dataclass(frozen=True)
+class PassResult:
+    """Result of a run of a pass: whether the module changed, and ``notes`` for the caller, such as a report."""
+
+    changed: bool
+    notes: tuple[object, ...] = ()
+
+
+#: Metadata of an option that is a MachineDescription or None; a pipeline's text names it.
+MACHINE_OPTION = {"is machine": True}
 
 
 class HloPass(ABC):
@@ -32,6 +45,10 @@ class HloPass(ABC):
     def run(self, module: HloModule) -> bool:
         """Transform ``module`` in place; True when anything changed."""
 
+    def run_with_notes(self, module: HloModule) -> PassResult:
+        """Run the pass, and return its notes besides."""
+        return PassResult(self.run(module))
+
     def check_stage(self, module: HloModule) -> None:
         if module.stage not in self.accepts:
             accepted = ", ".join(stage.name.lower() for stage in self.accepts)
@@ -50,12 +67,16 @@ class HloPass(ABC):
 
 
 def option_fields(kind: type[HloPass]) -> tuple[Field[object], ...]:
-    """A pass's options; fields without a repr are for callers alone, such as whom to tell what was done."""
+    """Return a pass's options; fields without a repr are for callers alone, such as measured durations."""
     return tuple(f for f in fields(kind) if f.repr)  # type: ignore[arg-type]
 
 
 def option_text(value: object) -> str:
-    """An option's value as it is written in a pipeline's text."""
+    """Return an option's value as it is written in a pipeline's text: a machine by its name."""
+    if value is None:
+        return ""
+    if isinstance(value, MachineDescription):
+        return value.name
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 
 from spmd.analysis.side_effects import SideEffects
-from spmd.analysis.wire import KIND
 from spmd.builder import Builder
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import CALLERS, DEVICE_IDS

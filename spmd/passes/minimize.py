@@ -10,7 +10,8 @@ from spmd.hlo.instruction import Annotations, HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ParameterAttrs
-from spmd.shape import ArrayShape, TupleShape, compatible
+from spmd.shape import ArrayShape, TupleShape
+from spmd.shape_compatibility import compatible
 
 #: Without one of these a manual region may leave a value that differs between devices: no program at all.
 _MAKES_EQUAL = (Opcode.ALL_REDUCE, Opcode.ALL_GATHER, Opcode.CALL)

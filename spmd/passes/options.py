@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import MISSING, Field
 
 from spmd.errors import SpmdError
+from spmd.machine.description import MachineDescription
+from spmd.machine.named import machine_named
 from spmd.near_names import did_you_mean
-from spmd.passes.interface import PASSES, HloPass, option_fields
+from spmd.passes.interface import MACHINE_OPTION, PASSES, HloPass, option_fields
 
 _PASS = re.compile(r"\s*([a-z0-9-]+)\s*(?:\{([^{}]*)\})?\s*(,|$)")
 
@@ -16,20 +19,24 @@ class PassOptionError(SpmdError):
     """A pipeline text that names no pass, or an option its pass does not have."""
 
 
-def parse_passes(text: str) -> tuple[HloPass, ...]:
-    """The passes a text names, in order; PassOptionError where it cannot be read."""
+def parse_passes(text: str, machines: Sequence[MachineDescription] = ()) -> tuple[HloPass, ...]:
+    """Return the passes that a text names, in order. Options may name shipped machines, and ``machines``.
+
+    Raises PassOptionError if it cannot be read, MachineError for an unknown machine.
+    """
     passes: list[HloPass] = []
     position = 0
     while position < len(text):
         match = _PASS.match(text, position)
         if match is None:
             raise PassOptionError(f"expected pass{{option=value,..}} at {text[position:]!r}")
-        passes.append(make_pass(match.group(1), match.group(2) or ""))
+        passes.append(make_pass(match.group(1), match.group(2) or "", machines))
         position = match.end()
     return tuple(passes)
 
 
-def make_pass(name: str, options: str = "") -> HloPass:
+def make_pass(name: str, options: str = "", machines: Sequence[MachineDescription] = ()) -> HloPass:
+    """Return the pass of this name with these options; see ``parse_passes``."""
     kind = PASSES.get(name)
     if kind is None:
         meant = did_you_mean(name, PASSES) or ";"
@@ -43,7 +50,11 @@ def make_pass(name: str, options: str = "") -> HloPass:
         if key not in known:
             has = ", ".join(known) or "none"
             raise PassOptionError(f"pass {name} has no option {key!r}; options: {has}")
-        values[known[key].name] = _value(name, known[key], value)
+        values[known[key].name] = (
+            machine_named(value, machines)
+            if known[key].metadata == MACHINE_OPTION
+            else _value(name, known[key], value)
+        )
     return kind(**values)
 
 

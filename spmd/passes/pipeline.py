@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from spmd.hlo.module import HloModule
-from spmd.passes.interface import HloPass
+from spmd.passes.interface import HloPass, PassResult
 
 #: Rounds after which a pipeline is taken to go in circles; simplification settles in three or four.
 MAX_ROUNDS = 25
@@ -23,13 +23,15 @@ class UnsettledWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """One run of the ``place``-th pass of ``pipeline`` on ``module``, done: whether it changed it; CPU seconds."""
+    """One run of the ``place``-th pass of ``pipeline`` on ``module``, done: whether it changed it; CPU seconds; the
+    pass's notes."""
 
     pipeline: Pipeline
     place: int
     module: HloModule
     changed: bool
     seconds: float
+    notes: tuple[object, ...] = ()
 
     @property
     def step(self) -> HloPass:
@@ -94,8 +96,9 @@ class Pipeline:
 
     def _apply(self, place: int, module: HloModule) -> Application:
         start = time.thread_time()
-        changed = apply(self.passes[place], module)
-        return Application(self, place, module, changed, time.thread_time() - start)
+        result = apply(self.passes[place], module)
+        seconds = time.thread_time() - start
+        return Application(self, place, module, result.changed, seconds, result.notes)
 
 
 def run_pipelines(
@@ -112,10 +115,10 @@ def run_pipelines(
     return changed
 
 
-def apply(step: HloPass, module: HloModule) -> bool:
+def apply(step: HloPass, module: HloModule) -> PassResult:
     """Run one pass on a module of a stage that it accepts: every application of every pipeline comes through here."""
     step.check_stage(module)
-    return step.run(module)
+    return step.run_with_notes(module)
 
 
 def run_once(module: HloModule, passes: Iterable[HloPass], after: AfterPass | None = None) -> bool:

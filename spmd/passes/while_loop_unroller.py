@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spmd.analysis.side_effects import SideEffects
-from spmd.analysis.wire import KIND
 from spmd.builder import Builder
+from spmd.hlo.collective_opcodes import KIND
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.module import Stage
 from spmd.hlo.opcode_roles import CALLERS

@@ -22,7 +22,7 @@ from spmd.proto.schema.xla_data import (
     MeshAxesReplicaGroupListProto,
     ReplicaGroupProto,
 )
-from spmd.text.mesh_text import MeshText
+from spmd.text.sharding.mesh_text import MeshText
 
 
 def read_replica_groups(proto: HloInstructionProto, implied: Implied) -> ReplicaGroups:

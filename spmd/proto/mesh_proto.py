@@ -18,7 +18,7 @@ from spmd.proto.schema.xla_data import (
     SubAxisProto,
 )
 from spmd.text.lexer import escape
-from spmd.text.mesh_text import AxisText, MeshText
+from spmd.text.sharding.mesh_text import AxisText, MeshText
 
 #: Device ids as a transposed iota: ``device_ids=([2,2]T(1,0))``.
 _IOTA_IDS = re.compile(

@@ -20,10 +20,10 @@ from spmd.proto.schema.xla_data import (
     NamedShardingProto,
 )
 from spmd.sharding import HloSharding, ShardingKind
-from spmd.text import mesh_text as mesh_reader
 from spmd.text.lexer import Scanner
-from spmd.text.mesh_text import AxisText, MeshText
-from spmd.text.sharding_text import parse_sharding
+from spmd.text.sharding import mesh_text as mesh_reader
+from spmd.text.sharding.mesh_text import AxisText, MeshText
+from spmd.text.sharding.sharding_text import parse_sharding
 
 _SHORT_FORMS = ("replicated", "unreduced", "manual")
 

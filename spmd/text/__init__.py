@@ -6,9 +6,11 @@ Where to look, in the order of the data:
     line_text           an instruction on a line of its own, by one pattern and tables of known texts
     instruction_text    an instruction by the whole grammar (whatever line_text has doubts about)
     attrs_text/         attributes, one file per op family, reader and writer side by side
-    *_text              shapes, literals, shardings, replica groups, windows, aliases, annotations, Shardy's attributes
+    sharding/           shardings, meshes, replica groups and Shardy's attributes
+    *_text              shapes, literals, windows, aliases, annotations
     printer             modules back to text, byte for byte as JAX and XLA write them
-    stage, load         what a text leaves unsaid; files and dump directories
+    stage               what a text leaves unsaid
+    sources/            where modules come from: files, dump directories, functions of JAX, StableHLO
 
 Everything is read by ``lexer.Scanner``, which holds absolute positions: any reader can say file, line and column.
 Text is not trusted: nesting is bounded, time is linear, memory is proportional to the text, bad text gives an

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from spmd.text.lexer import STRING, Scanner
-from spmd.text.mesh_text import read_mesh
 from spmd.text.shape_text import ShapeReader
+from spmd.text.sharding.mesh_text import read_mesh
 
 Extents = dict[str, tuple[int, int]]
 

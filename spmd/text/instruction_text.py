@@ -8,7 +8,8 @@ from spmd.hlo.instruction import NO_ANNOTATIONS, HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.limits import MAX_NESTING
 from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
-from spmd.shape import Shape, TupleShape, compatible_bounds
+from spmd.shape import Shape, TupleShape
+from spmd.shape_compatibility import compatible_bounds
 from spmd.text.async_sugar import add_sugared, split_sugar
 from spmd.text.attr_extents import scan_attributes
 from spmd.text.attrs_text import AttrValues

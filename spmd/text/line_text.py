@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
-from spmd.shape import Shape, compatible
+from spmd.shape import Shape
+from spmd.shape_compatibility import compatible
 from spmd.text.attr_extents import nested_pattern, split_line
 from spmd.text.attrs_text import AttrValues, Callee
 from spmd.text.instruction_builder import InstructionBuilder

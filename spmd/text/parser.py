@@ -13,7 +13,8 @@ from spmd.hlo.computation import HloComputation
 from spmd.hlo.module import HloModule
 from spmd.limits import MAX_INLINE_NESTING
 from spmd.ops.attrs import ParameterAttrs
-from spmd.shape import Shape, compatible_bounds
+from spmd.shape import Shape
+from spmd.shape_compatibility import compatible_bounds
 from spmd.text.attrs_text import Callee
 from spmd.text.instruction_builder import InstructionBuilder
 from spmd.text.instruction_text import begins_shape, read_instruction, read_nameless_instruction

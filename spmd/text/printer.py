@@ -9,7 +9,8 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import AsyncAttrs, ConstantAttrs
-from spmd.shape import Shape, TupleShape, without_layout
+from spmd.shape import Shape, TupleShape
+from spmd.shape_compatibility import without_layout
 from spmd.text.alias_text import format_buffer_donors, format_input_output_alias
 from spmd.text.annotations_text import (
     format_frontend_attributes,

@@ -16,7 +16,7 @@ from spmd.text.lexer import Source
 from spmd.text.names import read_name
 from spmd.text.recovery import MissingNameError, Recovery
 from spmd.text.shape_text import ShapeReader
-from spmd.text.sharding_text import read_sharding
+from spmd.text.sharding.sharding_text import read_sharding
 
 #: What stands in the parentheses of these is no operand.
 OWN_PARENTHESES = frozenset({"parameter", "constant"})

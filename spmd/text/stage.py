@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from spmd.device import ReplicaGroups
+from spmd.hlo.collective_opcodes import COLLECTIVES
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs, CustomCallAttrs
 from spmd.ops.send_recv import source_target_pairs
-from spmd.text.module_meshes import meshes_of
+from spmd.text.sharding.module_meshes import meshes_of
 
 #: Custom calls that only a module that is still to be partitioned holds.
 PARTITIONER_CALLS = frozenset(
@@ -35,20 +36,6 @@ PARTITIONER_CALLS = frozenset(
 _SHARDY_PREFIX = "xla.sdy."
 #: A sharding rule describes an operation; partitioned modules keep it.
 _SHARDING_RULE = "xla.sdy.sharding_rule"
-_COLLECTIVES = frozenset(
-    {
-        Opcode.ALL_GATHER,
-        Opcode.ALL_GATHER_START,
-        Opcode.ALL_REDUCE,
-        Opcode.ALL_REDUCE_START,
-        Opcode.ALL_TO_ALL,
-        Opcode.COLLECTIVE_BROADCAST,
-        Opcode.COLLECTIVE_PERMUTE,
-        Opcode.COLLECTIVE_PERMUTE_START,
-        Opcode.RAGGED_ALL_TO_ALL,
-        Opcode.REDUCE_SCATTER,
-    }
-)
 
 
 def guess_stage(module: HloModule) -> Stage:
@@ -71,7 +58,7 @@ def _joins_partitions(module: HloModule, instruction: HloInstruction) -> bool:
     """A collective whose groups are not replicas; where there is one replica, none can be. Also send and recv."""
     if instruction.opcode in (Opcode.SEND, Opcode.RECV):
         return source_target_pairs(instruction) is not None
-    if instruction.opcode not in _COLLECTIVES:
+    if instruction.opcode not in COLLECTIVES:
         return False
     return module.replica_count == 1 or getattr(instruction.attrs, "channel_id", None) is not None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from spmd.errors import SpmdError
+from spmd.hlo.collective_opcodes import PERMUTES
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
 from spmd.hlo.opcode import Opcode
@@ -13,8 +14,6 @@ from spmd.ops.groups import stated_ids
 from spmd.ops.in_place_permute import copies_per_device
 from spmd.ops.inference import describe
 from spmd.verifier.rule import Rule
-
-_PERMUTES = (Opcode.COLLECTIVE_PERMUTE, Opcode.COLLECTIVE_PERMUTE_START)
 
 #: Kinds whose result size depends on the group: all groups must have one size.
 _EQUAL_GROUPS = (
@@ -76,7 +75,7 @@ def _listed(groups: Sequence[tuple[int, ...]]) -> str:
 
 def pairs_are_sound(module: HloModule) -> Iterator[str]:
     for x in module.all_instructions():
-        if x.opcode in _PERMUTES:
+        if x.opcode in PERMUTES:
             for problem in _pair_problems(x):
                 yield f"{problem}: {describe(x)}"
 

@@ -13,7 +13,7 @@ from benchmarks.overlap.planted_sizes import NotPlantedError, limit_between, wor
 from benchmarks.overlap.planted_trouble import KINDS, Planted, causes_of, faults_of, named
 from launch.report.overlap.model import Reason
 from spmd.machine.description import Exchange, MachineDescription
-from spmd.machine.named import introduce, machine_named
+from spmd.machine.named import machine_named
 
 ONE = partial(independent, reductions=1, rows=2048)
 BUSY = 0.2
@@ -26,7 +26,7 @@ def linked(slower: float = 1.0) -> MachineDescription:
     inside = replace(here.exchanges[0], devices=1)
     link = Exchange("link", 1 << 14, 1.2e8, 4e-4, ports=1, busy=BUSY)
     name = f"planted-{slower:g}"
-    return introduce(replace(here, name=name, rates=rates, products=(), exchanges=(inside, link)))
+    return replace(here, name=name, rates=rates, products=(), exchanges=(inside, link))
 
 
 def kind_of(name: str) -> Planted:

@@ -32,7 +32,7 @@ from launch.stages.collective_pipelines import on_optimized, on_scheduled
 from spmd.machine.named import machine_named
 from spmd.passes.interface import PASSES, HloPass, option_fields, option_text
 from spmd.passes.pipeline import AfterPass, Application, Pipeline
-from spmd.text.load import load
+from spmd.text.sources.load import load
 from tests.paths import ROOT, TESTS
 
 DOCUMENT = ROOT / "docs" / "passes.md"

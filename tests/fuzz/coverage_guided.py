@@ -14,7 +14,7 @@ import atheris  # type: ignore[import-not-found]  # the `fuzz` extra
 
 with atheris.instrument_imports(include=["spmd"]):
     import spmd.proto
-    import spmd.text.load
+    import spmd.text.sources.load
     import spmd.verifier  # noqa: F401 - imported here to be instrumented
 
 from tests.fuzz.outcome import read_verify_print

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import FrameType
 
 from spmd.errors import HloParseError, SpmdError
-from spmd.text.load import parse_bytes
 from spmd.text.parser import parse_module
 from spmd.text.printer import print_module
+from spmd.text.sources.load import parse_bytes
 from spmd.verifier import verify
 
 MAX_SECONDS = 2.0

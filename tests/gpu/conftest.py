@@ -15,8 +15,8 @@ from runtime.gpu.errors import NoGpuError
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.ptx import ptx_maker
 from tests.paths import CASES
-from tests.runtime.gpu.host_driver import HostDriver
-from tests.runtime.gpu.host_streams import HostGpu
+from tests.runtime.gpu.doubles.host_driver import HostDriver
+from tests.runtime.gpu.doubles.host_streams import HostGpu
 
 #: The copied corpus cases: NAME/{module.hlo, inputs.npz, expected.npz, case.json}.
 

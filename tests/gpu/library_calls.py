@@ -24,7 +24,7 @@ from runtime.gpu.libraries.linalg_work import (
     SolverFunction,
     TriangularSolve,
 )
-from runtime.gpu.staging import Staging
+from runtime.gpu.transfers.staging import Staging
 from runtime.gpu.views import DeviceView
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
@@ -207,7 +207,7 @@ def _outcome(driver: GpuDriver, trial: Trial, busy_bytes: int) -> str:
 
 def _driver(*, double: bool) -> GpuDriver:
     if double:
-        from tests.runtime.gpu.host_driver import HostDriver
+        from tests.runtime.gpu.doubles.host_driver import HostDriver
 
         return HostDriver()
     from runtime.gpu.cuda.driver import CudaDriver  # imports CuPy

@@ -15,7 +15,7 @@ from runtime.gpu.errors import GpuMemoryError
 from runtime.gpu.libraries.forms import library_work
 from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.ptx import ptx_maker
-from runtime.gpu.staging import Staging
+from runtime.gpu.transfers.staging import Staging
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import CopyWork, GemmWork, KernelArraysOnDevice, PtxWork, Work
 from runtime.program.kernel import Kernel

@@ -16,7 +16,7 @@ from spmd.hlo.host_functions import Callback, HostFunctions
 from spmd.literal import NDArray
 from spmd.shape import TupleShape
 from spmd.verifier.verifier import verify
-from tests.runtime.gpu.engines import Doubles
+from tests.runtime.gpu.doubles.engines import Doubles
 
 PRINTS = """HloModule prints, num_partitions=2
 ENTRY main {

@@ -11,7 +11,7 @@ from launch.entry import Entry
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from spmd.machine.named import machine_named
-from spmd.text.load import load
+from spmd.text.sources.load import load
 from tests.paths import CASES
 
 #: Links on which it pays to hide what there is; nodes of two devices.

@@ -19,7 +19,7 @@ from launch.pipeline import compile_module
 from launch.ranks.rank_environment import world_of_environment
 from launch.ranks.rank_executable import RankExecutable
 from runtime.executable import Executable
-from spmd.text.load import load
+from spmd.text.sources.load import load
 from tests.paths import CASES
 
 WORLD = world_of_environment()

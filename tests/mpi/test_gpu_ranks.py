@@ -19,10 +19,10 @@ from launch.ranks.rank_executable import RankExecutable
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.options import GpuOptions
 from spmd.errors import CollectiveTimeoutError
-from spmd.text.load import load
+from spmd.text.sources.load import load
 from tests.paths import CASES
-from tests.runtime.gpu.engines import ptx_of_all
-from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.gpu.doubles.engines import ptx_of_all
+from tests.runtime.gpu.doubles.host_driver import HostDriver
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.communicator.messages.array_steps import Exchange
 from collectives.communicator.messages.native_message_steps import native_program
-from collectives.communicator.node.shared_steps import RunStatus
+from collectives.communicator.steps.array_steps import Exchange
+from collectives.communicator.steps.engine import RunStatus
 from runtime.cpu.collective.collective_engine import native_step_engine
 
 pytestmark = pytest.mark.mpi(min_size=2)

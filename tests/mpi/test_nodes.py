@@ -9,7 +9,6 @@ import pytest
 from bound_collectives import InAllocatedMemory, run_collective
 from collective_scenarios import SCENARIOS
 
-from collectives.communicator.hierarchical import choose
 from collectives.communicator.interface import Communicator
 from collectives.communicator.kinds import (
     AllGather,
@@ -18,6 +17,7 @@ from collectives.communicator.kinds import (
     Collective,
     CollectiveBroadcast,
     ReduceScatter,
+    all_reduce,
 )
 from launch.pipeline import compile_module
 from launch.ranks.rank_executable import RankExecutable
@@ -93,7 +93,7 @@ def test_scenario_on_other_nodes(name: str, spanning: Communicator) -> None:
 @pytest.mark.parametrize("name", ["all_reduce_of_every_type", "all_reduce_of_many_operands"])
 def test_long_forms(name: str, halves: Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every type and operation, as large operands are reduced: node by node."""
-    monkeypatch.setattr(choose, "ONE_SHOT_BYTES", 0)
+    monkeypatch.setattr(all_reduce, "ONE_SHOT_BYTES", 0)
     SCENARIOS[name](halves)
     halves.barrier()
 

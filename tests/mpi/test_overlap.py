@@ -12,7 +12,7 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.ranks.shared_compile import compile_on_first
 from spmd.machine.named import machine_named
-from spmd.text.load import load
+from spmd.text.sources.load import load
 from tests.mpi.test_cases import CASES, WORLD, assert_expected, cases_for, two_steps
 
 pytestmark = pytest.mark.mpi(min_size=2)

@@ -13,7 +13,7 @@ from partitioner.spmd_partitioner import partition_module
 from spmd.custom_call import register_custom_call
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloModule, Opcode
-from spmd.shape import without_layout
+from spmd.shape_compatibility import without_layout
 from spmd.verifier.verifier import verify
 from tests.differential.equivalence import check_equivalence, check_execution
 

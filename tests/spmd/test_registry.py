@@ -8,9 +8,14 @@ import sys
 
 import pytest
 
+import runtime.gpu.codegen.copy  # noqa: F401 - registers a form
+import spmd.passes.algebraic_simplifier  # noqa: F401 - fills the table of identities
 from runtime.emit.elementwise import is_elementwise
+from runtime.gpu.codegen.emitters import gpu_form, kinds_with_form
+from runtime.gpu.libraries.forms import LIBRARY_FORMS, through_library
 from runtime.lowering import LOWERINGS
 from spmd.hlo import Opcode
+from spmd.passes.algebraic.rules import IDENTITIES, simplifies
 from spmd.registry import Registry
 from tests.paths import ROOT
 
@@ -87,3 +92,19 @@ def test_a_module_is_imported_when_one_of_its_keys_is_asked_for() -> None:
     assert registry.get("four") is None
     with pytest.raises(ModuleNotFoundError):
         registry.get("two")
+
+
+def test_a_second_entry_is_refused() -> None:
+    """In every table that is filled when modules are imported."""
+    registry: Registry[str, int] = Registry("numbers")
+    registry.add("one", 1)
+    with pytest.raises(ValueError, match="numbers: one is registered twice"):
+        registry.add("one", 2)
+    (identity, *_) = IDENTITIES[Opcode.MULTIPLY]
+    with pytest.raises(ValueError, match="registered twice"):
+        simplifies(Opcode.MULTIPLY)(identity)
+    kernel = next(iter(kinds_with_form()))
+    with pytest.raises(ValueError, match=r"GPU form: .* is registered twice"):
+        gpu_form(kernel)(lambda _, __: None)
+    with pytest.raises(ValueError, match=r"library form: .* is registered twice"):
+        through_library(next(iter(LIBRARY_FORMS)))(lambda _, __, ___: None)

@@ -20,17 +20,14 @@ from collectives.communicator.hierarchical.groups import (
     Staging,
     views_of,
 )
-from collectives.communicator.messages.array_steps import (
+from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import (
     ArrayStep,
     Copy,
     Exchange,
     Meeting,
-    Reduce,
-    concatenate,
 )
-from collectives.communicator.node.shared_buffers import Buffers, aligned
-from collectives.communicator.reduction import Array
-from spmd.device import ReductionKind
+from collectives.communicator.steps.shared_buffers import Buffers, aligned
 
 
 @dataclass(frozen=True)
@@ -44,6 +41,11 @@ class Rows:
     def staging_bytes(self, member: int) -> int:
         """Return the bytes of the rows that ``member`` holds, counted from ``start``."""
         return sum(aligned(self.sizes[source]) for source in self._held[member])
+
+    @property
+    def link_bytes(self) -> int:
+        """Bytes that cross: each row once to each other node."""
+        return sum(self.sizes) * (len(self.nodes.nodes) - 1)
 
     def own(self, member: int, staging: Staging) -> Array:
         """Return the array in which ``member`` exposes its row."""
@@ -96,6 +98,14 @@ class RowsPlan(HierarchicalPlan):
         sizes = [buffers.packed_bytes if i in self.sources else 0 for i in range(nodes.count)]
         self.rows = Rows(nodes, tuple(sizes))
 
+    @property
+    def link_bytes(self) -> int:
+        return self.rows.link_bytes
+
+    @property
+    def rounds(self) -> int:
+        return 1
+
     def staging_bytes(self, member: int) -> int:
         return self.rows.staging_bytes(member)
 
@@ -116,35 +126,3 @@ class RowsPlan(HierarchicalPlan):
     @abstractmethod
     def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
         """``values``: one operand of every source."""
-
-
-class GatherRows(RowsPlan):
-    """An all-gather."""
-
-    def __init__(self, nodes: GroupNodes, buffers: Buffers, dimension: int) -> None:
-        super().__init__(nodes, range(nodes.count), buffers)
-        self._dimension = dimension
-
-    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
-        yield from concatenate(values, self._dimension, result)
-
-
-class BroadcastRow(RowsPlan):
-    """A broadcast from the group's first member."""
-
-    def __init__(self, nodes: GroupNodes, buffers: Buffers) -> None:
-        super().__init__(nodes, (0,), buffers)
-
-    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
-        yield Copy(values[0], result)
-
-
-class ReduceRows(RowsPlan):
-    """An all-reduce of little: everyone reduces all operands."""
-
-    def __init__(self, nodes: GroupNodes, buffers: Buffers, reduction: ReductionKind) -> None:
-        super().__init__(nodes, range(nodes.count), buffers)
-        self._reduction = reduction
-
-    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
-        yield Reduce(tuple(values), self._reduction, result)

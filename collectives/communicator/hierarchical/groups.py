@@ -4,14 +4,14 @@ A link between nodes is slower than a node's memory and shared by the node's ran
 a group with n members on k nodes, m on each, with operands of B bytes, this many cross:
 
                       by messages alone    in two levels
-    all-gather        n (n-m) B            n (k-1) B       each operand once to each node (``hierarchical_rows``)
+    all-gather        n (n-m) B            n (k-1) B       each operand once to each node (``all_gather_rows``)
     broadcast         (n-m) B              (k-1) B         the same
-    all-reduce        2 (n-m) B            2 (k-1) B       a fold from node to node (``hierarchical_fold``)
+    all-reduce        2 (n-m) B            2 (k-1) B       a fold from node to node (``running_prefix``)
     reduce-scatter    (n-m) B              less than k B   the same
-    all-to-all        (n-m) B              the same        in fewer messages (``hierarchical_blocks``)
+    all-to-all        (n-m) B              the same        in fewer messages (``kinds.all_to_all``)
 
 The bits stay those of ``kinds``: a reduction in group order, though it goes from node to node, is never reassociated.
-A permute has nothing to gain, since each of its operands is wanted once. ``hierarchical_plans`` chooses.
+A permute has nothing to gain, since each of its operands is wanted once. Each kind chooses (``hierarchical_plan``).
 
 A plan says how much memory each member shows to its *mates*, the members on its node (its *staging*), and gives the
 steps of one run (``array_steps``): work of its own, exchanges of messages, and meetings of mates. All read staging only
@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from collectives.communicator.messages.array_steps import ArrayStep
-from collectives.communicator.node.shared_buffers import Buffers
 from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import ArrayStep
+from collectives.communicator.steps.shared_buffers import Buffers
 
 Staging: TypeAlias = Mapping[int, Array]
 """The staging of each mate, and of the member itself, as bytes; by member."""
@@ -79,11 +79,31 @@ class GroupNodes:
         return {member: k for k, node in enumerate(self.nodes) for member in node}
 
 
+ROUND_BYTES = 1 << 16
+"""Bytes that a node's link carries in the time of one more round of messages: some 10 us at 50 Gb/s."""
+
+
 class HierarchicalPlan(ABC):
     """One collective on one group of nodes: the same plan for every member."""
 
+    nodes: GroupNodes
     #: Meetings of mates in a run, numbered from 1.
     meetings: int
+
+    @property
+    @abstractmethod
+    def link_bytes(self) -> int:
+        """Bytes of all messages between nodes in one run."""
+
+    @property
+    @abstractmethod
+    def rounds(self) -> int:
+        """Messages between nodes that follow each other in one run, if chunks were of any size."""
+
+    @property
+    def cost(self) -> int:
+        """The time of a run, in bytes that a node's link carries meanwhile."""
+        return link_cost(self.nodes, self.link_bytes, self.rounds)
 
     @abstractmethod
     def staging_bytes(self, member: int) -> int:
@@ -92,6 +112,11 @@ class HierarchicalPlan(ABC):
     @abstractmethod
     def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
         """One run of ``member``, any number of times. Reading and writing staging is between meetings."""
+
+
+def link_cost(nodes: GroupNodes, link_bytes: int, rounds: int) -> int:
+    """Return the time of ``rounds`` in which ``link_bytes`` cross, in bytes that a node's link carries meanwhile."""
+    return link_bytes // len(nodes.nodes) + rounds * ROUND_BYTES
 
 
 def cut(size: int, parts: int) -> list[tuple[int, int]]:

@@ -26,9 +26,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from collectives.communicator.hierarchical.groups import GroupNodes, Staging, common, cut
-from collectives.communicator.messages.array_steps import ArrayStep, Exchange, Message, Reduce
-from collectives.communicator.node.shared_buffers import aligned
 from collectives.communicator.reduction import Array, accumulator_type
+from collectives.communicator.steps.array_steps import ArrayStep, Exchange, Message, Reduce
+from collectives.communicator.steps.shared_buffers import aligned
 from spmd.device import ReductionKind
 
 CHUNK_BYTES = 1 << 18
@@ -45,6 +45,10 @@ class Vector:
 
     dtype: np.dtype[Any]
     size: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -91,11 +95,25 @@ class ChainReduction:
         first, end = cut(high - low, len(self.nodes.mates(member)))[self.nodes.place_of(member)]
         return low + first, low + end
 
-    def prefix_type(self, chunk: Chunk, node: int) -> np.dtype[Any]:
-        """Return the dtype of the partial reduction that leaves `node`: the operand's dtype if it holds one operand,
-        else the accumulator dtype."""
-        dtype = self.vectors[chunk.vector].dtype
+    def prefix_type(self, vector: int, node: int) -> np.dtype[Any]:
+        """Return the dtype of the partial reduction of a vector that leaves `node`: the operand's dtype if it holds one
+        operand, else the accumulator dtype."""
+        dtype = self.vectors[vector].dtype
         return dtype if node == 0 and len(self.nodes.nodes[0]) == 1 else accumulator_type(dtype)
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of the vectors, and of their totals."""
+        return sum(vector.nbytes for vector in self.vectors)
+
+    @property
+    def prefix_bytes(self) -> int:
+        """Bytes of all prefixes, which cross from each node but the last to the next."""
+        return sum(
+            vector.size * self.prefix_type(k, node).itemsize
+            for k, vector in enumerate(self.vectors)
+            for node in range(self.last)
+        )
 
     # ---- memory
     def staging_bytes(self, member: int) -> int:
@@ -105,7 +123,7 @@ class ChainReduction:
         """Vector ``k`` as ``member`` shows it."""
         start = _end_of(self.vectors[:k])
         one = self.vectors[k]
-        return staging[member][start : start + _bytes_of(one, one.size)].view(one.dtype)
+        return staging[member][start : start + one.nbytes].view(one.dtype)
 
     def total(self, chunk: Chunk, member: int, staging: Staging) -> Array:
         """The totals of the share that ``member`` has of ``chunk``."""
@@ -128,7 +146,7 @@ class ChainReduction:
 
     def _share_bytes(self, chunk: Chunk, member: int) -> int:
         low, high = self.share(chunk, member)
-        return _bytes_of(self.vectors[chunk.vector], high - low)
+        return (high - low) * self.vectors[chunk.vector].dtype.itemsize
 
     # ---- what crosses
     def toward(self, chunk: Chunk, member: int, node: int, share: Array) -> list[Message]:
@@ -195,7 +213,7 @@ class FoldRun:
 
     def _box(self, memory: Array, chunk: Chunk, node: int) -> Array:
         low, high = self.fold.share(chunk, self.member)
-        dtype = self.fold.prefix_type(chunk, node)
+        dtype = self.fold.prefix_type(chunk.vector, node)
         return memory[: (high - low) * dtype.itemsize].view(dtype)
 
     @cached_property
@@ -203,21 +221,20 @@ class FoldRun:
         fold, node = self.fold, self.fold.nodes.node_of(self.member)
         shares = [(chunk, fold.share(chunk, self.member)) for chunk in fold.chunks]
         sizes = [
-            max((high - low) * fold.prefix_type(chunk, k).itemsize for chunk, (low, high) in shares)
+            max(
+                (high - low) * fold.prefix_type(chunk.vector, k).itemsize
+                for chunk, (low, high) in shares
+            )
             for k in (node - 1, node)
         ]
         return np.empty(sizes[0], np.uint8), np.empty(sizes[1], np.uint8)
 
 
 def _chunks_of(vector: Vector, fewest: int) -> int:
-    share_bytes = _bytes_of(vector, vector.size) // fewest
+    share_bytes = vector.nbytes // fewest
     return min(max(share_bytes // CHUNK_BYTES, 1), MAX_CHUNKS)
-
-
-def _bytes_of(vector: Vector, elements: int) -> int:
-    return elements * vector.dtype.itemsize
 
 
 def _end_of(vectors: Sequence[Vector]) -> int:
     """Return the bytes of vectors that lie one after the other."""
-    return sum(aligned(_bytes_of(vector, vector.size)) for vector in vectors)
+    return sum(aligned(vector.nbytes) for vector in vectors)

@@ -19,15 +19,10 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from collectives.communicator.group import Group, describe_group, require_in
 from collectives.communicator.in_flight import InFlightSet
-from collectives.communicator.interface import (
-    BoundCollective,
-    PeerFailedError,
-    describe_group,
-    private_memory,
-    require_in,
-)
-from collectives.communicator.kinds import Collective, Group, Members
+from collectives.communicator.interface import BoundCollective, PeerFailedError
+from collectives.communicator.kinds import AllGather, Collective
 from collectives.communicator.liveness.polling import poll_while
 from collectives.communicator.liveness.status_board import (
     NO_THUNK,
@@ -40,9 +35,10 @@ from collectives.communicator.liveness.status_board import (
 )
 from collectives.communicator.loopback.process_memory import ProcessMemory
 from collectives.communicator.loopback.rendezvous import Meetings, RendezvousCollective
-from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import CollectiveEngine
+from collectives.communicator.memory import private_memory
 from collectives.communicator.reduction import Array
+from collectives.communicator.steps.engine import CollectiveEngine
+from collectives.communicator.steps.shared_buffers import Buffers
 from spmd.errors import CollectiveTimeoutError, RunError
 
 _SPINS, _SPINS_OVERSUBSCRIBED = 500, 10
@@ -229,7 +225,7 @@ class LoopbackCommunicator:
         self.all_gather_bytes(b"")
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
-        everyone = _Exchange(tuple(range(self.size)))
+        everyone = AllGather(tuple(range(self.size)), dimension=0)
         meetings = self.world.meetings
         key = meetings.arrive(self.rank, "exchange", everyone, [np.frombuffer(data, np.uint8)])
         self.wait_until(
@@ -246,13 +242,3 @@ class LoopbackCommunicator:
 
     def broadcast_bytes(self, data: bytes | None, root: int = 0) -> bytes:
         return self.all_gather_bytes(data or b"")[root]
-
-
-@dataclass(frozen=True)
-class _Exchange(Collective):
-    """Members read each other's bytes, which may differ in length; nothing is delivered."""
-
-    kind = "exchange"
-
-    def deliver(self, combined: Members, index: int, results: Sequence[Array]) -> None:
-        raise RunError("an exchange has no results")

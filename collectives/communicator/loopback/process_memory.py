@@ -1,7 +1,7 @@
 """Collectives between devices of one process, over the memory that they have anyway.
 
 A collective is linked when its last member has bound it: any member's arrays are everyone's. What steps do is what they
-do between the ranks of a node (``shared_plan.py``); there are no windows, and nothing goes by messages.
+do between the ranks of a node (``shared_protocols.py``); there are no windows, and nothing goes by messages.
 """
 
 from __future__ import annotations
@@ -11,23 +11,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from collectives.communicator.interface import MEMORY_ALIGNMENT, describe_group, private_memory
-from collectives.communicator.kinds import Collective, Group, RaggedAllToAll
+from collectives.communicator.group import Group, describe_group
+from collectives.communicator.kinds import Collective
+from collectives.communicator.memory import MEMORY_ALIGNMENT, private_memory
 from collectives.communicator.native_collective import NativeCollective
-from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import (
-    CollectiveEngine,
-    CollectiveProgram,
-    LoadedCollective,
-    has_code,
-)
-from collectives.communicator.node.shared_steps_of_kind import (
+from collectives.communicator.node.shared_protocols import (
     MemberMemory,
-    can_run_in_place,
     needs_staging,
     step_program,
 )
 from collectives.communicator.reduction import Array
+from collectives.communicator.steps.engine import CollectiveEngine, LoadedCollective
+from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.steps.shared_steps import CollectiveProgram
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 
@@ -84,7 +80,7 @@ class ProcessMemory:
 
     def can_share(self, collective: Collective, buffers: Buffers) -> bool:
         """Whether the engine has code for it; the same for all members."""
-        return has_code(self._engine, collective, buffers.operands)
+        return collective.has_code(self._engine, buffers.operands)
 
     def bind(
         self, world: WaitingWorld, collective: Collective, name: str, buffers: Buffers
@@ -131,11 +127,11 @@ class ProcessMemory:
 def _go_through_slots(members: list[MemberCollective]) -> bool:
     """In place what is large, where that can be; a slot may be of any size."""
     first = members[0]
-    if len(members) == 1 or isinstance(first.collective, RaggedAllToAll):
+    if len(members) == 1 or first.collective.data_dependent:
         return False
     if first.buffers.operand_bytes <= _SLOT_BYTES:
         return True
-    return not all(can_run_in_place(one.collective, one.buffers) for one in members)
+    return not all(one.collective.can_run_in_place(one.buffers) for one in members)
 
 
 def _memory_of(

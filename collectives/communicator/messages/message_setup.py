@@ -11,24 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from collectives.communicator.hierarchical.choose import hierarchical_plan
 from collectives.communicator.hierarchical.groups import HierarchicalPlan
-from collectives.communicator.interface import MEMORY_ALIGNMENT
-from collectives.communicator.kinds import Collective, RaggedAllToAll
-from collectives.communicator.messages.array_steps import Copy, Exchange
-from collectives.communicator.messages.message_algorithms import message_steps
+from collectives.communicator.kinds import Collective
+from collectives.communicator.memory import MEMORY_ALIGNMENT
 from collectives.communicator.messages.native_message_steps import Mates, native_program
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.node import ByteExchange, Nodes
-from collectives.communicator.node.shared_buffers import Buffers, aligned
-from collectives.communicator.node.shared_steps import (
-    CollectiveEngine,
-    CollectiveProgram,
-    Messages,
-    has_code,
-)
 from collectives.communicator.node.shared_window import SharedWindow
 from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import Copy, Exchange
+from collectives.communicator.steps.engine import CollectiveEngine
+from collectives.communicator.steps.shared_buffers import Buffers, aligned
+from collectives.communicator.steps.shared_steps import CollectiveProgram, Messages
 from spmd.errors import RunError
 
 OpenWindow: TypeAlias = Callable[[int], tuple[SharedWindow, Array]]
@@ -109,16 +103,16 @@ class MessageSetup:
 
     def can_carry(self, collective: Collective, buffers: Buffers) -> bool:
         """Whether native code can; the same for every member."""
-        if self._engine is None or isinstance(collective, RaggedAllToAll):
+        if self._engine is None or collective.data_dependent:
             return False
-        return has_code(self._engine, collective, buffers.operands)
+        return collective.has_code(self._engine, buffers.operands)
 
     def bind(self, native: NativeCollective, channel: Prepares, last: Sequence[Copy]) -> None:
         """``native`` gets its steps in ``connect``; ``last``: what is to be done at the end of each run."""
         nodes = self._nodes.of_group(native.group)
         plan = None
-        if self._open_window is not None:
-            plan = hierarchical_plan(native.collective, nodes, native.buffers)
+        if self._open_window is not None and nodes.is_hierarchical:
+            plan = native.collective.hierarchical_plan(nodes, native.buffers)
         self._bound.append(_Bound(native, channel, self._count, plan, last))
 
     def connect(self) -> None:
@@ -133,7 +127,7 @@ class MessageSetup:
 
     def _by_messages_alone(self, one: _Bound) -> _Program:
         buffers = one.buffers
-        alone = message_steps(one.collective, self._rank, buffers.operands, buffers.results)
+        alone = one.collective.message_steps(self._rank, buffers.operands, buffers.results)
         steps = (*alone, *one.last)
         return _Program(one, native_program(steps, one.channel.prepare), steps)
 

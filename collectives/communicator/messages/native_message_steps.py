@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from collectives.communicator.kinds import Group
-from collectives.communicator.messages.array_steps import (
+from collectives.communicator.group import Group
+from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import (
     ArrayStep,
     Copy,
     Deferred,
@@ -17,8 +18,8 @@ from collectives.communicator.messages.array_steps import (
     Reduce,
     Zero,
 )
-from collectives.communicator.node.shared_buffers import starts_at
-from collectives.communicator.node.shared_steps import (
+from collectives.communicator.steps.shared_buffers import starts_at
+from collectives.communicator.steps.shared_steps import (
     Await,
     AwaitMessages,
     CollectiveProgram,
@@ -30,7 +31,6 @@ from collectives.communicator.node.shared_steps import (
     StartMessages,
     Step,
 )
-from collectives.communicator.reduction import Array
 
 Prepare: TypeAlias = Callable[[Exchange], Messages]
 

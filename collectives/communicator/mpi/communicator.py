@@ -13,14 +13,10 @@ from functools import partial
 import numpy as np
 from mpi4py import MPI
 
+from collectives.communicator.group import Group, describe_group, require_in
 from collectives.communicator.in_flight import InFlightSet
-from collectives.communicator.interface import (
-    BoundCollective,
-    describe_group,
-    private_memory,
-    require_in,
-)
-from collectives.communicator.kinds import Collective, Group
+from collectives.communicator.interface import BoundCollective
+from collectives.communicator.kinds import Collective
 from collectives.communicator.liveness.polling import ask_while, poll_until, poll_while
 from collectives.communicator.liveness.stall_detector import StallDetector
 from collectives.communicator.liveness.status_board import (
@@ -31,18 +27,18 @@ from collectives.communicator.liveness.status_board import (
     RankState,
     StatusBoard,
 )
-from collectives.communicator.messages.array_steps import Copy
-from collectives.communicator.messages.message_algorithms import message_steps
+from collectives.communicator.memory import private_memory
 from collectives.communicator.messages.message_setup import MessageSetup
 from collectives.communicator.mpi.messages import GroupLink, MessageCollective, Traffic
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.barrier import BARRIER_BYTES, NodeBarrier
 from collectives.communicator.node.node import default_node_id, find_nodes
 from collectives.communicator.node.node_memory import NodeMemory
-from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import CollectiveEngine
 from collectives.communicator.node.shared_window import Place, default_places
 from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import Copy
+from collectives.communicator.steps.engine import CollectiveEngine
+from collectives.communicator.steps.shared_buffers import Buffers
 from spmd.errors import CollectiveTimeoutError, RunError
 
 _START_SECONDS = 120.0
@@ -155,7 +151,7 @@ class MpiCommunicator:
         def by_messages(between: Buffers, last: Sequence[Copy]) -> BoundCollective:
             channel = self._link(collective.group).channel(max(len(between.operands), 1))
             if not self._messages.can_carry(collective, between):
-                steps = message_steps(collective, self.rank, between.operands, between.results)
+                steps = collective.message_steps(self.rank, between.operands, between.results)
                 return MessageCollective(self, channel, name, (*steps, *last))
             bound = NativeCollective(
                 self, collective, name, between, self.spins, needs_progress=True

@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from mpi4py import MPI
 
-from collectives.communicator.kinds import Group
-from collectives.communicator.messages.array_steps import (
+from collectives.communicator.group import Group
+from collectives.communicator.mpi.requests import PersistentMessages, TaggedMessage, bytes_of
+from collectives.communicator.node.node import Nodes
+from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import (
     ArrayStep,
     Exchange,
     Meeting,
     Message,
     exchanges_of,
 )
-from collectives.communicator.mpi.requests import PersistentMessages, TaggedMessage, bytes_of
-from collectives.communicator.node.node import Nodes
-from collectives.communicator.reduction import Array
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from mpi4py import MPI
 
-from collectives.communicator.kinds import Group
+from collectives.communicator.group import Group
 from collectives.communicator.reduction import Array
 
 TaggedMessage: TypeAlias = tuple[int, Array, int]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Protocol
 
+from collectives.communicator.steps.nccl_types import NcclOperation, NcclType
 from spmd.errors import RunError
 
 UNIQUE_ID_BYTES = 128
@@ -30,39 +31,6 @@ class NcclResult(IntEnum):
     REMOTE_ERROR = 6
     IN_PROGRESS = 7
     TIMEOUT = 8
-
-
-class NcclType(IntEnum):
-    """ncclDataType_t; the 8-bit floats since 2.24."""
-
-    INT8 = 0
-    UINT8 = 1
-    INT32 = 2
-    UINT32 = 3
-    INT64 = 4
-    UINT64 = 5
-    FLOAT16 = 6
-    FLOAT32 = 7
-    FLOAT64 = 8
-    BFLOAT16 = 9
-    FLOAT8E4M3 = 10
-    FLOAT8E5M2 = 11
-
-    @property
-    def num_bytes(self) -> int:
-        return _TYPE_BYTES[self]
-
-
-_TYPE_BYTES = dict(zip(NcclType, (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1), strict=True))
-
-
-class NcclOperation(IntEnum):
-    """ncclRedOp_t."""
-
-    SUM = 0
-    PRODUCT = 1
-    MAX = 2
-    MIN = 3
 
 
 @dataclass

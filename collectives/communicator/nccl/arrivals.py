@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from collectives.communicator.group import Group
 from collectives.communicator.interface import Communicator
-from collectives.communicator.kinds import Group
 
 
 class Arrivals:

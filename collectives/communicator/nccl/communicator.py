@@ -17,22 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from collectives.communicator.interface import describe_group, require_in
-from collectives.communicator.kinds import Collective, Group
+from collectives.communicator.group import Group, describe_group, require_in
+from collectives.communicator.kinds import Collective
 from collectives.communicator.nccl.api import CommConfig, NcclApi, NcclComm
 from collectives.communicator.nccl.arrivals import Arrivals
+from collectives.communicator.nccl.enqueue import enqueue
 from collectives.communicator.nccl.group_communicators import Cliques
 from collectives.communicator.nccl.in_flight import Flight, Flights
-from collectives.communicator.nccl.interface import (
-    DeviceArray,
-    DeviceEvent,
-    DeviceMemory,
-    HostCommunicator,
-)
-from collectives.communicator.nccl.steps import DeviceSteps
-from collectives.communicator.nccl.steps_of_kind import cannot, plan_steps
-from collectives.communicator.nccl.types import version_text
+from collectives.communicator.nccl.interface import DeviceEvent, DeviceMemory, HostCommunicator
+from collectives.communicator.nccl.plan_steps import plan_steps
 from collectives.communicator.nccl.watchdog_thread import NcclWatch
+from collectives.communicator.steps.device_steps import DeviceArray, DeviceSteps
+from collectives.communicator.steps.nccl_types import version_text
 from spmd.errors import CollectiveTimeoutError, RunError
 
 _TURNS = 4
@@ -134,7 +130,7 @@ class NcclCommunicator:
 
     def cannot(self, collective: Collective, dtypes: Sequence[np.dtype[Any]]) -> str | None:
         """Why NCCL does not do this on operands of these types, the same on all ranks; None where it does."""
-        return cannot(collective, dtypes, self._version)
+        return collective.nccl_obstacle(dtypes, self._version)
 
     def bind(
         self,
@@ -218,7 +214,7 @@ class NcclCommunicator:
             self._last[0].hold_up(stream)
 
     def _put(self, bound: NcclCollective, stream: int) -> None:
-        bound.steps.put(self._api, bound.comm, self._memory, stream)
+        enqueue(bound.steps, self._api, bound.comm, self._memory, stream)
 
     def wait(self, stream: int) -> None:
         """Until all that is on ``stream`` by now is done: how a host that has NCCL's work on its GPU waits for it.

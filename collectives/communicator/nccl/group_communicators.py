@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from collectives.communicator.interface import Communicator, describe_group
-from collectives.communicator.kinds import Group
+from collectives.communicator.group import Group, describe_group
+from collectives.communicator.interface import Communicator
 from collectives.communicator.nccl.api import (
     NO_COLOR,
     CommConfig,

@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from collectives.communicator.interface import describe_group
-from collectives.communicator.kinds import Group
+from collectives.communicator.group import Group, describe_group
 from collectives.communicator.liveness.polling import poll_while
 from collectives.communicator.nccl.interface import DeviceEvent, HostCommunicator
 

@@ -6,37 +6,10 @@ Nothing here knows CUDA: addresses and streams are integers.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from collectives.communicator.interface import Communicator
 from collectives.communicator.wait_context import WaitingWorld
-
-
-@dataclass(frozen=True)
-class DeviceArray:
-    """A row-major array in a GPU's memory: where it begins, and what it is."""
-
-    pointer: int
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
-    def overlaps(self, other: DeviceArray) -> bool:
-        return (
-            self.pointer < other.pointer + other.nbytes
-            and other.pointer < self.pointer + self.nbytes
-        )
 
 
 class HostCommunicator(Communicator, WaitingWorld, Protocol):

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from collectives.communicator.interface import MEMORY_ALIGNMENT
-from collectives.communicator.kinds import Group
+from collectives.communicator.group import Group
+from collectives.communicator.memory import MEMORY_ALIGNMENT
 from collectives.communicator.reduction import Array
+from collectives.communicator.steps.engine import BarrierEngine, BarrierWords
 
 if TYPE_CHECKING:
     from collectives.communicator.node.shared_window import SharedWindow
@@ -29,44 +29,6 @@ _OWN, _COME, _OPENED = range(0, BARRIER_BYTES, MEMORY_ALIGNMENT)
 
 _LOOKS = 2000
 """Looks before a member sleeps, some 100 us, where everyone has a core: to wake a core that idles takes longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierWords:
-    """One member's part in a barrier, as addresses of 64-bit words in this process.
-
-    own: this member's arrivals. come: the arrivals of all members. opened: number of the last passage that is over; the
-    last member to arrive sets it. looks: polls of ``opened`` before the member sleeps.
-    """
-
-    members: int
-    own: int
-    come: int
-    opened: int
-    looks: int
-
-
-class LoadedBarrier(Protocol):
-    """Native code for one member."""
-
-    @property
-    def number(self) -> int:
-        """The number of the last passage that has begun."""
-        ...
-
-    def enter(self) -> int:
-        """Come to the next passage, and wait: 0 when it is over."""
-        ...
-
-    def wait(self) -> int:
-        """Wait again, for a while or until a signal comes: 0 when it is over."""
-        ...
-
-
-class BarrierEngine(Protocol):
-    """Engine that makes native code for a barrier's words."""
-
-    def node_barrier(self, words: BarrierWords) -> LoadedBarrier: ...
 
 
 class NodeBarrier:

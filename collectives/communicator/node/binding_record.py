@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from collectives.communicator.interface import MEMORY_ALIGNMENT
-from collectives.communicator.kinds import Collective, Group
+from collectives.communicator.group import Group
+from collectives.communicator.kinds import Collective
+from collectives.communicator.memory import MEMORY_ALIGNMENT
 from collectives.communicator.native_collective import NativeCollective
-from collectives.communicator.node.shared_buffers import Buffers, overlap, starts_at
-from collectives.communicator.node.shared_steps_of_kind import own_tiles
+from collectives.communicator.node.shared_protocols import own_tiles
 from collectives.communicator.node.shared_window import SharedWindow
+from collectives.communicator.steps.shared_buffers import Buffers, overlap, starts_at
 
 _HEADER = struct.Struct("<qq")
 _RECORD = struct.Struct("<16sqq")

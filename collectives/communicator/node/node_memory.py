@@ -8,19 +8,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from collectives.communicator.interface import (
-    MEMORY_ALIGNMENT,
-    BoundCollective,
-    describe_group,
-    private_memory,
-)
-from collectives.communicator.kinds import (
-    Collective,
-    CollectiveBroadcast,
-    Group,
-    RaggedAllToAll,
-)
-from collectives.communicator.messages.array_steps import Copy
+from collectives.communicator.group import Group, describe_group
+from collectives.communicator.interface import BoundCollective
+from collectives.communicator.kinds import Collective
+from collectives.communicator.memory import MEMORY_ALIGNMENT, private_memory
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.barrier import NodeBarrier
 from collectives.communicator.node.binding_record import (
@@ -33,17 +24,17 @@ from collectives.communicator.node.binding_record import (
     binding_digest,
 )
 from collectives.communicator.node.node import ByteExchange, Node
-from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import CollectiveEngine, CollectiveProgram, has_code
-from collectives.communicator.node.shared_steps_of_kind import (
+from collectives.communicator.node.shared_protocols import (
     MemberMemory,
-    can_be_held_together,
-    can_run_in_place,
     needs_staging,
     step_program,
 )
 from collectives.communicator.node.shared_window import Place, SharedWindow, open_window
 from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import Copy
+from collectives.communicator.steps.engine import CollectiveEngine
+from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.steps.shared_steps import CollectiveProgram
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 
@@ -239,12 +230,12 @@ class NodeMemory:
             return Protocol.MESSAGES
         if len(collective.group) == 1:
             return Protocol.ALONE
-        if buffers.operand_bytes <= self._slot_bytes and not isinstance(collective, RaggedAllToAll):
+        if buffers.operand_bytes <= self._slot_bytes and not collective.data_dependent:
             return Protocol.SLOTS
         arrays = (*buffers.operands, *buffers.results)
         found = (*places[0], *places[1])
         everywhere = all(p or not array.nbytes for array, p in zip(arrays, found, strict=True))
-        if everywhere and can_run_in_place(collective, buffers):
+        if everywhere and collective.can_run_in_place(buffers):
             return Protocol.IN_PLACE
         return Protocol.MESSAGES
 
@@ -261,7 +252,7 @@ class NodeMemory:
         together = [
             place if place and place.window.is_shared_in(group) else None for place in results
         ]
-        if any(together) and not can_be_held_together(collective):
+        if any(together) and not collective.same_results:
             raise RunError(f"{name}: results that differ lie in memory that ranks hold together")
         return together
 
@@ -269,7 +260,7 @@ class NodeMemory:
         engine = self._engine
         if engine is None or not set(collective.group) <= set(self.node.ranks):
             return False
-        return has_code(engine, collective, buffers.operands)
+        return collective.has_code(engine, buffers.operands)
 
     def _places_of(self, buffers: Buffers) -> tuple[Places, Places]:
         """Return the positions of operands and of results."""
@@ -312,7 +303,7 @@ def _by_messages(
     """Members that reach memory together must not write there before all have started, which messages do not say."""
     if not is_held_together:
         return make(buffers, ())
-    if isinstance(collective, CollectiveBroadcast):  # a source is done before its targets start
+    if collective.rooted:  # its root is done before the others start
         raise RunError(
             f"{name}: carried by messages, it cannot write to memory that ranks hold together"
         )

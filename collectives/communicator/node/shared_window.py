@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collectives.communicator.kinds import Group
+from collectives.communicator.group import Group
 from collectives.communicator.node.node import ByteExchange, Node
 from collectives.communicator.reduction import Array
 from spmd.errors import RunError

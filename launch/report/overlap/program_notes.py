@@ -55,7 +55,7 @@ def _compiled_for(executable: Executable, machine: MachineDescription) -> Machin
     overlap = executable.overlap
     if overlap is None or overlap.machine == machine.name:
         return machine
-    return machine_named(overlap.machine)
+    return machine_named(overlap.machine, (machine,))
 
 
 def _sites(module: HloModule) -> Iterator[Site]:

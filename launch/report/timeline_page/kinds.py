@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from launch.report.overlap.model import Instruction
-from spmd.analysis.wire import KIND
 from spmd.hlo import HloInstruction, Opcode
+from spmd.hlo.collective_opcodes import KIND
 
 
 class PageKind(Enum):

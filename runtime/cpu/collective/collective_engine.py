@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from collectives.communicator.node.shared_steps import (
+from collectives.communicator.steps.shared_steps import (
     Await,
     AwaitMessages,
     CollectiveProgram,
@@ -44,7 +44,7 @@ from spmd.device import ReductionKind
 from spmd.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collectives.communicator.node.barrier import BarrierWords
+    from collectives.communicator.steps.engine import BarrierWords
     from runtime.cpu.step.barrier_engine import NativeBarrier
 
 Dtype: TypeAlias = np.dtype[Any]

@@ -5,14 +5,6 @@ operands and results are.
 from __future__ import annotations
 
 from runtime.program.thunks.collective import CollectiveStartThunk
-from runtime.program.thunks.collective_plans import (
-    AllGatherPlan,
-    AllReducePlan,
-    AllToAllPlan,
-    CollectivePermutePlan,
-    CollectivePlan,
-    ReduceScatterPlan,
-)
 from spmd.machine.description import Exchange, MachineDescription
 
 
@@ -26,7 +18,8 @@ def exchange_seconds(
     if way is None:
         return machine.thunk_seconds
     result = float(sum(place.view.byte_size for place in thunk.results))
-    sent = result * sent_per_result_byte(thunk.plan, devices)
+    members = max(map(len, thunk.op.groups), default=1)
+    sent = result * thunk.op.collective.sent_per_result_byte(members, devices)
     return machine.thunk_seconds + way.seconds(sent) + way.far * farther
 
 
@@ -34,15 +27,3 @@ def exchange_among(machine: MachineDescription, devices: int) -> Exchange | None
     """The narrowest way that joins all devices; None where a machine describes none."""
     ways = machine.exchanges
     return next((way for way in ways if way.devices >= devices), ways[-1] if ways else None)
-
-
-def sent_per_result_byte(plan: CollectivePlan, devices: int) -> float:
-    """With bandwidth-optimal algorithms; a permute is averaged over all ``devices``."""
-    n = max(map(len, plan.groups), default=1)
-    if isinstance(plan, CollectivePermutePlan):
-        return len(plan.pairs) / devices
-    if isinstance(plan, AllReducePlan):
-        return 2 * (n - 1) / n
-    if isinstance(plan, AllGatherPlan | AllToAllPlan):
-        return (n - 1) / n
-    return n - 1.0 if isinstance(plan, ReduceScatterPlan) else 1.0

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any, TypeAlias
 
 from runtime.buffers.types import ArrayView
-from runtime.fusion.op_weights import computed_in, operation_seconds
+from runtime.fusion.cost.op_weights import computed_in, operation_seconds
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription

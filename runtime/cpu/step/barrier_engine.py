@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.communicator.node.barrier import BarrierWords
+from collectives.communicator.steps.engine import BarrierWords
 from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.step.barrier_ir import ENTER, RECORD_WORDS, WAIT, BarrierWord
 

@@ -232,7 +232,7 @@ def prepare_collective_start(
 ) -> Action | Segment:
     communicator = program.communicator
     bound = communicator.bind(
-        thunk.plan.of_rank(communicator.rank),
+        thunk.op.of_rank(communicator.rank),
         thunk.name,
         [program.array(place) for place in thunk.operands],
         [program.array(place) for place in thunk.results],

@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 from runtime.gpu.codegen.launch import KernelSource, PtxTarget
 from runtime.program.kernel import Kernel
 from runtime.program.strides import StridedView
+from spmd.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class GpuArrays:
 Sources: TypeAlias = tuple[KernelSource, ...] | None
 
 K = TypeVar("K", bound=Kernel)
-_FORMS: dict[type[Kernel], Callable[..., Sources]] = {}
+_FORMS: Registry[type[Kernel], Callable[..., Sources]] = Registry("GPU form")
 
 
 def gpu_form(
@@ -34,9 +35,7 @@ def gpu_form(
     """Decorator: register a function that emits records of ``kind`` for a GPU."""
 
     def decorator(form: Callable[[K, GpuArrays], Sources]) -> Callable[[K, GpuArrays], Sources]:
-        if kind in _FORMS:
-            raise ValueError(f"{kind.__name__} has two forms for a GPU")
-        _FORMS[kind] = form
+        _FORMS.add(kind, form)
         return form
 
     return decorator

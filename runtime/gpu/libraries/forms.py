@@ -19,11 +19,12 @@ from runtime.program.kernel import Kernel
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.dot import DotKernel
 from runtime.program.records.fft import FftKernel
+from spmd.registry import Registry
 
 #: (thunk's name, kernel, arrays) -> the work; None if the library does not support these types or
 #: strides.
 LibraryForm: TypeAlias = Callable[[str, Kernel, KernelArraysOnDevice], Work | None]
-LIBRARY_FORMS: dict[type[Kernel], LibraryForm] = {}
+LIBRARY_FORMS: Registry[type[Kernel], LibraryForm] = Registry("library form")
 
 K = TypeVar("K", bound=Kernel)
 
@@ -34,9 +35,7 @@ def through_library(
     """Decorator: register the library form of ``kind``. Whether it exists must not depend on addresses."""
 
     def decorator(form: Callable[[str, K, KernelArraysOnDevice], Work | None]) -> object:
-        if kind in LIBRARY_FORMS:
-            raise ValueError(f"the library form of {kind.__name__} is registered twice")
-        LIBRARY_FORMS[kind] = cast("LibraryForm", form)
+        LIBRARY_FORMS.add(kind, cast("LibraryForm", form))
         return form
 
     return decorator

@@ -22,6 +22,7 @@ from runtime.program.records.native_elementwise import NativeElementwiseKernel
 from runtime.program.scalar_program import ElementSignature, ScalarConstant, ScalarProgram
 from runtime.program.strides import StridedView
 from spmd.hlo import Opcode
+from spmd.registry import Registry
 from spmd.shape import ArrayShape, PrimitiveType
 
 
@@ -156,7 +157,7 @@ class SequenceBuilder:
 
 #: Adds the stages of a kernel; False if there is no such sequence for the builder's arrays.
 SequenceForm: TypeAlias = Callable[[Any, SequenceBuilder], bool]
-_FORMS: dict[type[Kernel], SequenceForm] = {}
+_FORMS: Registry[type[Kernel], SequenceForm] = Registry("library sequence")
 
 F = TypeVar("F", bound=SequenceForm)
 
@@ -166,9 +167,7 @@ def in_sequence(*kinds: type[Kernel]) -> Callable[[F], F]:
 
     def decorator(form: F) -> F:
         for kind in kinds:
-            if kind in _FORMS:
-                raise ValueError(f"the sequence of {kind.__name__} is registered twice")
-            _FORMS[kind] = form
+            _FORMS.add(kind, form)
         return form
 
     return decorator

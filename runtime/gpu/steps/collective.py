@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.types import ArrayView
 from runtime.gpu.driver import GpuEvent, GpuStream
 from runtime.gpu.planning import Planner, plans
-from runtime.gpu.staged_collective import StagedCollective
 from runtime.gpu.step import Action, GpuProgram, Step
+from runtime.gpu.transfers.staged_collective import StagedCollective
 from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.program.thunks.collective_plans import CollectivePlan
 from runtime.timeline.events import Stream
 
 
@@ -25,14 +25,14 @@ class StartStep(Step):
     """Enqueue a collective on the communication stream, after the present work of the compute stream."""
 
     through_host: ClassVar[bool] = False
-    plan: CollectivePlan
+    op: CollectiveOp
     operands: tuple[ArrayView, ...]
     results: tuple[ArrayView, ...]
 
     def bind(self, device: GpuProgram) -> Action:
         assert device.collectives is not None, "planned for collectives between GPUs"
         bound = device.collectives.bind(
-            self.plan.of_rank(device.communicator.rank),
+            self.op.of_rank(device.communicator.rank),
             self.name,
             [device.view(place) for place in self.operands],
             [device.view(place) for place in self.results],
@@ -62,7 +62,7 @@ class HostedStartStep(StartStep):
         return True
 
     def bind(self, device: GpuProgram) -> Action:
-        collective = self.plan.of_rank(device.communicator.rank)
+        collective = self.op.of_rank(device.communicator.rank)
         flight = StagedCollective(self.name, collective, device, self.operands, self.results)
         device.flights[self.name] = flight
         return flight.start
@@ -110,7 +110,7 @@ class DoneStep(Step):
 @plans(CollectiveStartThunk)
 def plan_start(thunk: CollectiveStartThunk, planner: Planner) -> Iterator[Step]:
     kind = HostedStartStep if planner.goes_by_host(thunk) else StartStep
-    yield kind(thunk, thunk.plan, thunk.operands, thunk.results)
+    yield kind(thunk, thunk.op, thunk.operands, thunk.results)
     if planner.has_blocking_steps:
         yield BlockingStep(thunk)
 

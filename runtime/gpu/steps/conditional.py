@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
 from runtime.gpu.planning import Planner, plans
-from runtime.gpu.read_back import read_back
 from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.sequence import planned
+from runtime.gpu.transfers.read_back import read_back
 from runtime.program.thunks.conditional import ConditionalThunk
 from spmd.shape import PrimitiveType
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from runtime.buffers.types import ArrayView
 from runtime.cpu.kernels.loop.scalar_loop import bind_scalar_loop
 from runtime.gpu.planning import Planner, plans
-from runtime.gpu.read_back import read_back
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.sequence import planned
+from runtime.gpu.transfers.read_back import read_back
 from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
 from runtime.program.thunks.while_loop import WhileThunk
 

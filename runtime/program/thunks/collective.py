@@ -1,6 +1,6 @@
 """Start a collective, and wait for it. A blocking collective is a start and its done in a row.
 
-What differs between kinds is a plan, which gives each rank its own ``Collective``: see ``collective_plans.py``.
+Kinds differ in what ``CollectiveOp`` gives each rank as its own ``Collective``.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from collectives.communicator.kinds.op import CollectiveOp
 from runtime.buffers.types import ArrayView
-from runtime.program.thunks.collective_plans import CollectivePlan
 from runtime.program.thunks.thunk import BufferUse, Role, Thunk, UseKind, uses
 
 
@@ -17,7 +17,7 @@ from runtime.program.thunks.thunk import BufferUse, Role, Thunk, UseKind, uses
 class CollectiveStartThunk(Thunk):
     """Begin a collective; from here to its done, operands are not to be written, nor results touched."""
 
-    plan: CollectivePlan
+    op: CollectiveOp
     operands: tuple[ArrayView, ...]
     results: tuple[ArrayView, ...]
 

@@ -7,7 +7,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
 from spmd.passes.algebraic.match import broadcast_dims, non_unit
-from spmd.passes.algebraic.rules import IDENTITIES, simplifies
+from spmd.passes.algebraic.rules import simplifies
 
 
 @simplifies(Opcode.BROADCAST)
@@ -91,10 +91,9 @@ def _narrowed(operand: HloInstruction, small: HloInstruction, b: Builder) -> Hlo
     return source if source.dims == small.dims else b.broadcast_scalar(source, small.dims)
 
 
-def _register_sinking() -> None:
-    for opcode in Opcode:
-        if definition(opcode).elementwise and opcode not in (Opcode.COPY, Opcode.MAP):
-            IDENTITIES.setdefault(opcode, []).append(sink_broadcasts)
-
-
-_register_sinking()
+_SUNK = (
+    opcode
+    for opcode in Opcode
+    if definition(opcode).elementwise and opcode not in (Opcode.COPY, Opcode.MAP)
+)
+simplifies(*_SUNK)(sink_broadcasts)

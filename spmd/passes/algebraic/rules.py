@@ -14,14 +14,23 @@ from spmd.hlo.opcode import Opcode
 Identity: TypeAlias = Callable[[HloInstruction, Builder], HloInstruction | None]
 
 IDENTITIES: dict[Opcode, list[Identity]] = {}
+"""The identities of each opcode, in the order in which they are tried. ``simplifies`` alone adds to it."""
 
 
 def simplifies(*opcodes: Opcode) -> Callable[[Identity], Identity]:
-    """Register an identity for these opcodes, after those registered before it."""
+    """Register an identity for these opcodes, after those registered before it.
+
+    Raises ValueError if it is registered for one of them already.
+    """
 
     def decorator(identity: Identity) -> Identity:
         for opcode in opcodes:
-            IDENTITIES.setdefault(opcode, []).append(identity)
+            known = IDENTITIES.setdefault(opcode, [])
+            if identity in known:
+                raise ValueError(
+                    f"an identity of {opcode} is registered twice: {identity.__name__}"
+                )
+            known.append(identity)
         return identity
 
     return decorator

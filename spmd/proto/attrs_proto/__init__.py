@@ -1,5 +1,6 @@
 """Attributes in protos, one file per op family: ``ATTRS_PROTO`` imports those of a module's opcodes."""
 
+from spmd.hlo.collective_opcodes import COLLECTIVE_DONES, COLLECTIVES
 from spmd.hlo.opcode import Opcode
 from spmd.ops.elementwise_attributes import ELEMENTWISE
 from spmd.proto.attrs_proto.registry import ATTRS_PROTO, AttrsProto, ProtoValues
@@ -16,23 +17,12 @@ ATTRS_PROTO.import_at_need(
             Opcode.COPY_START,
         ),
         "spmd.proto.attrs_proto.collective": (
-            Opcode.ALL_GATHER,
-            Opcode.ALL_GATHER_DONE,
-            Opcode.ALL_GATHER_START,
-            Opcode.ALL_REDUCE,
-            Opcode.ALL_REDUCE_DONE,
-            Opcode.ALL_REDUCE_START,
-            Opcode.ALL_TO_ALL,
-            Opcode.COLLECTIVE_BROADCAST,
-            Opcode.COLLECTIVE_PERMUTE,
-            Opcode.COLLECTIVE_PERMUTE_DONE,
-            Opcode.COLLECTIVE_PERMUTE_START,
+            *COLLECTIVES,
+            *COLLECTIVE_DONES,
             Opcode.INFEED,
             Opcode.OUTFEED,
-            Opcode.RAGGED_ALL_TO_ALL,
             Opcode.RECV,
             Opcode.RECV_DONE,
-            Opcode.REDUCE_SCATTER,
             Opcode.SEND,
             Opcode.SEND_DONE,
         ),

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from spmd.errors import HloParseError
+from spmd.hlo.collective_opcodes import (
+    COLLECTIVE_DONES,
+    MOVING_COLLECTIVES,
+    PERMUTES,
+    REDUCING_COLLECTIVES,
+)
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ChannelAttrs, CollectiveAttrs, CollectivePermuteAttrs, FeedAttrs
@@ -98,25 +104,18 @@ def _config(instruction: HloInstruction) -> bytes:
 
 
 attrs_proto(
-    Opcode.ALL_REDUCE,
-    Opcode.ALL_REDUCE_START,
-    Opcode.REDUCE_SCATTER,
+    *REDUCING_COLLECTIVES,
     read=_read_collective,
     write=_write_collective,
     callees=1,
 )
 attrs_proto(
-    Opcode.ALL_GATHER,
-    Opcode.ALL_GATHER_START,
-    Opcode.ALL_TO_ALL,
-    Opcode.COLLECTIVE_BROADCAST,
-    Opcode.RAGGED_ALL_TO_ALL,
+    *MOVING_COLLECTIVES,
     read=_read_collective,
     write=_write_collective,
 )
 attrs_proto(
-    Opcode.COLLECTIVE_PERMUTE,
-    Opcode.COLLECTIVE_PERMUTE_START,
+    *PERMUTES,
     read=_read_permute,
     write=_write_permute,
 )
@@ -128,6 +127,6 @@ attrs_proto(
     read=lambda values: ChannelAttrs(_channel(values.proto), values.proto.is_host_transfer),
     write=_write_channel,
 )
-attrs_proto(Opcode.ALL_REDUCE_DONE, Opcode.ALL_GATHER_DONE, Opcode.COLLECTIVE_PERMUTE_DONE)
+attrs_proto(*COLLECTIVE_DONES)
 attrs_proto(Opcode.INFEED, read=_read_infeed, write=_write_infeed)
 attrs_proto(Opcode.OUTFEED, read=_read_outfeed, write=_write_outfeed)

@@ -13,7 +13,7 @@ from spmd.proto.schema.xla_data import OpShardingProto
 from spmd.proto.sharding_proto import read_sharding, write_sharding
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.text.lexer import Scanner
-from spmd.text.sharding_text import read_sharding as read_sharding_text
+from spmd.text.sharding.sharding_text import read_sharding as read_sharding_text
 
 _FUSION_KINDS = ("kLoop", "kInput", "kOutput", "kCustom")
 

@@ -11,7 +11,8 @@ from spmd.proto.attrs_proto.reshape import single_dimension
 from spmd.proto.literal_proto import read_literal, write_literal
 from spmd.proto.schema.hlo import HloInstructionProto
 from spmd.proto.schema.xla_data import ParameterReplicationProto
-from spmd.shape import ArrayShape, Shape, TupleShape, compatible
+from spmd.shape import ArrayShape, Shape, TupleShape
+from spmd.shape_compatibility import compatible
 
 
 def _read_parameter(values: ProtoValues) -> ParameterAttrs:

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from spmd.device import ReplicaGroups
+from spmd.hlo.collective_opcodes import (
+    COLLECTIVE_DONES,
+    MOVING_COLLECTIVES,
+    PERMUTES,
+    REDUCING_COLLECTIVES,
+)
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import ChannelAttrs, CollectiveAttrs, CollectivePermuteAttrs, FeedAttrs
@@ -11,11 +17,10 @@ from spmd.text.attrs_text.registry import attrs_text
 from spmd.text.attrs_text.values import AttrValues
 from spmd.text.attrs_text.writer import AttrWriter
 from spmd.text.lexer import Scanner, quote
-from spmd.text.replica_groups_text import format_replica_groups, read_replica_groups
 from spmd.text.shape_text import ShapeReader
+from spmd.text.sharding.replica_groups_text import format_replica_groups, read_replica_groups
 
 _NO_GROUPS = ReplicaGroups()
-_REDUCING = (Opcode.ALL_REDUCE, Opcode.ALL_REDUCE_START, Opcode.REDUCE_SCATTER)
 
 
 def _channel(values: AttrValues) -> int | None:
@@ -46,7 +51,7 @@ def _write_collective(out: AttrWriter, instruction: HloInstruction) -> None:
     out.optional("channel_id", attrs.channel_id)
     out.add("replica_groups", format_replica_groups(attrs.replica_groups))
     out.flag("constrain_layout", attrs.constrain_layout)
-    if instruction.opcode in _REDUCING:
+    if instruction.opcode in REDUCING_COLLECTIVES:
         out.flag("use_global_device_ids", attrs.use_global_device_ids)
         out.optional("mode", attrs.mode)
         if attrs.dimension is not None:
@@ -140,19 +145,14 @@ def _write_feed(out: AttrWriter, instruction: HloInstruction) -> None:
         out.add(name, quote(attrs.config))
 
 
-attrs_text(*_REDUCING, read=_read_reducing, write=_write_collective)
+attrs_text(*REDUCING_COLLECTIVES, read=_read_reducing, write=_write_collective)
 attrs_text(
-    Opcode.ALL_GATHER,
-    Opcode.ALL_GATHER_START,
-    Opcode.ALL_TO_ALL,
-    Opcode.COLLECTIVE_BROADCAST,
-    Opcode.RAGGED_ALL_TO_ALL,
+    *MOVING_COLLECTIVES,
     read=_read_collective,
     write=_write_collective,
 )
 attrs_text(
-    Opcode.COLLECTIVE_PERMUTE,
-    Opcode.COLLECTIVE_PERMUTE_START,
+    *PERMUTES,
     read=_read_permute,
     write=_write_permute,
 )
@@ -164,5 +164,5 @@ attrs_text(
     read=_read_channel,
     write=_write_channel,
 )
-attrs_text(Opcode.ALL_REDUCE_DONE, Opcode.ALL_GATHER_DONE, Opcode.COLLECTIVE_PERMUTE_DONE)
+attrs_text(*COLLECTIVE_DONES)
 attrs_text(Opcode.INFEED, Opcode.OUTFEED, read=_read_feed, write=_write_feed)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from spmd.text.lexer import Scanner
-from spmd.text.sharding_text import read_sharding
+from spmd.text.sharding.sharding_text import read_sharding
 
 _WORD = re.compile(r"[\w.\-]++")
 _ALGORITHMS = (

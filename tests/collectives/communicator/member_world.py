@@ -13,18 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collectives.communicator.kinds import AllGather, Collective
-from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import (
-    CollectiveProgram,
-    LoadedCollective,
-    RunStatus,
-)
-from collectives.communicator.node.shared_steps_of_kind import (
-    MemberMemory,
-    needs_staging,
-    step_program,
-)
+from collectives.communicator.kinds import Collective
+from collectives.communicator.node.shared_protocols import MemberMemory, needs_staging, step_program
+from collectives.communicator.steps.engine import LoadedCollective, RunStatus
+from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.steps.shared_steps import CollectiveProgram
 from runtime.cpu.collective.collective_engine import native_step_engine
 
 Arrays = list[np.ndarray]
@@ -146,7 +139,7 @@ class World:
             results[result] = operands[operand]
         if self.case.together and member >= self.case.together:
             results = list(self.buffers[member - self.case.together].results)
-        if self.case.tiles and isinstance(self.case.collectives[0], AllGather):
+        if self.case.tiles and self.case.collectives[0].kind == "all-gather":
             operands = [np.split(result, self.count)[member] for result in results]
         elif self.case.tiles:
             results = [np.split(operand, self.count)[member] for operand in operands]

@@ -9,8 +9,8 @@ import pytest
 
 from collectives.cost.estimator import CostError
 from collectives.cost.roofline import RooflineEstimator
-from spmd.analysis.wire import KIND
 from spmd.hlo import HloInstruction, HloModule, Opcode
+from spmd.hlo.collective_opcodes import KIND
 from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module
 from tests.paths import SHARED

@@ -8,7 +8,7 @@ import pytest
 
 from collectives.passes.async_to_sync import AsyncToSync
 from spmd.hlo import Opcode
-from spmd.machine.named import introduce, machine_named
+from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module
 
 TEXT = """HloModule m, is_scheduled=true, num_partitions=2
@@ -29,8 +29,7 @@ GROUP = ', frontend_attributes={_scheduling_group_id="1"}'
     [(1e-7, "", False), (1e-3, "", True), (1e-3, GROUP, False)],
 )
 def test_a_window_that_does_not_pay(dispatch: float, attributes: str, blocks: bool) -> None:
-    name = f"dispatch-{dispatch:g}"
-    introduce(replace(machine_named("dgx-h100"), name=name, thunk_seconds=dispatch))
+    machine = replace(machine_named("dgx-h100"), name="slow to dispatch", thunk_seconds=dispatch)
     module = parse_module(TEXT.replace("ATTRIBUTES", attributes))
-    assert AsyncToSync(machine=name).run(module) is blocks
+    assert AsyncToSync(machine=machine).run(module) is blocks
     assert any(x.opcode is Opcode.ALL_GATHER for x in module.entry.instructions) is blocks

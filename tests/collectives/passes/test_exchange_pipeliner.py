@@ -48,7 +48,7 @@ def exchanges(found: HloModule) -> list[HloInstruction]:
 def test_experts_are_computed_while_others_tokens_come() -> None:
     """Both all-to-alls are cut alike, and terms of the last sum are added before it is rounded."""
     found = module(1024)
-    assert ExchangePipeliner(machine="dgx-h100").run(found)
+    assert ExchangePipeliner(machine=machine_named("dgx-h100")).run(found)
     pieces = exchanges(found)
     assert len(pieces) >= 4
     assert len({x.dims for x in pieces}) == 1
@@ -62,7 +62,7 @@ def test_slower_links_ask_for_more_pieces() -> None:
     counts = []
     for machine in ("dgx-h100", "dgx-h100{links=0.25}"):
         found = module(1024)
-        ExchangePipeliner(machine=machine).run(found)
+        ExchangePipeliner(machine=machine_named(machine)).run(found)
         counts.append(len(exchanges(found)))
     assert counts[0] < counts[1]
 
@@ -80,7 +80,7 @@ def test_what_does_not_pay_stays(capacity: int, other: str, machine: str) -> Non
     """Small pieces, none at all, other products to hide it, and processors that move the bytes themselves."""
     same = module(capacity, other)
     text = str(same)
-    assert not ExchangePipeliner(machine=machine).run(same)
+    assert not ExchangePipeliner(machine=machine_named(machine)).run(same)
     assert str(same) == text
 
 
@@ -106,7 +106,7 @@ def test_an_all_reduce_is_under_way_while_other_rows_are_multiplied() -> None:
     """On a slow link, with more products than the nearest: the first rows are on their way before the last are begun."""
     found = parse_module(REDUCED)
     found.stage = Stage.PARTITIONED
-    assert ExchangePipeliner(machine="tcp-cluster{links=0.05,node=1}").run(found)
+    assert ExchangePipeliner(machine=machine_named("tcp-cluster{links=0.05,node=1}")).run(found)
     sums = list(found.entry.with_opcode(Opcode.ALL_REDUCE))
     rows = {x.dims for x in found.entry.with_opcode(Opcode.DOT)}
     assert len(sums) >= 2
@@ -248,10 +248,13 @@ def test_pieces_or_windows_whatever_gains_more(other: str, pieces: bool) -> None
     alone, before_windows = (parse_module(gathered(other)) for _ in range(2))
     for found in (alone, before_windows):
         found.stage = Stage.PARTITIONED
-    assert ExchangePipeliner(machine=machine).run(alone)
-    assert ExchangePipeliner(machine=machine, windows=True).run(before_windows) is pieces
+    assert ExchangePipeliner(machine=machine_named(machine)).run(alone)
+    assert (
+        ExchangePipeliner(machine=machine_named(machine), windows=True).run(before_windows)
+        is pieces
+    )
     if not pieces:
-        assert WindowedEinsum(machine=machine).run(before_windows)
+        assert WindowedEinsum(machine=machine_named(machine)).run(before_windows)
 
 
 def gathered(other: str) -> str:

@@ -11,6 +11,7 @@ from spmd.evaluator import evaluate_partitions
 from spmd.hlo import HloModule, Opcode, Stage
 from spmd.hlo.clone import clone_module
 from spmd.literal import Literal
+from spmd.machine.named import machine_named
 from spmd.ops.attrs import CollectivePermuteAttrs
 from spmd.shape import ArrayShape, PrimitiveType
 from spmd.source_target_pairs import LinePairs
@@ -34,7 +35,7 @@ def module(rows: int) -> HloModule:
 
 
 def gain(rows: int, machine: str) -> WindowGain:
-    (found,) = WindowedEinsum(machine=machine).gains(module(rows)).values()
+    (found,) = WindowedEinsum(machine=machine_named(machine)).gains(module(rows)).values()
     return found
 
 
@@ -44,7 +45,7 @@ def test_communication_hides_behind_products() -> None:
     assert found.product == "y"
     assert 0.05 < found.share < 0.5
     changed = module(2048)
-    assert WindowedEinsum(machine="dgx-h100").run(changed)
+    assert WindowedEinsum(machine=machine_named("dgx-h100")).run(changed)
     assert not list(changed.entry.with_opcode(Opcode.ALL_GATHER))
     assert len(list(changed.entry.with_opcode(Opcode.DOT))) in (8, 16, 32)
 
@@ -55,7 +56,7 @@ def test_what_does_not_pay_stays(rows: int, machine: str) -> None:
     assert gain(rows, machine).share < 0.05
     same = module(rows)
     text = str(same)
-    assert not WindowedEinsum(machine=machine).run(same)
+    assert not WindowedEinsum(machine=machine_named(machine)).run(same)
     assert str(same) == text
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from spmd.analysis.wire import KIND
 from spmd.builder import Builder
 from spmd.device import ReductionKind, ReplicaGroups
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode, Stage
+from spmd.hlo.collective_opcodes import KIND
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.shape import ArrayShape, PrimitiveType, TupleShape
 from spmd.source_target_pairs import ListedPairs

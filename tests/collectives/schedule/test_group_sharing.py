@@ -8,8 +8,8 @@ import pytest
 
 from collectives.schedule.checker import groups_of
 from collectives.schedule.group_sharing import GroupSharing, linked_devices
-from spmd.analysis.wire import KIND
 from spmd.hlo import HloInstruction, HloModule
+from spmd.hlo.collective_opcodes import KIND
 from tests.collectives.schedule.random_programs import random_program
 
 

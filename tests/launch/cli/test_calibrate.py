@@ -60,7 +60,6 @@ def test_calibration_is_found(quick: Path, capsys: pytest.CaptureFixture[str]) -
     assert str(calibration_path()) in capsys.readouterr().out
     machine = machine_here()
     assert machine.name == f"calibrated-{machine.digest[:8]}"
-    assert machine_named(machine.name) == machine
     assert machine.rates_of(PrimitiveType.F32).simple > 1e6
     assert machine.levels[0].size == 1 << 14
     f32 = (PrimitiveType.F32,) * 3

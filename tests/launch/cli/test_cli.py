@@ -14,7 +14,7 @@ import pytest
 import spmd
 from launch.cli import build_parser, main
 from spmd.hlo import Stage
-from spmd.text.load import load
+from spmd.text.sources.load import load
 from tests.paths import CASES, TESTS
 
 MLP = CASES / "mlp_dp2"

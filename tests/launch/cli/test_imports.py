@@ -57,7 +57,7 @@ OTHER_FAMILIES = (
     "runtime.cpu.kernels.fft",
     "runtime.cpu.kernels.linalg",
     "runtime.cpu.kernels.sort",
-    "runtime.emit.convolution",
+    "runtime.emit.convolution.convolution",
     "runtime.emit.sort",
     "spmd.proto.attrs_proto.convolution",
 )

@@ -9,7 +9,7 @@ import pytest
 from launch.cli import main
 from spmd.hlo import Stage
 from spmd.passes.interface import PASSES
-from spmd.text.load import load
+from spmd.text.sources.load import load
 from tests.paths import CASES
 
 PROPAGATION = "sharding-propagation"

@@ -13,7 +13,7 @@ from launch.cli import main
 from spmd.errors import RunError
 from spmd.literal import NDArray
 from tests.launch.data.feed_programs import LOOP, TILES, loop_items, loop_start
-from tests.runtime.gpu.engines import Doubles
+from tests.runtime.gpu.doubles.engines import Doubles
 
 #: Two infeeds that no token orders, of which the first has the larger array.
 UNORDERED = """HloModule unordered, num_partitions=2

@@ -7,6 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from collectives.passes.async_to_sync import BlockingAgain
+from collectives.passes.latency_hiding_scheduler import LatencyHidingScheduler
+from collectives.schedule.latency_report import LatencyReport
+from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.phases import is_start
 from launch.options import CompileOptions
 from launch.pipeline import compile_module, stages
@@ -17,6 +21,7 @@ from runtime.saved import save_bytes
 from spmd import parse
 from spmd.hlo import Opcode
 from spmd.machine.named import machine_named
+from spmd.machine.reader import MachineError
 from spmd.passes.options import PassOptionError, parse_passes
 
 OVERLAPPING = CompileOptions(machine=machine_named("dgx-h100"))
@@ -48,8 +53,8 @@ def test_each_group_can_be_left_out(name: str) -> None:
 
 def test_passes_are_asked_about_the_machine_of_the_options() -> None:
     steps = [s for x in (*on_optimized(OVERLAPPING), *on_scheduled(OVERLAPPING)) for s in x.passes]
-    named = {s.machine for s in steps if hasattr(s, "machine")}
-    assert named == {OVERLAPPING.machine.name}
+    described = {s.machine for s in steps if hasattr(s, "machine")}
+    assert described == {OVERLAPPING.machine}
 
 
 def test_collectives_that_could_be_hidden_are_joined_for_a_latency_alone() -> None:
@@ -112,14 +117,24 @@ def test_measured_times_reach_those_who_order() -> None:
         parse_passes("latency-hiding-scheduler{durations=x}")
 
 
-def test_listeners_are_no_options() -> None:
-    """A pipeline's text says the same, whoever listens, and cannot name them."""
-    (heard,) = on_scheduled(OVERLAPPING, HidingNotes())
-    (unheard,) = on_scheduled(OVERLAPPING)
-    assert heard != unheard
-    assert [str(step) for step in heard.passes] == [str(step) for step in unheard.passes]
-    with pytest.raises(PassOptionError, match="has no option 'told'"):
-        parse_passes("async-to-sync{told=x}")
+def test_notes_of_passes_are_collected() -> None:
+    """The scheduler's report, and the collectives that block again, come with the applications of their passes."""
+    limits = OverlapLimits.on(OVERLAPPING.machine)
+    report = LatencyReport(2.0, 1.0, 1.0, 1.0, (), (), 0, 0, None, limits)
+    notes = HidingNotes()
+    notes.take(("a note of another pass", report, BlockingAgain({"g-start": "g"})))
+    assert notes.report is report
+    assert notes.blocking == {"g-start": "g"}
+
+
+def test_a_machine_in_a_pipelines_text_is_named() -> None:
+    machine = replace(OVERLAPPING.machine, name="mine", units=3)
+    (order,) = parse_passes("latency-hiding-scheduler{machine=mine}", (machine,))
+    assert isinstance(order, LatencyHidingScheduler)
+    assert order.machine is machine
+    assert str(order) == "latency-hiding-scheduler{machine=mine}"
+    with pytest.raises(MachineError, match="no machine is named 'mine'"):
+        parse_passes("latency-hiding-scheduler{machine=mine}")
 
 
 #: Each trip gathers one of two layers' weights and keeps what it begins with, which those of a second loop read.

@@ -18,7 +18,7 @@ from runtime.gpu.errors import NoGpuError
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.ptx import ptx_maker
 from spmd.errors import UnsupportedError
-from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.gpu.doubles.host_driver import HostDriver
 
 MODULE = "tests/cases/mlp_dp2/module.hlo"
 

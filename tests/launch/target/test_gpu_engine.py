@@ -21,7 +21,8 @@ from runtime.gpu.cuda import engine as cuda_engine
 from runtime.gpu.engine import GpuEngine
 from spmd.device import ReductionKind
 from tests.collectives.communicator.nccl.device_ranks import OnArrays
-from tests.collectives.communicator.nccl.nccl_double import DoubleApi, HostDevice, World
+from tests.collectives.communicator.nccl.host_device import HostDevice
+from tests.collectives.communicator.nccl.nccl_double import DoubleApi, World
 from tests.loopback_ranks import run_ranks
 
 LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")

@@ -13,7 +13,7 @@ from runtime.buffers.live_buffers import LiveBuffers
 from runtime.memory_limit import MemoryLimitError, require_memory
 from spmd.machine.named import machine_named
 from spmd.memory_space import HOST
-from tests.runtime.gpu.engines import Doubles
+from tests.runtime.gpu.doubles.engines import Doubles
 
 SIZE = 64 * 64 * 4
 OFFLOADED = """HloModule h

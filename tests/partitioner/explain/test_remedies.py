@@ -17,7 +17,7 @@ from spmd.analysis.cost import module_cost
 from spmd.errors import ShardingError
 from spmd.hlo import HloModule
 from spmd.sharding import HloSharding
-from spmd.text.sharding_text import parse_sharding
+from spmd.text.sharding.sharding_text import parse_sharding
 
 
 def of_text(module: HloModule) -> Counter[tuple[str, str]]:

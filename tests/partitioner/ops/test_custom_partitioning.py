@@ -13,7 +13,7 @@ from spmd.hlo import Opcode
 from spmd.hlo.host_functions import HostFunctions, LocalFunction, PartitionFunction
 from spmd.shape import ArrayShape
 from spmd.sharding import HloSharding
-from spmd.text.sharding_text import parse_sharding
+from spmd.text.sharding.sharding_text import parse_sharding
 
 #: Rows divided by their sums, of an operand that is divided by columns.
 ROW_SUMS = """HloModule rows, num_partitions=4

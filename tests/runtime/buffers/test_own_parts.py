@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.buffers.overlap_rules import wrong_overlap
+from collectives.communicator.kinds import AllGather, CollectiveOp
+from runtime.buffers.checker.overlap_rules import wrong_overlap
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.executable import Executable
 from runtime.program.strides import StridedView
-from runtime.program.thunks.collective_plans import AllGatherPlan
 from spmd.shape import ArrayShape, PrimitiveType
 from tests.runtime.programs import OVER_OPERANDS, SUM, compiled, module_of
 
 GROUPS = ((2, 0), (1, 3))
+GATHER = CollectiveOp(GROUPS, AllGather((), 0))
 
 
 def slices(executable: Executable) -> dict[str, BufferSlice]:
@@ -123,19 +124,19 @@ PART = StridedView.dense(ArrayShape(PrimitiveType.F32, (32,)))
 
 
 @pytest.mark.parametrize(
-    ("place", "plan", "is_right"),
+    ("place", "op", "is_right"),
     [
-        (BufferSlice(0, 0, 128, GROUPS), AllGatherPlan(GROUPS, 0), True),
-        (BufferSlice(0, 0, 128, GROUPS[::-1]), AllGatherPlan(GROUPS, 0), False),
-        (BufferSlice(0, 0, 128, ((0, 2), (1, 3))), AllGatherPlan(GROUPS, 0), False),
-        (BufferSlice(0, 64, 128, GROUPS), AllGatherPlan(GROUPS, 0), False),
-        (BufferSlice(0, 0, 128), AllGatherPlan(GROUPS, 0), False),
+        (BufferSlice(0, 0, 128, GROUPS), GATHER, True),
+        (BufferSlice(0, 0, 128, GROUPS[::-1]), GATHER, False),
+        (BufferSlice(0, 0, 128, ((0, 2), (1, 3))), GATHER, False),
+        (BufferSlice(0, 64, 128, GROUPS), GATHER, False),
+        (BufferSlice(0, 0, 128), GATHER, False),
         (BufferSlice(0, 0, 128, GROUPS), None, False),
     ],
 )
 def test_the_checker_knows_the_part(
-    place: BufferSlice, plan: AllGatherPlan | None, is_right: bool
+    place: BufferSlice, op: CollectiveOp | None, is_right: bool
 ) -> None:
     gather = module_of(gathered("(f32[1280]) tuple(g)")).entry.root.operand(0)
-    wrong = wrong_overlap(gather, [ArrayView(place, PART)], [], [BufferSlice(0, 0, 256)], plan)
+    wrong = wrong_overlap(gather, [ArrayView(place, PART)], [], [BufferSlice(0, 0, 256)], op)
     assert bool(wrong) is not is_right

@@ -6,6 +6,7 @@ import runtime.emit  # noqa: F401 - fills the table of lowerings
 from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.priority_fusion import PriorityFusion
 from spmd.hlo import HloModule, Opcode, Stage
+from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module
 
 #: Two pieces that read the same bias, and of which each is sent when it is done.
@@ -35,7 +36,7 @@ def program() -> HloModule:
 def fusions(machine: str) -> int:
     module = program()
     assert module.stage is Stage.SCHEDULED
-    PriorityFusion(machine=machine).run(module)
+    PriorityFusion(machine=machine_named(machine)).run(module)
     return len(list(module.entry.with_opcode(Opcode.FUSION)))
 
 

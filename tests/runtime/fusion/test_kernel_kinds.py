@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.fusion.element_graph import is_element_operation, post_order
+from runtime.fusion.cost.prices import Prices
+from runtime.fusion.element_graph import post_order
+from runtime.fusion.element_operations import is_element_operation
 from runtime.fusion.emitters import LOOP, emitted, emitter_of
 from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
-from runtime.fusion.prices import Prices
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.machine.named import machine_named
 from spmd.text.parser import parse_module

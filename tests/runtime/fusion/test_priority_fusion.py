@@ -12,16 +12,18 @@ import pytest
 from collectives.schedule.checker import check_schedule
 from runtime.compile import build_executable, schedule_module
 from runtime.fusion import context, kernel_kinds
+from runtime.fusion.cost.prices import KernelCost
 from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
-from runtime.fusion.prices import KernelCost
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.schedule.exact_memory import device_bytes
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
 from spmd.hlo.clone import clone_module
-from spmd.machine.named import introduce, machine_named
+from spmd.machine.description import MachineDescription
+from spmd.machine.named import machine_named
 from spmd.machine.reader import read_machine, write_machine
 from spmd.passes.fuel import Fuel
+from spmd.passes.options import parse_passes
 from spmd.text.parser import parse_module
 from spmd.verifier import verify
 from tests.runtime.programs.build import assert_same, random_inputs
@@ -82,7 +84,7 @@ def test_a_dear_producer_of_one_element_per_row_is() -> None:
 
 
 @pytest.fixture
-def slow_memory() -> str:
+def slow_memory() -> MachineDescription:
     """A machine whose memory is far slower than its arithmetic."""
     default = machine_named()
     text = write_machine(default).replace('"cpu-avx512"', '"test-slow-memory"')
@@ -90,10 +92,10 @@ def slow_memory() -> str:
         text = text.replace(
             f'"bandwidth": {level.bandwidth}', f'"bandwidth": {level.bandwidth / 1e4}'
         )
-    return introduce(read_machine(text.encode(), "test")).name
+    return read_machine(text.encode(), "test")
 
 
-def test_what_pays_depends_on_the_machine(slow_memory: str) -> None:
+def test_what_pays_depends_on_the_machine(slow_memory: MachineDescription) -> None:
     """Where memory is far slower than arithmetic, the dear producer is computed again."""
     body = program(COPIED.format(op="tanh", dimension=1))
     assert fusions(fused(body, PriorityFusion(machine=slow_memory)))
@@ -103,7 +105,7 @@ def test_an_unknown_machine_is_named() -> None:
     from spmd.machine.reader import MachineError
 
     with pytest.raises(MachineError, match="no machine is named 'abacus'"):
-        fused(program(COPIED.format(op="negate", dimension=1)), PriorityFusion(machine="abacus"))
+        parse_passes("priority-fusion{machine=abacus}")
 
 
 def test_a_producer_is_copied_into_readers_of_other_sizes() -> None:
@@ -187,7 +189,7 @@ def test_kernels_that_depend_on_each_other_another_way_do_not_become_one() -> No
 
 
 def test_products_that_two_kernels_read_do_not_make_these_wait_for_each_other(
-    slow_memory: str,
+    slow_memory: MachineDescription,
 ) -> None:
     """The first product goes into the sum; the second one may not take the difference to where it stands itself."""
     module = program(

@@ -11,9 +11,9 @@ import pytest
 from runtime.gpu.captures import CaptureLock
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.options import GpuOptions
-from tests.runtime.gpu.engines import ptx_of_all
-from tests.runtime.gpu.host_driver import HostBlock, HostDriver
-from tests.runtime.gpu.host_streams import HostGpu, HostStream
+from tests.runtime.gpu.doubles.engines import ptx_of_all
+from tests.runtime.gpu.doubles.host_driver import HostBlock, HostDriver
+from tests.runtime.gpu.doubles.host_streams import HostGpu, HostStream
 from tests.runtime.programs import compiled, random_inputs
 
 HELD = """HloModule held, num_partitions=2

@@ -8,7 +8,7 @@ import pytest
 from runtime.gpu.step import walk_steps
 from runtime.gpu.steps.while_loop import CountedLoopStep, HostedLoopStep, WhileStep
 from spmd.evaluator.evaluator import evaluate
-from tests.runtime.gpu.engines import Doubles, devices_of
+from tests.runtime.gpu.doubles.engines import Doubles, devices_of
 from tests.runtime.programs import assert_same, compiled, module_of
 
 LOOP = """HloModule loop

@@ -22,8 +22,8 @@ from tests.runtime.gpu.convolutions import (
     compiled_convolution,
     random_convolution,
 )
-from tests.runtime.gpu.engines import devices_of
-from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.gpu.doubles.engines import devices_of
+from tests.runtime.gpu.doubles.host_driver import HostDriver
 
 
 def on_double(text: str, **options: bool) -> Executable:

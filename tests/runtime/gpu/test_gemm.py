@@ -27,9 +27,9 @@ from runtime.program.records.dot import DotKernel
 from runtime.program.strides import StridedView
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import PrimitiveType
-from tests.runtime.gpu.engines import devices_of
-from tests.runtime.gpu.host_driver import HostDriver
-from tests.runtime.gpu.host_streams import HostStream
+from tests.runtime.gpu.doubles.engines import devices_of
+from tests.runtime.gpu.doubles.host_driver import HostDriver
+from tests.runtime.gpu.doubles.host_streams import HostStream
 from tests.runtime.programs import compiled, random_inputs
 
 F32 = PrimitiveType.F32

@@ -26,8 +26,8 @@ from tests.runtime.gpu.decompositions import (
     check_qr,
     check_singular_values,
 )
-from tests.runtime.gpu.engines import devices_of
-from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.gpu.doubles.engines import devices_of
+from tests.runtime.gpu.doubles.host_driver import HostDriver
 from tests.runtime.gpu.linear_algebra import (
     TYPES,
     check_cholesky,

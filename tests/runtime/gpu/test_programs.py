@@ -14,9 +14,9 @@ from runtime.gpu.errors import GpuFailedError, GpuMemoryError
 from runtime.gpu.work import GemmWork, Work
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
-from tests.runtime.gpu.engines import Doubles, devices_of
-from tests.runtime.gpu.host_driver import HostDriver
-from tests.runtime.gpu.host_streams import HostStream
+from tests.runtime.gpu.doubles.engines import Doubles, devices_of
+from tests.runtime.gpu.doubles.host_driver import HostDriver
+from tests.runtime.gpu.doubles.host_streams import HostStream
 from tests.runtime.gpu.transforms import TRANSFORMS, check_transforms
 from tests.runtime.programs import (
     ALIASING,

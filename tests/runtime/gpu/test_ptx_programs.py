@@ -14,8 +14,8 @@ from runtime.gpu.step import walk_steps
 from runtime.gpu.steps.kernel import PtxStep
 from spmd.evaluator.evaluator import evaluate
 from spmd.text.parser import parse_module
-from tests.runtime.gpu.engines import devices_of
-from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.gpu.doubles.engines import devices_of
+from tests.runtime.gpu.doubles.host_driver import HostDriver
 from tests.runtime.programs import ALIASING, assert_same, compiled, module_of, random_inputs
 
 

@@ -24,9 +24,9 @@ from runtime.saved import save_bytes
 from spmd.text.parser import parse_module
 from tests.collectives.communicator.nccl.nccl_double import World
 from tests.runtime.gpu.compiled_cases import compiled_case
-from tests.runtime.gpu.driver_memory import DriverMemory
-from tests.runtime.gpu.engines import ptx_of_all
-from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.gpu.doubles.driver_memory import DriverMemory
+from tests.runtime.gpu.doubles.engines import ptx_of_all
+from tests.runtime.gpu.doubles.host_driver import HostDriver
 from tests.runtime.gpu.on_gpu import OnGpu
 
 NAMES = (

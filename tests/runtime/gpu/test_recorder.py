@@ -6,7 +6,7 @@ import pytest
 
 from runtime.executable import Executable
 from runtime.timeline.events import Event, Flight, Stream, events_of
-from tests.runtime.gpu.engines import Doubles
+from tests.runtime.gpu.doubles.engines import Doubles
 from tests.runtime.programs import (
     ALIASING,
     ASYNC_COLLECTIVES,

@@ -10,8 +10,8 @@ from launch.options import CompileOptions
 from launch.pipeline import stages
 from runtime.schedule.exact_memory import device_bytes
 from spmd.analysis.live_bytes import ModuleBytes, peak_bytes
-from spmd.text.load import load
 from spmd.text.parser import parse_module
+from spmd.text.sources.load import load
 from tests.paths import CASES
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from spmd.machine.description import Attained, MachineDescription
-from spmd.machine.named import DEFAULT, SHIPPED, introduce, machine_named
+from spmd.machine.named import DEFAULT, SHIPPED, machine_named, with_own_name
 from spmd.machine.reader import MAX_BYTES, MachineError, read_machine, write_machine
 from spmd.shape import PrimitiveType
 
@@ -288,20 +288,25 @@ def test_texts_that_garble_a_terminal_are_refused(place: str) -> None:
 
 
 def test_a_name_stands_for_one_description() -> None:
-    mine = read({**fields(), "name": "test-introduced", "units": 2})
-    assert introduce(mine) is mine
-    assert machine_named("test-introduced") is mine
-    other = read({**fields(), "name": "test-introduced", "units": 3})
+    mine = read({**fields(), "name": "test-machine", "units": 2})
+    assert with_own_name(mine) is mine
+    assert machine_named("test-machine", (mine,)) is mine
+    assert machine_named("test-machine{links=0.5}", (mine,)) == mine.with_links(0.5)
+    shipped = machine_named(DEFAULT)
+    # Where figures come from changes nothing for a program that is compiled for them.
+    elsewhere = replace(shipped, source="elsewhere")
+    assert with_own_name(elsewhere) is elsewhere
+    other = replace(shipped, units=3)
     with pytest.raises(MachineError, match="two machines named") as told:
-        introduce(other)
-    assert f"{mine.digest} and {other.digest}" in str(told.value)
-    # What is said of where figures come from changes nothing for who is compiled for them.
-    told_otherwise = read(
-        {**fields(), "name": "test-introduced", "units": 2, "source": "elsewhere"}
-    )
-    assert introduce(told_otherwise) is told_otherwise
-    assert machine_named("test-introduced") is mine
-    with pytest.raises(MachineError, match="two machines named"):
-        introduce(read({**fields(), "name": DEFAULT, "units": 3}))
-    with pytest.raises(MachineError, match=r"no machine is named 'nobody'; there are .*cpu-avx512"):
-        machine_named("nobody")
+        with_own_name(other)
+    assert f"{shipped.digest} and {other.digest}" in str(told.value)
+
+
+def test_descriptions_that_a_caller_has_read_are_known_to_it_alone() -> None:
+    mine = read({**fields(), "name": "test-machine"})
+    with pytest.raises(
+        MachineError, match=r"no machine is named 'nobody'; there are .*cpu-avx512, .*test-machine"
+    ):
+        machine_named("nobody", (mine,))
+    with pytest.raises(MachineError, match=r"no machine is named 'test-machine'"):
+        machine_named("test-machine")

@@ -19,8 +19,8 @@ from spmd.passes.dead_code_elimination import DeadCodeElimination
 from spmd.passes.interface import UNSCHEDULED, HloPass
 from spmd.passes.options import parse_passes
 from spmd.passes.pipeline import Pipeline
-from spmd.text.load import load
 from spmd.text.parser import parse_module
+from spmd.text.sources.load import load
 from tests.paths import CASES
 from tests.strategies import generate
 

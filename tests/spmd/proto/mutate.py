@@ -21,7 +21,7 @@ from spmd.errors import SpmdError
 from spmd.proto.schema.hlo import HloInstructionProto, HloModuleProto
 from spmd.proto.wire import Raw
 from spmd.proto.writer import serialize
-from spmd.text.load import parse_bytes
+from spmd.text.sources.load import parse_bytes
 from tests.paths import CASES
 from tests.spmd.proto.examples import TEXTS, example
 

@@ -18,7 +18,7 @@ from spmd.proto.schema.hlo import HloModuleProto
 from spmd.proto.schema.xla_data import OpMetadataProto, PayloadProto
 from spmd.proto.writer import serialize, serialize_hlo_proto, serialize_with_config
 from spmd.sharding import HloSharding
-from spmd.text.sharding_text import parse_sharding
+from spmd.text.sharding.sharding_text import parse_sharding
 
 HEADER = (
     "HloModule m, alias_passthrough_params=true, entry_computation_layout={(f32[8]{0}, f32[8]{0})->f32[8]{0}}, "

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from same_module import assert_same_module
 
-from spmd.text.load import load
 from spmd.text.parser import parse_module
 from spmd.text.print_options import PrintOptions
 from spmd.text.printer import print_module
+from spmd.text.sources.load import load
 from spmd.verifier import verify
 from tests.paths import SHARED
 

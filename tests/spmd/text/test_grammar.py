@@ -23,7 +23,8 @@ from spmd.ops.attrs import (
     TupleIndexAttrs,
 )
 from spmd.ops.window import WindowDimension
-from spmd.shape import PrimitiveType, array, compatible
+from spmd.shape import PrimitiveType, array
+from spmd.shape_compatibility import compatible
 from spmd.source_target_pairs import ListedPairs
 from spmd.text.parser import parse_module
 from spmd.text.printer import print_module

@@ -11,7 +11,7 @@ from spmd.evaluator.evaluator import evaluate
 from spmd.hlo.module import HloModule
 from spmd.text.parser import parse_module
 from spmd.text.printer import print_module
-from spmd.text.sharding_text import parse_sharding
+from spmd.text.sharding.sharding_text import parse_sharding
 from spmd.verifier import verify
 
 HEAD = "HloModule m\n\nsum {\n  x = f32[] parameter(0)\n  y = f32[] parameter(1)\n  ROOT s = f32[] add(x, y)\n}\n\nENTRY e {\n"

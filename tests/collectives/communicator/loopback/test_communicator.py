@@ -13,7 +13,7 @@ from loopback_ranks import run_ranks
 
 from collectives.communicator.kinds import AllReduce
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
-from collectives.communicator.node.shared_steps import CollectiveEngine
+from collectives.communicator.steps.engine import CollectiveEngine
 from runtime.cpu.collective.collective_engine import native_step_engine
 from spmd.device import ReductionKind
 from spmd.errors import CollectiveTimeoutError, RunError

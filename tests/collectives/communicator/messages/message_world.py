@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from collectives.communicator.messages.array_steps import Exchange, Message
-from collectives.communicator.node.shared_steps import CollectiveProgram, RunStatus
+from collectives.communicator.steps.array_steps import Exchange, Message
+from collectives.communicator.steps.engine import RunStatus
+from collectives.communicator.steps.shared_steps import CollectiveProgram
 from runtime.cpu.collective.collective_engine import native_step_engine
 
 REFUSED = 17

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from collectives.communicator.kinds import CollectiveBroadcast
 from collectives.communicator.loopback.communicator import LoopbackWorld
-from collectives.communicator.messages.array_steps import Copy, Exchange
 from collectives.communicator.messages.native_message_steps import native_program
 from collectives.communicator.native_collective import NativeCollective
-from collectives.communicator.node.shared_buffers import Buffers
-from collectives.communicator.node.shared_steps import CopyRows, LoadedCollective, RunStatus
+from collectives.communicator.steps.array_steps import Copy, Exchange
+from collectives.communicator.steps.engine import LoadedCollective, RunStatus
+from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.steps.shared_steps import CopyRows
 from runtime.cpu.collective.collective_engine import native_step_engine
 from spmd.errors import RunError
 from tests.collectives.communicator.messages.message_world import Post, PostedMessages

@@ -13,8 +13,9 @@ from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds import Collective
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.nccl.communicator import NcclCollective, NcclCommunicator
-from collectives.communicator.nccl.interface import DeviceArray
-from tests.collectives.communicator.nccl.nccl_double import HostDevice, World
+from collectives.communicator.steps.device_steps import DeviceArray
+from tests.collectives.communicator.nccl.host_device import HostDevice
+from tests.collectives.communicator.nccl.nccl_double import World
 
 Result = TypeVar("Result")
 COMPUTE, COMMUNICATION = 1, 2

@@ -9,233 +9,19 @@ tested but the names of types and results.
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
-import ml_dtypes
 import numpy as np
 
-from collectives.communicator.nccl.api import (
-    CommConfig,
-    NcclComm,
-    NcclError,
-    NcclOperation,
-    NcclResult,
-    NcclType,
-)
-
-DTYPES = {
-    NcclType.INT8: np.int8,
-    NcclType.UINT8: np.uint8,
-    NcclType.INT32: np.int32,
-    NcclType.UINT32: np.uint32,
-    NcclType.INT64: np.int64,
-    NcclType.UINT64: np.uint64,
-    NcclType.FLOAT16: np.float16,
-    NcclType.FLOAT32: np.float32,
-    NcclType.FLOAT64: np.float64,
-    NcclType.BFLOAT16: ml_dtypes.bfloat16,
-    NcclType.FLOAT8E4M3: ml_dtypes.float8_e4m3fn,
-    NcclType.FLOAT8E5M2: ml_dtypes.float8_e5m2,
-}
-FUNCTIONS = {
-    NcclOperation.SUM: np.add,
-    NcclOperation.PRODUCT: np.multiply,
-    NcclOperation.MAX: np.maximum,
-    NcclOperation.MIN: np.minimum,
-}
-
-
-def memory_at(address: int, num_bytes: int) -> np.ndarray:
-    if num_bytes == 0:
-        return np.empty(0, np.uint8)
-    return np.frombuffer((ctypes.c_char * num_bytes).from_address(address), np.uint8)
-
-
-class AbortedError(Exception):
-    """A kernel that was ended."""
-
-
-class Stream:
-    """Work in order, by a thread of its own."""
-
-    def __init__(self) -> None:
-        self._work: deque[Callable[[], None] | None] = deque()
-        #: What went wrong in its work, which goes on without.
-        self.errors: list[BaseException] = []
-        self._condition = threading.Condition()
-        self.put_count = self.done_count = 0
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def put(self, work: Callable[[], None]) -> int:
-        with self._condition:
-            self._work.append(work)
-            self.put_count += 1
-            self._condition.notify_all()
-            return self.put_count
-
-    def close(self) -> None:
-        with self._condition:
-            self._work.append(None)
-            self._condition.notify_all()
-
-    def _run(self) -> None:
-        while True:
-            with self._condition:
-                while not self._work:
-                    self._condition.wait()
-                work = self._work.popleft()
-            if work is None:
-                return
-            try:
-                work()
-            except AbortedError:
-                pass
-            except BaseException as error:  # noqa: BLE001 - looked at when the device is closed
-                self.errors.append(error)
-            finally:
-                self.done_count += 1
-
-
-class Event:
-    def __init__(self, streams: dict[int, Stream]) -> None:
-        self._streams = streams
-        self._stream: Stream | None = None
-        self._at = 0
-
-    def record(self, stream: int) -> None:
-        self._stream = self._streams[stream]
-        self._at = self._stream.put(lambda: None)
-
-    def hold_up(self, stream: int) -> None:
-        of, at = self._stream, self._at  # as it is recorded now
-        if of is None:
-            return
-
-        def wait() -> None:
-            while of.done_count < at:
-                time.sleep(0.0005)
-
-        self._streams[stream].put(wait)
-
-    def is_done(self) -> bool:
-        return self._stream is None or self._stream.done_count >= self._at
-
-
-class Device(Protocol):
-    """On whose streams NCCL's kernels run."""
-
-    def put(
-        self,
-        stream: int,
-        work: Callable[[], None],
-        reads: Sequence[tuple[int, int]] = (),
-        writes: Sequence[tuple[int, int]] = (),
-    ) -> None: ...
-
-
-class HostDevice:
-    """A DeviceMemory whose GPU is this process: addresses are the host's."""
-
-    def __init__(self) -> None:
-        self.streams: dict[int, Stream] = {1: Stream(), 2: Stream()}
-        self._kept: list[np.ndarray] = []
-        #: Streams of which a graph is made; what is put there is kept for it.
-        self.captures: dict[int, list[Callable[[], None]]] = {}
-
-    def __enter__(self) -> HostDevice:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """End its threads. Raises what went wrong in their work."""
-        for stream in self.streams.values():
-            stream.close()
-        for error in (error for stream in self.streams.values() for error in stream.errors):
-            raise error
-
-    def allocate(self, num_bytes: int) -> int:
-        self._kept.append(np.full(num_bytes, 0xA5, np.uint8))
-        return int(self._kept[-1].ctypes.data)
-
-    def put(
-        self,
-        stream: int,
-        work: Callable[[], None],
-        reads: Sequence[tuple[int, int]] = (),
-        writes: Sequence[tuple[int, int]] = (),
-    ) -> None:
-        """reads, writes: addresses and bytes, for a device that looks after them."""
-        if stream in self.captures:
-            self.captures[stream].append(work)
-        else:
-            self.streams[stream].put(work)
-
-    def is_capturing(self, stream: int) -> bool:
-        return stream in self.captures
-
-    def begin_capture(self, stream: int) -> None:
-        self.captures[stream] = []
-
-    def end_capture(self, stream: int) -> list[Callable[[], None]]:
-        """A graph: its work in order."""
-        return self.captures.pop(stream)
-
-    def event(self) -> Event:
-        return Event(self.streams)
-
-    def copy(self, target: int, source: int, num_bytes: int, stream: int) -> None:
-        self.copy_rows(target, num_bytes, source, num_bytes, num_bytes, 1, stream)
-
-    def copy_rows(
-        self,
-        target: int,
-        target_pitch: int,
-        source: int,
-        source_pitch: int,
-        row_bytes: int,
-        rows: int,
-        stream: int,
-    ) -> None:
-        assert row_bytes <= target_pitch or rows == 1, (
-            "cudaMemcpy2D: the pitch is less than the width"
-        )
-        assert row_bytes <= source_pitch or rows == 1
-        assert row_bytes * rows > 0
-
-        def work() -> None:
-            for row in range(rows):
-                to = memory_at(target + row * target_pitch, row_bytes)
-                of = memory_at(source + row * source_pitch, row_bytes)
-                to[:] = of
-
-        self.put(stream, work)
-
-    def zero(self, target: int, num_bytes: int, stream: int) -> None:
-        self.put(stream, lambda: memory_at(target, num_bytes).fill(0))
-
-
-@dataclass
-class Call:
-    """What one member says in a collective of a communicator."""
-
-    function: str
-    count: int
-    kind: NcclType
-    operation: NcclOperation | None
-    root: int | None
-    send: int
-    receive: int
-
-    @property
-    def form(self) -> tuple[object, ...]:
-        return self.function, self.count, self.kind, self.operation, self.root
+from collectives.communicator.nccl.api import CommConfig, NcclComm, NcclError, NcclResult
+from collectives.communicator.steps.nccl_types import NcclType
+from tests.collectives.communicator.nccl.host_device import AbortedError, Device, memory_at
+from tests.collectives.communicator.nccl.nccl_reductions import Call, carry_out
 
 
 @dataclass
@@ -503,7 +289,7 @@ class DoubleApi:
 
             def attempt() -> bool:
                 if len(meeting.calls) == len(clique.members) and not meeting.done:
-                    _carry_out([meeting.calls[i] for i in range(len(clique.members))])
+                    carry_out([meeting.calls[i] for i in range(len(clique.members))])
                     meeting.done = True
                 return meeting.done
 
@@ -561,53 +347,3 @@ class DoubleApi:
         reads = [place for one in grouped for place in one.reads]
         writes = [place for one in grouped for place in one.writes]
         self.device.put(streams.pop(), kernel, reads, writes)
-
-
-def _carry_out(calls: list[Call]) -> None:
-    """A collective whose members are all here: operands are read, then results written."""
-    first = calls[0]
-    assert all(call.form == first.form for call in calls), [call.form for call in calls]
-    dtype = np.dtype(DTYPES[first.kind])
-    assert dtype.itemsize == first.kind.num_bytes
-    count, n = first.count, len(calls)
-    if first.function == "broadcast":
-        assert first.root is not None
-        data = memory_at(calls[first.root].send, count * dtype.itemsize).copy()
-        for call in calls:
-            memory_at(call.receive, data.nbytes)[:] = data
-        return
-    sent = count * (n if first.function == "reduce_scatter" else 1)
-    values = [memory_at(call.send, sent * dtype.itemsize).copy().view(dtype) for call in calls]
-    if first.function == "all_gather":
-        joined = np.concatenate(values).view(np.uint8)
-        for index, call in enumerate(calls):
-            _require_in_place(call.send, call.receive, values[0].nbytes, joined.nbytes, index)
-            memory_at(call.receive, joined.nbytes)[:] = joined
-        return
-    assert first.operation is not None
-    total = _reduced(values, first.operation).view(np.uint8)
-    for index, call in enumerate(calls):
-        part = total
-        if first.function == "reduce_scatter":
-            part = np.split(total, n)[index]
-            _require_in_place(call.receive, call.send, part.nbytes, total.nbytes, index)
-        memory_at(call.receive, part.nbytes)[:] = part
-
-
-def _require_in_place(
-    small: int, large: int, small_bytes: int, large_bytes: int, index: int
-) -> None:
-    """NCCL allows the one on the other at the member's own place alone."""
-    if small < large + large_bytes and large < small + small_bytes:
-        assert small == large + index * small_bytes, "half in place"
-
-
-def _reduced(values: list[np.ndarray], operation: NcclOperation) -> np.ndarray:
-    """In group order, narrow floats in f32 and rounded once: other orders and roundings are NCCL's own affair."""
-    dtype = values[0].dtype
-    is_narrow = dtype.itemsize < 4 and dtype.kind not in "iu"
-    with np.errstate(all="ignore"):
-        total = values[0].astype(np.float32) if is_narrow else values[0].copy()
-        for value in values[1:]:
-            total = FUNCTIONS[operation](total, value.astype(np.float32) if is_narrow else value)
-        return total.astype(dtype)

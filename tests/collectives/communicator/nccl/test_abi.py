@@ -11,14 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from collectives.communicator.nccl.api import (
-    CommConfig,
-    NcclComm,
-    NcclLibrary,
-    NcclOperation,
-    NcclResult,
-    NcclType,
-)
+from collectives.communicator.nccl.api import CommConfig, NcclComm, NcclLibrary, NcclResult
+from collectives.communicator.steps.nccl_types import NcclOperation, NcclType
 
 #: Each function says what it was given.
 SOURCE = r"""

@@ -26,7 +26,8 @@ from tests.collectives.communicator.nccl.device_ranks import (
     on_device,
     run_nccl,
 )
-from tests.collectives.communicator.nccl.nccl_double import DoubleApi, HostDevice, World
+from tests.collectives.communicator.nccl.host_device import HostDevice
+from tests.collectives.communicator.nccl.nccl_double import DoubleApi, World
 
 
 def total(*group: int) -> Collective:

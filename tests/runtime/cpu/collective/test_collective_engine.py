@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from collectives.communicator.node.shared_steps import (
+from collectives.communicator.steps.engine import RunStatus
+from collectives.communicator.steps.shared_steps import (
     Await,
     AwaitMessages,
     CollectiveProgram,
     CopyRows,
     RotateBytes,
-    RunStatus,
     Signal,
     StartMessages,
     Step,

@@ -13,7 +13,7 @@ from runtime.gpu.ptx import ptx_maker
 from tests.runtime.gpu import decompositions, linear_algebra
 from tests.runtime.gpu.codegen.both_ways import both_ways
 from tests.runtime.gpu.codegen.emulator import needs_contexts
-from tests.runtime.gpu.host_driver import HostDriver
+from tests.runtime.gpu.doubles.host_driver import HostDriver
 
 pytestmark = needs_contexts
 

@@ -15,7 +15,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.runtime.gpu.host_streams import HostGpu
+from tests.runtime.gpu.doubles.host_streams import HostGpu
 
 _LOAD = ctypes.CFUNCTYPE(
     ctypes.c_int,

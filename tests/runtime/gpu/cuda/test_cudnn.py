@@ -19,7 +19,7 @@ from runtime.gpu.views import DeviceView
 from runtime.gpu.work import ConvolutionWork
 from runtime.program.strides import StridedView
 from spmd.shape import ArrayShape, PrimitiveType
-from tests.runtime.gpu.cudnn_reading import convolve
+from tests.runtime.gpu.doubles.cudnn_reading import convolve
 
 F32 = PrimitiveType.F32
 

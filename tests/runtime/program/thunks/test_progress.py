@@ -8,7 +8,7 @@ import pytest
 from collectives.communicator.liveness.status_board import private_position
 from collectives.communicator.loopback.process_memory import ProcessMemory
 from collectives.communicator.native_collective import NativeCollective
-from collectives.communicator.node.shared_steps import Await, CollectiveProgram
+from collectives.communicator.steps.shared_steps import Await, CollectiveProgram
 from runtime.cpu.collective.collective_engine import native_step_engine
 from runtime.cpu.collective.shared_memory_ir import LANDED
 from runtime.cpu.executor import LoadedDevice

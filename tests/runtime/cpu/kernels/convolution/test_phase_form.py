@@ -11,7 +11,7 @@ import pytest
 from runtime.cpu.kernels.convolution.phase_form import is_whole
 from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.cpu.prediction.phase_convolutions import phase_parts
-from runtime.emit.phase_geometry import window_phases
+from runtime.emit.convolution.phase_geometry import window_phases
 from runtime.program.records.convolution import PhaseConvolutionKernel
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import walk
@@ -63,10 +63,10 @@ def test_any_window(seed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> Non
     """Of one to three dimensions, in several layouts and types, with groups; with vectors of channels wherever these lie
     side by side, and nowhere.
     """
-    monkeypatch.setattr("runtime.emit.convolution_phases.MOST_THIN_BYTES", few)
-    monkeypatch.setattr("runtime.emit.convolution_phases.VECTOR_BYTES", 8)
+    monkeypatch.setattr("runtime.emit.convolution.phases.MOST_THIN_BYTES", few)
+    monkeypatch.setattr("runtime.emit.convolution.phases.VECTOR_BYTES", 8)
     for least in ("VECTORS", "WIDTH"):
-        monkeypatch.setattr(f"runtime.emit.convolution_phases.LEAST_THIN_{least}", 0)
+        monkeypatch.setattr(f"runtime.emit.convolution.phases.LEAST_THIN_{least}", 0)
     rng = random.Random(seed)
     rank = 1 + seed % 3
     spatial = "012"[:rank]

@@ -1,0 +1,111 @@
+"""all-gather: every member receives the operands of all, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collectives.communicator.hierarchical.all_gather_rows import RowsPlan
+from collectives.communicator.hierarchical.groups import GroupNodes
+from collectives.communicator.kinds.op import Collective, Members, T
+from collectives.communicator.kinds.traffic import LinkTraffic
+from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import ArrayStep, concatenate
+from collectives.communicator.steps.device_builder import (
+    Block,
+    DeviceBuffers,
+    DeviceStepBuilder,
+    copied,
+)
+from collectives.communicator.steps.device_steps import AllGatherCall
+from collectives.communicator.steps.packed_messages import PackedMessages
+from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.steps.shared_steps import Step
+from collectives.communicator.steps.shared_transfers import Ends, copy_rows, rows_along
+from spmd.device import ReductionKind
+
+
+@dataclass(frozen=True)
+class AllGather(Collective):
+    """Every member receives all members' operands, concatenated along ``dimension``.
+
+    group (0,1):   0: [1,2]   1: [3,4]   =>   both [1,2,3,4]
+    """
+
+    kind = "all-gather"
+    traffic = LinkTraffic(("ring", "hierarchical"))
+    same_results = True
+    dimension: int
+
+    # ---- definition
+    def deliver(self, combined: Members, index: int, results: Sequence[Array]) -> None:
+        for k, result in enumerate(results):
+            np.concatenate([member[k] for member in combined], axis=self.dimension, out=result)
+
+    @classmethod
+    def of_attributes(cls, dimension: int | None, reduction: ReductionKind | None) -> AllGather:
+        return cls((), dimension or 0)
+
+    # ---- facts
+    def own_tile(self, operand: T, result: T) -> tuple[T, T, int] | None:
+        return operand, result, self.dimension
+
+    # ---- memory that all members reach
+    def shared_transfer(self, ends: Ends) -> Iterator[Step]:
+        """Yield copies. Members that share a result each write their own tile, and a share of the tiles of others."""
+        count = len(ends.places)
+        for k, operand in enumerate(ends.buffers.operands):
+            rows, row = rows_along(operand, self.dimension)
+            holders = ends.holders_of(k)
+            for i, member in enumerate(ends.places):
+                writer = i if i in holders else holders[i % len(holders)]
+                if writer == ends.index:
+                    target = ends.targets[k] + i * row
+                    yield from copy_rows(member[k], target, rows, row, row, count * row)
+
+    # ---- messages
+    def by_messages(
+        self, index: int, operands: Sequence[Array], results: Sequence[Array]
+    ) -> Iterator[ArrayStep]:
+        packed = PackedMessages(index, len(self.group))
+        laying: list[ArrayStep] = []
+        for operand, result in zip(operands, results, strict=True):
+            tiles = np.split(result, packed.count, axis=self.dimension)
+            laying += packed.receive([operand] * packed.count, tiles)
+        yield from packed.exchange()
+        yield from laying
+
+    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> GatherRows:
+        return GatherRows(nodes, buffers, self.dimension)
+
+    # ---- NCCL
+    def add_nccl_calls(
+        self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
+    ) -> None:
+        for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True)):
+            if not operand.size:
+                continue
+            places = Block.parts(result, builder.count, self.dimension)
+            own = places[builder.index]
+            aside = buffers.is_lost(k, in_place=own.is_dense and operand.pointer == own.pointer)
+            sent = builder.packed(Block.whole(operand), always=aside)
+            if own.is_dense:
+                builder.calls.append(AllGatherCall(sent, result.pointer, operand.nbytes))
+                continue
+            joined = builder.take(result.nbytes)
+            builder.calls.append(AllGatherCall(sent, joined, operand.nbytes))
+            for member, place in enumerate(places):
+                builder.after += copied(place.at(joined + member * operand.nbytes), place)
+
+
+class GatherRows(RowsPlan):
+    """An all-gather in two levels: each operand crosses once to each node."""
+
+    def __init__(self, nodes: GroupNodes, buffers: Buffers, dimension: int) -> None:
+        super().__init__(nodes, range(nodes.count), buffers)
+        self._dimension = dimension
+
+    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
+        yield from concatenate(values, self._dimension, result)

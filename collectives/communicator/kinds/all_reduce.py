@@ -1,0 +1,375 @@
+"""all-reduce: every member receives the reduction of all operands."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from collectives.communicator.hierarchical.all_gather_rows import Rows, RowsPlan
+from collectives.communicator.hierarchical.groups import (
+    GroupNodes,
+    HierarchicalPlan,
+    Staging,
+    cut,
+    views_of,
+)
+from collectives.communicator.hierarchical.running_prefix import ChainReduction, FoldRun, Vector
+from collectives.communicator.kinds.op import Members, ReducingCollective
+from collectives.communicator.kinds.traffic import LinkTraffic
+from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import (
+    ArrayStep,
+    Copy,
+    Exchange,
+    Meeting,
+    Message,
+    Reduce,
+    concatenate,
+    separate,
+)
+from collectives.communicator.steps.device_builder import (
+    Block,
+    DeviceBuffers,
+    DeviceStepBuilder,
+)
+from collectives.communicator.steps.device_steps import AllReduceCall
+from collectives.communicator.steps.packed_messages import PackedMessages
+from collectives.communicator.steps.shared_buffers import (
+    Buffers,
+    aligned,
+    offsets_of,
+    overlap,
+    starts_at,
+)
+from collectives.communicator.steps.shared_steps import Step
+from collectives.communicator.steps.shared_transfers import Ends, reduce_rows, share_of
+from spmd.device import ReductionKind
+from spmd.shape import PrimitiveType
+
+ONE_SHOT_BYTES = 8192
+"""Up to this many gathered bytes an all-reduce takes one exchange instead of two: latency outweighs bandwidth."""
+
+
+@dataclass(frozen=True)
+class AllReduce(ReducingCollective):
+    """Every member receives the reduction of all members' operands.
+
+    group (0,1), sum:   0: [1,2]   1: [10,20]   =>   both [11,22]
+    """
+
+    kind = "all-reduce"
+    traffic = LinkTraffic(("ring", "tree", "hierarchical"), rounds=2, sends_whole=True)
+    same_results = True
+
+    # ---- definition
+    def deliver(self, combined: Members, index: int, results: Sequence[Array]) -> None:
+        for total, result in zip(combined[0], results, strict=True):
+            np.copyto(result, total)
+
+    @classmethod
+    def of_attributes(cls, dimension: int | None, reduction: ReductionKind | None) -> AllReduce:
+        assert reduction is not None, "it has a reducer"
+        return cls((), reduction)
+
+    # ---- facts
+    def may_share_results(self, operands: Sequence[PrimitiveType]) -> bool:
+        """Return False for reductions of complex numbers but sums: they go by messages, to memory of each member."""
+        return self.reduction is ReductionKind.SUM or not any(one.is_complex for one in operands)
+
+    # ---- memory that all members reach
+    def shared_transfer(self, ends: Ends) -> Iterator[Step]:
+        """Yield the reduction of all elements; in place, that of one part of them for the results of all members.
+
+        Each part is reduced once: identical bits, and 1/n of the work.
+        """
+        for k, operand in enumerate(ends.buffers.operands):
+            targets, first, end = [ends.targets[k]], 0, operand.size
+            if ends.results:
+                targets += [own[k] for own in ends.results]
+                count = len(ends.results)
+                first, end = share_of(operand.size, operand.itemsize, ends.index, count)
+            before = first * operand.itemsize
+            yield from reduce_rows(
+                self.reduction,
+                operand,
+                [member[k] + before for member in ends.places],
+                [target + before for target in dict.fromkeys(targets)],
+                rows=1,
+                row_elements=end - first,
+            )
+
+    def can_run_in_place(self, buffers: Buffers) -> bool:
+        """Return whether each result is its own operand or no operand."""
+        return not any(
+            overlap(operand, result) and not (i == k and starts_at(operand) == starts_at(result))
+            for i, operand in enumerate(buffers.operands)
+            for k, result in enumerate(buffers.results)
+        )
+
+    def overwrites_operands(self, buffers: Buffers) -> bool:
+        """Return True for several members: no other one reads the elements that a member reduces."""
+        return len(self.group) > 1
+
+    # ---- messages
+    def by_messages(
+        self, index: int, operands: Sequence[Array], results: Sequence[Array]
+    ) -> Iterator[ArrayStep]:
+        """Yield one exchange if all operands are small, else two. Operands of one type travel as one vector.
+
+        An element is reduced by one member, in group order, and then handed to all: 2 (n-1)/n of the operand's bytes
+        are sent, the least possible. Small operands are gathered and reduced by everyone.
+        """
+        count = len(self.group)
+        vectors, packing, unpacking = _vectors(operands, results)
+        yield from packing
+        gathering = PackedMessages(index, count)
+        handing = PackedMessages(index, count)
+        reductions: list[ArrayStep] = []
+        for vector, total in vectors:
+            if vector.nbytes * count <= ONE_SHOT_BYTES or count == 1:
+                reductions += gathering.reduce(self.reduction, [vector] * count, total, results)
+                continue
+            bounds = [vector.size * i // count for i in range(count + 1)]
+            parts, totals = (
+                [one[low:high] for low, high in itertools.pairwise(bounds)]
+                for one in (vector, total)
+            )
+            reductions += gathering.reduce(self.reduction, parts, totals[index], results)
+            handing.swap([totals[index]] * count, totals)
+        yield from gathering.exchange()
+        yield from reductions
+        yield from handing.exchange()
+        yield from unpacking
+
+    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalPlan:
+        num_bytes = sum(operand.nbytes for operand in buffers.operands)
+        if num_bytes * nodes.count <= ONE_SHOT_BYTES:
+            return ReducedRows(nodes, buffers, self.reduction)
+        batches = batches_of(buffers)
+        spread = SpreadAllReduce(nodes, batches, self.reduction)
+        if not nodes.is_one_after_the_other:
+            return spread
+        folded = FoldedAllReduce(nodes, batches, self.reduction)
+        return folded if folded.cost <= spread.cost else spread
+
+    # ---- NCCL
+    def add_nccl_calls(
+        self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
+    ) -> None:
+        for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True)):
+            if operand.size:
+                how = self.nccl_reduction(operand.dtype, version)
+                aside = buffers.is_lost(k, in_place=operand.pointer == result.pointer)
+                sent = builder.packed(Block.whole(operand), always=aside)
+                count = operand.size * how.parts
+                builder.calls.append(
+                    AllReduceCall(sent, result.pointer, count, how.kind, how.operation)
+                )
+
+
+def _vectors(
+    operands: Sequence[Array], results: Sequence[Array]
+) -> tuple[list[tuple[Array, Array]], list[Copy], list[Copy]]:
+    """Return for each type a vector and what it is to become; copies from the operands, and to the results."""
+    by_type = sorted(range(len(operands)), key=lambda k: operands[k].dtype.name)
+    vectors: list[tuple[Array, Array]] = []
+    packing: list[Copy] = []
+    unpacking: list[Copy] = []
+    for _, batch in itertools.groupby(by_type, key=lambda k: operands[k].dtype.name):
+        parts = [(operands[k].reshape(-1), results[k].reshape(-1)) for k in batch]
+        if len(parts) == 1:
+            vectors += parts
+            continue
+        vector = np.empty(sum(part.size for part, _ in parts), parts[0][0].dtype)
+        total = np.empty_like(vector)
+        vectors.append((vector, total))
+        packing += concatenate([part for part, _ in parts], 0, vector)
+        unpacking += separate(total, 0, [result for _, result in parts])
+    return vectors, packing, unpacking
+
+
+# ---- two levels
+class ReducedRows(RowsPlan):
+    """An all-reduce of little: every member reduces all operands."""
+
+    def __init__(self, nodes: GroupNodes, buffers: Buffers, reduction: ReductionKind) -> None:
+        super().__init__(nodes, range(nodes.count), buffers)
+        self._reduction = reduction
+
+    def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:
+        yield Reduce(tuple(values), self._reduction, result)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Operands of one type, by their numbers, which travel as one vector."""
+
+    operands: tuple[int, ...]
+    vector: Vector
+
+
+def batches_of(buffers: Buffers) -> tuple[Batch, ...]:
+    """Return the operands of an all-reduce by type."""
+    by_type: dict[str, list[int]] = {}
+    for k, operand in enumerate(buffers.operands):
+        by_type.setdefault(operand.dtype.name, []).append(k)
+    return tuple(
+        Batch(
+            tuple(numbers),
+            Vector(
+                buffers.operands[numbers[0]].dtype, sum(buffers.operands[k].size for k in numbers)
+            ),
+        )
+        for numbers in by_type.values()
+    )
+
+
+def gather_batch(batch: Batch, arrays: Sequence[Array], vector: Array) -> Iterator[ArrayStep]:
+    """Copy the arrays of the batch to ``vector``, one after the other."""
+    yield from concatenate([arrays[k].reshape(-1) for k in batch.operands], 0, vector)
+
+
+def scatter_batch(batch: Batch, vector: Array, arrays: Sequence[Array]) -> Iterator[ArrayStep]:
+    """Copy ``vector`` back to the arrays of the batch."""
+    yield from separate(vector, 0, [arrays[k].reshape(-1) for k in batch.operands])
+
+
+@dataclass(frozen=True)
+class FoldedAllReduce(HierarchicalPlan):
+    """An all-reduce by a running prefix. Totals go back from node to node as prefixes have come, each mate's share to
+    the mates that divide it there."""
+
+    nodes: GroupNodes
+    batches: tuple[Batch, ...]
+    reduction: ReductionKind
+    meetings = 3
+
+    @cached_property
+    def fold(self) -> ChainReduction:
+        return ChainReduction(
+            self.nodes, tuple(batch.vector for batch in self.batches), self.reduction
+        )
+
+    @property
+    def link_bytes(self) -> int:
+        """Bytes of the prefixes that go there, and of the totals that come back."""
+        return self.fold.prefix_bytes + self.fold.last * self.fold.vector_bytes
+
+    @property
+    def rounds(self) -> int:
+        return 2 * self.fold.last
+
+    def staging_bytes(self, member: int) -> int:
+        return self.fold.staging_bytes(member)
+
+    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
+        fold = self.fold
+        for k, batch in enumerate(self.batches):
+            yield from gather_batch(batch, buffers.operands, fold.vector(k, member, staging))
+        yield Meeting(1)
+        slots = len(fold.chunks) + 2 * fold.last - 1
+        yield from FoldRun(fold, member, staging).steps(_totals_go_back, slots)
+        yield Meeting(2)
+        for k, batch in enumerate(self.batches):
+            is_one = len(batch.operands) == 1
+            whole = (
+                buffers.results[batch.operands[0]].reshape(-1)
+                if is_one
+                else np.empty(batch.vector.size, batch.vector.dtype)
+            )
+            for chunk, mate in itertools.product(fold.chunks, self.nodes.mates(member)):
+                if chunk.vector == k:
+                    low, high = fold.share(chunk, mate)
+                    yield Copy(fold.total(chunk, mate, staging), whole[low:high])
+            if not is_one:
+                yield from scatter_batch(batch, whole, buffers.results)
+        yield Meeting(3)
+
+
+def _totals_go_back(run: FoldRun, slot: int) -> Exchange:
+    fold, member = run.fold, run.member
+    node = fold.nodes.node_of(member)
+    sends: list[Message] = []
+    receives: list[Message] = []
+    going = run.chunk(slot - 2 * fold.last + node)
+    if node > 0 and going is not None:
+        sends = fold.toward(going, member, node - 1, run.total(going))
+    coming = run.chunk(slot - 2 * fold.last + node + 1)
+    if node < fold.last and coming is not None:
+        receives = fold.toward(coming, member, node + 1, run.total(coming))
+    return Exchange(tuple(sends), tuple(receives))
+
+
+@dataclass(frozen=True)
+class SpreadAllReduce(HierarchicalPlan):
+    """An all-reduce for any group order: members reduce a part each, by messages; totals cross once to each node."""
+
+    nodes: GroupNodes
+    batches: tuple[Batch, ...]
+    reduction: ReductionKind
+    meetings = 2
+
+    @cached_property
+    def rows(self) -> Rows:
+        sizes = [
+            sum(aligned(part.nbytes) for part in self._like(member))
+            for member in range(self.nodes.count)
+        ]
+        return Rows(self.nodes, tuple(sizes))
+
+    @property
+    def link_bytes(self) -> int:
+        """Bytes of each member's part from all members on other nodes, and of the rows of its totals."""
+        parts = 0
+        for member in range(self.nodes.count):
+            elsewhere = self.nodes.count - len(self.nodes.mates(member))
+            parts += elsewhere * sum(part.nbytes for part in self._like(member))
+        return parts + self.rows.link_bytes
+
+    @property
+    def rounds(self) -> int:
+        return 2
+
+    def staging_bytes(self, member: int) -> int:
+        return self.rows.staging_bytes(member)
+
+    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
+        found = [self._totals(source, member, staging) for source in range(self.nodes.count)]
+        packed = PackedMessages(member, self.nodes.count)
+        reductions: list[ArrayStep] = []
+        for k, batch in enumerate(self.batches):
+            vector = np.empty(batch.vector.size, batch.vector.dtype)
+            yield from gather_batch(batch, buffers.operands, vector)
+            parts = [vector[low:high] for low, high in cut(vector.size, self.nodes.count)]
+            reductions += packed.reduce(self.reduction, parts, found[member][k], ())
+        yield from packed.exchange()
+        yield from reductions
+        yield self.rows.crossing(member, staging)
+        yield Meeting(1)
+        for k, batch in enumerate(self.batches):
+            vector = np.empty(batch.vector.size, batch.vector.dtype)
+            yield from concatenate([totals[k] for totals in found], 0, vector)
+            yield from scatter_batch(batch, vector, buffers.results)
+        yield Meeting(2)
+
+    def _totals(self, source: int, member: int, staging: Staging) -> list[Array]:
+        """Return the totals of ``source``'s part of each batch, as ``member`` finds them."""
+        like = self._like(source)
+        return views_of(self.rows.row(source, member, staging), like, offsets_of(like))
+
+    def _like(self, member: int) -> list[Array]:
+        """Return arrays of the sizes and types of ``member``'s parts."""
+        ranges = (of_members[member] for of_members in self._ranges)
+        return [
+            np.broadcast_to(np.zeros((), batch.vector.dtype), high - low)
+            for batch, (low, high) in zip(self.batches, ranges, strict=True)
+        ]
+
+    @cached_property
+    def _ranges(self) -> list[list[tuple[int, int]]]:
+        """The parts of each batch, by member."""
+        return [cut(batch.vector.size, self.nodes.count) for batch in self.batches]

@@ -1,0 +1,328 @@
+"""all-to-all: each member has a part for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collectives.communicator.hierarchical.groups import (
+    GroupNodes,
+    HierarchicalPlan,
+    Staging,
+    views_of,
+)
+from collectives.communicator.kinds.op import Collective, Members
+from collectives.communicator.kinds.traffic import LinkTraffic
+from collectives.communicator.memory import MEMORY_ALIGNMENT
+from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import (
+    ArrayStep,
+    Copy,
+    Exchange,
+    Meeting,
+    concatenate,
+)
+from collectives.communicator.steps.device_builder import (
+    Block,
+    DeviceBuffers,
+    DeviceStepBuilder,
+    copied,
+)
+from collectives.communicator.steps.device_steps import ReceiveCall, SendCall
+from collectives.communicator.steps.packed_messages import PackedMessages, contiguous_parts
+from collectives.communicator.steps.shared_buffers import Buffers, aligned, offsets_of
+from collectives.communicator.steps.shared_steps import Step, SwapRows
+from collectives.communicator.steps.shared_transfers import Ends, copy_rows, rows_along
+from spmd.device import ReductionKind
+
+BATCH_BYTES = 1 << 14
+"""Up to this many bytes for each member an all-to-all is batched: a message costs more than a copy there."""
+
+_SPLIT_BYTES = 1024
+"""Of rows of so many bytes each of two members swaps one half; shorter ones are dealt out whole."""
+
+
+@dataclass(frozen=True)
+class AllToAll(Collective):
+    """Member i's j-th part goes to member j, as its i-th part.
+
+        group (0,1), dimension 0:   0: [1,2]   1: [3,4]   =>   0: [1,3]   1: [2,4]
+
+    With a dimension, each operand is cut along it and each result concatenated along it, or along
+    ``concat_dimension`` where that is given. With None (the tuple form), the operands themselves are the parts, one per
+    member, and so are the results.
+    """
+
+    kind = "all-to-all"
+    traffic = LinkTraffic(("hierarchical",), each_to_each=True)
+    dimension: int | None
+    concat_dimension: int | None = None
+
+    @property
+    def joined(self) -> int | None:
+        """The dimension along which a result is put together."""
+        return self.dimension if self.concat_dimension is None else self.concat_dimension
+
+    # ---- definition
+    def deliver(self, combined: Members, index: int, results: Sequence[Array]) -> None:
+        if self.dimension is None:
+            for member, result in zip(combined, results, strict=True):
+                np.copyto(result, member[index])
+            return
+        count = len(self.group)
+        for k, result in enumerate(results):
+            parts = [np.split(member[k], count, axis=self.dimension)[index] for member in combined]
+            np.concatenate(parts, axis=self.joined, out=result)
+
+    @classmethod
+    def of_attributes(cls, dimension: int | None, reduction: ReductionKind | None) -> AllToAll:
+        return cls((), dimension)
+
+    # ---- memory that all members reach
+    def shared_transfer(self, ends: Ends) -> Iterator[Step]:
+        """Yield copies; if results are the operands, swaps: each pair of members swaps its parts, one half each."""
+        keeps_places = self.joined == self.dimension
+        is_in_place = keeps_places and tuple(ends.targets) == tuple(ends.places[ends.index])
+        for i, part in self._parts_for(ends):
+            if not is_in_place:
+                yield from _copy_part(part)
+            elif i != ends.index:
+                yield from _swap_half(part, is_first=ends.index < i)
+
+    def overwrites_operands(self, buffers: Buffers) -> bool:
+        return self.joined == self.dimension and buffers.are_in_place
+
+    def _parts_for(self, ends: Ends) -> Iterator[tuple[int, _Part]]:
+        """Yield each member, and what it has for this one."""
+        index, members = ends.index, list(enumerate(ends.places))
+        split, joined = self.dimension, self.joined
+        if split is None or joined is None:
+            for i, member in members:
+                size = ends.buffers.results[i].nbytes
+                yield i, _Part(member[index], ends.targets[i], 1, size, size, 1, size, size)
+            return
+        arrays = zip(ends.buffers.operands, ends.buffers.results, strict=True)
+        for k, (operand, result) in enumerate(arrays):
+            rows, stride = rows_along(operand, split)
+            target_rows, target_stride = rows_along(result, joined)
+            row, target_row = stride // len(members), target_stride // len(members)
+            for i, member in members:
+                source, target = member[k] + index * row, ends.targets[k] + i * target_row
+                part = _Part(
+                    source, target, rows, row, stride, target_rows, target_row, target_stride
+                )
+                yield i, part
+
+    # ---- messages
+    def by_messages(
+        self, index: int, operands: Sequence[Array], results: Sequence[Array]
+    ) -> Iterator[ArrayStep]:
+        packed = PackedMessages(index, len(self.group))
+        laying: list[ArrayStep] = []
+        if self.dimension is None or self.joined is None:
+            laying += packed.receive(operands, results, operands)
+        else:
+            for operand, result in zip(operands, results, strict=True):
+                parts, copies = contiguous_parts(operand, packed.count, self.dimension)
+                yield from copies
+                places = np.split(result, packed.count, axis=self.joined)
+                laying += packed.receive(parts, places, operands)
+        yield from packed.exchange()
+        yield from laying
+
+    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalPlan | None:
+        """Return a plan that sends blocks in batches; None if they are large."""
+        operands = buffers.operands
+        if self.dimension is None and len({(one.shape, one.dtype) for one in operands}) > 1:
+            return None
+        block_bytes = block_bytes_of(operands, nodes.count, self.dimension)
+        if block_bytes > BATCH_BYTES:
+            return None
+        return BatchedAllToAll(nodes, self.dimension, self.joined, block_bytes)
+
+    # ---- NCCL
+    def add_nccl_calls(
+        self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
+    ) -> None:
+        if self.dimension is None:
+            parts = [Block.whole(operand) for operand in buffers.operands]
+            places = [Block.whole(result) for result in buffers.results]
+            _exchange(builder, buffers, parts, places)
+            return
+        joined = self.joined
+        assert joined is not None
+        for operand, result in zip(buffers.operands, buffers.results, strict=True):
+            parts = Block.parts(operand, builder.count, self.dimension)
+            _exchange(builder, buffers, parts, Block.parts(result, builder.count, joined))
+
+
+# ---- memory that all members reach
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Part that one member has for another: ``rows`` of ``row`` bytes that lie ``stride`` bytes apart.
+
+    They go to ``target_rows`` of ``target_row`` bytes, ``target_stride`` apart: as many bytes in the same order.
+    """
+
+    source: int
+    target: int
+    rows: int
+    row: int
+    stride: int
+    target_rows: int
+    target_row: int
+    target_stride: int
+
+
+def _copy_part(part: _Part) -> Iterator[Step]:
+    """Yield the copies of a part. The side with the longer rows has several of the other's in each."""
+    if part.row == part.target_row:
+        yield from copy_rows(
+            part.source, part.target, part.rows, part.row, part.stride, part.target_stride
+        )
+    elif part.row < part.target_row:
+        inside = part.target_row // part.row
+        for k in range(part.target_rows):
+            source = part.source + k * inside * part.stride
+            target = part.target + k * part.target_stride
+            yield from copy_rows(source, target, inside, part.row, part.stride, part.row)
+    else:
+        inside = part.row // part.target_row if part.target_row else 0
+        for k in range(part.rows):
+            source = part.source + k * part.stride
+            target = part.target + k * inside * part.target_stride
+            yield from copy_rows(
+                source, target, inside, part.target_row, part.target_row, part.target_stride
+            )
+
+
+def _swap_half(part: _Part, *, is_first: bool) -> Iterator[Step]:
+    """Yield the swap of one half: one of two members swaps the first half, the other the second."""
+    rows, row_bytes = part.rows, part.row
+    if rows == 1 or row_bytes >= _SPLIT_BYTES:
+        half = row_bytes // 2 // MEMORY_ALIGNMENT * MEMORY_ALIGNMENT
+        start, row_bytes = (0, half) if is_first else (half, row_bytes - half)
+    else:
+        half = rows // 2
+        start, rows = (0, half) if is_first else (half * part.stride, rows - half)
+    if rows and row_bytes:
+        yield SwapRows(part.target + start, part.source + start, rows, row_bytes, part.stride)
+
+
+# ---- NCCL
+def _exchange(
+    builder: DeviceStepBuilder,
+    buffers: DeviceBuffers,
+    parts: Sequence[Block],
+    places: Sequence[Block],
+) -> None:
+    """Send part i to member i; place i is for what it sends. Memory that is read and written is copied aside first."""
+    is_over = buffers.are_exchanged_in_place
+    for member, (part, place) in enumerate(zip(parts, places, strict=True)):
+        if part.nbytes == 0:
+            continue
+        if member == builder.index:
+            fits = part.is_dense or place.is_dense or part.row_bytes == place.row_bytes
+            aside = is_over or not fits
+            source = part.at(builder.packed(part, always=True)) if aside else part
+            builder.after += copied(source, place)
+            continue
+        builder.calls.append(SendCall(builder.packed(part, always=is_over), part.nbytes, member))
+        inbox = place if place.is_dense else place.at(builder.take(place.nbytes))
+        builder.calls.append(ReceiveCall(inbox.pointer, place.nbytes, member))
+        builder.after += copied(inbox, place)
+
+
+# ---- two levels
+@dataclass(frozen=True)
+class BatchedAllToAll(HierarchicalPlan):
+    """An all-to-all in few messages: a member of a node sends all blocks that its node has for one member elsewhere.
+
+        nodes ((0,1), (2,3)):   0 sends to 2 what 0 and 1 have for it, 1 to 3 what 0 and 1 have for that, and so on
+
+    It costs a copy through the memory of the sender's node. Staging holds a block for each member of the group: the
+    parts of all operands that go there.
+
+    ``dimension``: that of the all-to-all; None for the form whose operands are the parts. ``joined``: that along which
+    results are put together.
+    """
+
+    nodes: GroupNodes
+    dimension: int | None
+    joined: int | None
+    block_bytes: int
+    meetings = 2
+
+    @property
+    def link_bytes(self) -> int:
+        return self.nodes.crossings * self.block_bytes
+
+    @property
+    def rounds(self) -> int:
+        return 1
+
+    def staging_bytes(self, member: int) -> int:
+        return self.nodes.count * self.block_bytes
+
+    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
+        mates, count = self.nodes.mates(member), self.nodes.count
+        blocks = {mate: staging[mate].reshape(count, self.block_bytes) for mate in mates}
+        parts = parts_of(buffers.operands, count, self.dimension)
+        offsets = offsets_of(parts[0])
+        for target, sent in enumerate(parts):
+            for part, shown in zip(
+                sent, views_of(blocks[member][target], sent, offsets), strict=True
+            ):
+                yield Copy(part, shown)
+        yield Meeting(1)
+        batches = {
+            target: np.empty((len(mates), self.block_bytes), np.uint8)
+            for target in range(count)
+            if target not in mates and self._sender(target, member) == member
+        }
+        for target, batch in batches.items():
+            for mate, block in zip(mates, batch, strict=True):
+                yield Copy(blocks[mate][target], block)
+        boxes = {
+            node: np.empty((len(node), self.block_bytes), np.uint8)
+            for node in self.nodes.nodes
+            if node != mates
+        }
+        yield Exchange(
+            tuple(batches.items()),
+            tuple((self._sender(member, node[0]), box) for node, box in boxes.items()),
+        )
+        came = {mate: blocks[mate][member] for mate in mates}
+        for node, box in boxes.items():
+            came |= dict(zip(node, box, strict=True))
+        received = [views_of(came[source], parts[0], offsets) for source in range(count)]
+        if self.joined is None:
+            for source, result in enumerate(buffers.results):
+                yield Copy(received[source][0], result)
+        else:
+            for k, result in enumerate(buffers.results):
+                values = [blocks_of[k] for blocks_of in received]
+                yield from concatenate(values, self.joined, result)
+        yield Meeting(2)
+
+    def _sender(self, target: int, source: int) -> int:
+        """Return the member that sends to ``target`` the blocks of all members on the node of ``source``."""
+        mates = self.nodes.mates(source)
+        return mates[self.nodes.place_of(target) % len(mates)]
+
+
+def parts_of(operands: Sequence[Array], count: int, dimension: int | None) -> list[list[Array]]:
+    """Return what goes to each member of the group: views of the operands."""
+    if dimension is None:
+        return [[operand] for operand in operands]
+    split = [np.split(operand, count, axis=dimension) for operand in operands]
+    return [list(parts) for parts in zip(*split, strict=True)]
+
+
+def block_bytes_of(operands: Sequence[Array], count: int, dimension: int | None) -> int:
+    """Return the bytes of one member's block, every part at a multiple of 64."""
+    if dimension is None:
+        return aligned(operands[0].nbytes)
+    return sum(aligned(operand.nbytes // count) for operand in operands)

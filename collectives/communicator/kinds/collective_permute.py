@@ -1,0 +1,193 @@
+"""collective-permute: each target receives its source's operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from collectives.communicator.group import Group
+from collectives.communicator.kinds.op import Collective, Members
+from collectives.communicator.kinds.traffic import LinkTraffic
+from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import ArrayStep, Copy, Zero
+from collectives.communicator.steps.device_builder import (
+    Block,
+    DeviceBuffers,
+    DeviceStepBuilder,
+    copied,
+)
+from collectives.communicator.steps.device_steps import ReceiveCall, SendCall
+from collectives.communicator.steps.device_steps import Zero as DeviceZero
+from collectives.communicator.steps.packed_messages import PackedMessages
+from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.steps.shared_steps import FillZero, RotateBytes, Step
+from collectives.communicator.steps.shared_transfers import Ends, copy_rows, share_of
+
+
+@dataclass(frozen=True)
+class CollectivePermute(Collective):
+    """Each target receives its source's operands; a rank that is no target receives zeros.
+
+        pairs ((0,1),(1,2)):   0: [1]   1: [2]   2: [3]   =>   0: [0]   1: [1]   2: [2]
+
+    ``group`` is ``permute_group(pairs)``, with the calling rank added where it is in no pair.
+    """
+
+    kind = "collective-permute"
+    traffic = LinkTraffic(sends_whole=True)
+    pairs: tuple[tuple[int, int], ...]
+
+    @staticmethod
+    def among(pairs: tuple[tuple[int, int], ...], rank: int) -> CollectivePermute:
+        """Return the permute as ``rank`` sees it. A rank in no pair meets no other: its group is itself."""
+        ranks = permute_group(pairs)
+        return CollectivePermute(ranks if rank in ranks else (rank,), pairs)
+
+    # ---- definition
+    def deliver(self, combined: Members, index: int, results: Sequence[Array]) -> None:
+        source = self.source_of(self.group[index])
+        for k, result in enumerate(results):
+            if source is None:
+                result.fill(0)
+            else:
+                np.copyto(result, combined[self.group.index(source)][k])
+
+    # ---- facts
+    def source_of(self, rank: int) -> int | None:
+        return next((source for source, target in self.pairs if target == rank), None)
+
+    def targets_of(self, rank: int) -> list[int]:
+        return [target for source, target in self.pairs if source == rank]
+
+    def of_rank(self, rank: int, groups: Sequence[Group]) -> Collective:
+        return self.among(self.pairs, rank)
+
+    def reads(self, reader: int, source: int) -> bool:
+        return self.source_of(self.group[reader]) == self.group[source]
+
+    # ---- cost
+    def sent_per_result_byte(self, members: int, devices: int) -> float:
+        return len(self.pairs) / devices
+
+    # ---- memory that all members reach
+    def shared_transfer(self, ends: Ends) -> Iterator[Step]:
+        """Yield copies; on top of the operands, the move of one part of the bytes of all members of the route."""
+        if ends.results and self.overwrites_operands(ends.buffers):
+            yield from self._rotate(ends)
+            return
+        source = self.source_of(self.group[ends.index])
+        for k, result in enumerate(ends.buffers.results):
+            if source is not None:
+                place = ends.places[self.group.index(source)][k]
+                yield from copy_rows(place, ends.targets[k], 1, result.nbytes)
+            elif result.nbytes:
+                yield FillZero(ends.targets[k], result.nbytes)
+
+    def overwrites_operands(self, buffers: Buffers) -> bool:
+        return buffers.are_in_place and has_routes(self)
+
+    def awaited_in_place(self, index: int, buffers: Buffers) -> tuple[list[int], list[int]]:
+        if not self.overwrites_operands(buffers):
+            return super().awaited_in_place(index, buffers)
+        others = [i for i in self._route(index)[0] if i != index]
+        return others, others
+
+    def _rotate(self, ends: Ends) -> Iterator[Step]:
+        members, is_cycle = self._route(ends.index)
+        for k, result in enumerate(ends.buffers.results):
+            first, end = share_of(result.nbytes, 1, members.index(ends.index), len(members))
+            if first < end and len(members) > 1:
+                places = tuple(ends.results[i][k] + first for i in members)
+                yield RotateBytes(places, end - first, is_cycle)
+
+    def _route(self, index: int) -> tuple[list[int], bool]:
+        """Return the members on the route of ``index``, and whether the last one sends to the first."""
+        route = route_through(self, self.group[index])
+        return [self.group.index(rank) for rank in route.ranks], route.is_cycle
+
+    # ---- messages
+    def by_messages(
+        self, index: int, operands: Sequence[Array], results: Sequence[Array]
+    ) -> Iterator[ArrayStep]:
+        group, rank = self.group, self.group[index]
+        source = self.source_of(rank)
+        targets = [group.index(target) for target in self.targets_of(rank) if target != rank]
+        packed = PackedMessages(index, len(group))
+        laying: list[ArrayStep] = []
+        for operand, result in zip(operands, results, strict=True):
+            packed.sends += [(target, operand) for target in targets]
+            if source is None:
+                laying.append(Zero(result))
+            elif source == rank:
+                laying.append(Copy(operand, result))
+            else:
+                laying += packed.receive_from(group.index(source), result, operands)
+        yield from packed.exchange()
+        yield from laying
+
+    # ---- NCCL
+    @property
+    def copies_alone(self) -> bool:
+        (rank,) = self.group
+        return self.source_of(rank) == rank
+
+    def add_nccl_calls(
+        self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
+    ) -> None:
+        group, rank = self.group, self.group[builder.index]
+        source, targets = self.source_of(rank), self.targets_of(rank)
+        is_over = buffers.are_exchanged_in_place
+        for operand, result in zip(buffers.operands, buffers.results, strict=True):
+            if operand.nbytes == 0:
+                continue
+            whole = Block.whole(operand)
+            stays = source == rank and operand.pointer == result.pointer
+            sent = builder.packed(whole, always=is_over and bool(targets) and not stays)
+            for target in targets:
+                if target != rank:
+                    builder.calls.append(SendCall(sent, operand.nbytes, group.index(target)))
+            if source is None:
+                builder.after.append(DeviceZero(result.pointer, result.nbytes))
+            elif source == rank:
+                builder.after += copied(whole.at(sent), Block.whole(result))
+            else:
+                member = group.index(source)
+                builder.calls.append(ReceiveCall(result.pointer, result.nbytes, member))
+
+
+def permute_group(pairs: tuple[tuple[int, int], ...]) -> Group:
+    """Return the ranks that take part in a permute, ascending."""
+    return tuple(sorted({rank for pair in pairs for rank in pair}))
+
+
+@dataclass(frozen=True)
+class Route:
+    """Each of ``ranks`` sends to the next. The last sends to the first, or nowhere: then that receives zeros.
+
+    pairs ((0,1),(1,2),(3,4),(4,3))   =>   (0,1,2), no cycle, and (3,4), a cycle
+    """
+
+    ranks: Group
+    is_cycle: bool
+
+
+def has_routes(collective: CollectivePermute) -> bool:
+    """Return whether no rank sends to two: then every rank lies on exactly one route."""
+    sources = [source for source, _ in collective.pairs]
+    return len(set(sources)) == len(sources)
+
+
+def route_through(collective: CollectivePermute, rank: int) -> Route:
+    """Return the route on which ``rank`` lies, the same on each of its ranks; ``collective`` ``has_routes``."""
+    before = {target: source for source, target in collective.pairs}
+    after = dict(collective.pairs)
+    first = rank
+    while first in before and before[first] != rank:
+        first = before[first]
+    ranks = [first]
+    while after.get(ranks[-1], first) != first:
+        ranks.append(after[ranks[-1]])
+    start = ranks.index(min(ranks)) if first in before else 0
+    return Route((*ranks[start:], *ranks[:start]), is_cycle=first in before)

@@ -1,0 +1,216 @@
+"""reduce-scatter: each member receives its part of the reduction of all operands."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from collectives.communicator.hierarchical.groups import (
+    GroupNodes,
+    HierarchicalPlan,
+    Staging,
+    common,
+    link_cost,
+)
+from collectives.communicator.hierarchical.running_prefix import ChainReduction, FoldRun, Vector
+from collectives.communicator.kinds.op import Members, ReducingCollective, T
+from collectives.communicator.kinds.traffic import LinkTraffic
+from collectives.communicator.reduction import Array
+from collectives.communicator.steps.array_steps import ArrayStep, Copy, Exchange, Meeting
+from collectives.communicator.steps.device_builder import (
+    Block,
+    DeviceBuffers,
+    DeviceStepBuilder,
+    copied,
+)
+from collectives.communicator.steps.device_steps import ReduceScatterCall
+from collectives.communicator.steps.packed_messages import PackedMessages, contiguous_parts
+from collectives.communicator.steps.shared_buffers import Buffers
+from collectives.communicator.steps.shared_steps import Step
+from collectives.communicator.steps.shared_transfers import Ends, reduce_rows, rows_along
+from spmd.device import ReductionKind
+
+
+@dataclass(frozen=True)
+class ReduceScatter(ReducingCollective):
+    """The reduction of all members' operands, cut along ``dimension``; the i-th member receives the i-th part.
+
+    group (0,1), sum:   0: [1,2]   1: [10,20]   =>   0: [11]   1: [22]
+    """
+
+    kind = "reduce-scatter"
+    traffic = LinkTraffic(("ring", "hierarchical"))
+    dimension: int
+
+    # ---- definition
+    def deliver(self, combined: Members, index: int, results: Sequence[Array]) -> None:
+        for total, result in zip(combined[0], results, strict=True):
+            np.copyto(result, np.split(total, len(self.group), axis=self.dimension)[index])
+
+    @classmethod
+    def of_attributes(cls, dimension: int | None, reduction: ReductionKind | None) -> ReduceScatter:
+        assert reduction is not None, "it has a reducer"
+        return cls((), reduction, dimension or 0)
+
+    # ---- facts
+    def own_tile(self, operand: T, result: T) -> tuple[T, T, int] | None:
+        return result, operand, self.dimension
+
+    # ---- cost
+    @classmethod
+    def exchanged_bytes(cls, first_operand: float, results: float, members: int) -> float:
+        """Return the bytes of the operands."""
+        return results * members
+
+    # ---- memory that all members reach
+    def shared_transfer(self, ends: Ends) -> Iterator[Step]:
+        for k, operand in enumerate(ends.buffers.operands):
+            rows, row = rows_along(operand, self.dimension)
+            part = row // len(ends.places)
+            sources = [member[k] + ends.index * part for member in ends.places]
+            elements = part // operand.itemsize
+            yield from reduce_rows(
+                self.reduction, operand, sources, [ends.targets[k]], rows, elements, row, part
+            )
+
+    # ---- messages
+    def by_messages(
+        self, index: int, operands: Sequence[Array], results: Sequence[Array]
+    ) -> Iterator[ArrayStep]:
+        """Yield an exchange in which each member receives its own part, and the reduction in group order."""
+        packed = PackedMessages(index, len(self.group))
+        reductions: list[ArrayStep] = []
+        for operand, result in zip(operands, results, strict=True):
+            parts, copies = contiguous_parts(operand, packed.count, self.dimension)
+            yield from copies
+            reductions += packed.reduce(self.reduction, parts, result, results)
+        yield from packed.exchange()
+        yield from reductions
+
+    def hierarchical_plan(self, nodes: GroupNodes, buffers: Buffers) -> HierarchicalPlan | None:
+        if not nodes.is_one_after_the_other:
+            return None
+        vectors = tuple(Vector(operand.dtype, operand.size) for operand in buffers.operands)
+        folded = FoldedReduceScatter(nodes, vectors, self.dimension, self.reduction)
+        by_messages = folded.fold.vector_bytes * nodes.crossings // nodes.count
+        return folded if folded.cost < link_cost(nodes, by_messages, rounds=1) else None
+
+    # ---- NCCL
+    def add_nccl_calls(
+        self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
+    ) -> None:
+        for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True)):
+            if not operand.size:
+                continue
+            parts = Block.parts(operand, builder.count, self.dimension)
+            own = parts[builder.index]
+            aside = buffers.is_lost(k, in_place=own.is_dense and result.pointer == own.pointer)
+            if parts[0].is_dense and not aside:
+                sent = operand.pointer
+            else:
+                sent = builder.take(operand.nbytes)
+                for member, part in enumerate(parts):
+                    builder.before += copied(part, part.at(sent + member * result.nbytes))
+            how = self.nccl_reduction(operand.dtype, version)
+            count = result.size * how.parts
+            builder.calls.append(
+                ReduceScatterCall(sent, result.pointer, count, how.kind, how.operation)
+            )
+
+
+# ---- two levels
+@dataclass(frozen=True)
+class FoldedReduceScatter(HierarchicalPlan):
+    """A reduce-scatter by a running prefix: the last node sends each member its totals.
+
+    Vectors lie in parts: first all that is for member 0.
+    """
+
+    nodes: GroupNodes
+    vectors: tuple[Vector, ...]
+    dimension: int
+    reduction: ReductionKind
+    meetings = 3
+
+    @cached_property
+    def fold(self) -> ChainReduction:
+        return ChainReduction(self.nodes, self.vectors, self.reduction)
+
+    @property
+    def link_bytes(self) -> int:
+        """Bytes of the prefixes, and of the totals for members on other nodes than the last."""
+        elsewhere = self.nodes.count - len(self.nodes.nodes[-1])
+        return self.fold.prefix_bytes + self.fold.vector_bytes * elsewhere // self.nodes.count
+
+    @property
+    def rounds(self) -> int:
+        return self.fold.last + 1
+
+    def staging_bytes(self, member: int) -> int:
+        return self.fold.staging_bytes(member)
+
+    def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
+        fold = self.fold
+        results = [result.reshape(-1) for result in buffers.results]
+        for k, operand in enumerate(buffers.operands):
+            parts = np.split(operand, self.nodes.count, axis=self.dimension)
+            shown = fold.vector(k, member, staging).reshape(self.nodes.count, *parts[0].shape)
+            for part, place in zip(parts, shown, strict=True):
+                yield Copy(part, place)
+        yield Meeting(1)
+
+        def totals(run: FoldRun, slot: int) -> Exchange:
+            return self._totals_arrive(run, slot, results)
+
+        yield from FoldRun(fold, member, staging).steps(totals, len(fold.chunks) + fold.last)
+        yield Meeting(2)
+        if self.nodes.node_of(member) == fold.last:
+            for chunk, mate in itertools.product(fold.chunks, self.nodes.mates(member)):
+                total, (low, _) = fold.total(chunk, mate, staging), fold.share(chunk, mate)
+                both = common(fold.share(chunk, mate), self._part(chunk.vector, member))
+                if both is not None:
+                    target = self._of_part(results[chunk.vector], both, chunk.vector, member)
+                    yield Copy(total[both[0] - low : both[1] - low], target)
+        yield Meeting(3)
+
+    def _totals_arrive(self, run: FoldRun, slot: int, results: Sequence[Array]) -> Exchange:
+        fold, member = self.fold, run.member
+        chunk = run.chunk(slot - fold.last)
+        if chunk is None:
+            return Exchange()
+        k = chunk.vector
+        if self.nodes.node_of(member) != fold.last:
+            shares = {one: fold.share(chunk, one) for one in self.nodes.nodes[fold.last]}
+            wanted = self._part(k, member)
+            found = {one: common(share, wanted) for one, share in shares.items()}
+            return Exchange(
+                receives=tuple(
+                    (one, self._of_part(results[k], both, k, member))
+                    for one, both in found.items()
+                    if both is not None
+                )
+            )
+        share = fold.share(chunk, member)
+        total = run.total(chunk)
+        others = (one for node in self.nodes.nodes[:-1] for one in node)
+        parts = {one: common(share, self._part(k, one)) for one in others}
+        return Exchange(
+            sends=tuple(
+                (one, total[both[0] - share[0] : both[1] - share[0]])
+                for one, both in parts.items()
+                if both is not None
+            )
+        )
+
+    def _part(self, k: int, member: int) -> tuple[int, int]:
+        """Return the elements of vector ``k`` that are for ``member``."""
+        size = self.vectors[k].size // self.nodes.count
+        return member * size, (member + 1) * size
+
+    def _of_part(self, result: Array, elements: tuple[int, int], k: int, member: int) -> Array:
+        first, _ = self._part(k, member)
+        return result[elements[0] - first : elements[1] - first]

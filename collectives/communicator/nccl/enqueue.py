@@ -1,0 +1,68 @@
+"""Enqueue the steps of a collective (``device_steps``) on a stream: copies on the GPU, and calls of NCCL."""
+
+from __future__ import annotations
+
+from collectives.communicator.nccl.api import NcclApi, NcclComm
+from collectives.communicator.nccl.interface import DeviceMemory
+from collectives.communicator.steps.device_steps import (
+    AllGatherCall,
+    AllReduceCall,
+    BroadcastCall,
+    CopyRows,
+    DeviceSteps,
+    LocalStep,
+    NcclCall,
+    ReceiveCall,
+    ReduceScatterCall,
+    SendCall,
+    Zero,
+)
+from collectives.communicator.steps.nccl_types import NcclType
+
+
+def enqueue(
+    steps: DeviceSteps, api: NcclApi, comm: NcclComm | None, memory: DeviceMemory, stream: int
+) -> None:
+    """Put ``steps`` on ``stream``. ``comm`` is None if they call no function of NCCL."""
+    for step in steps.before:
+        _enqueue_local(step, memory, stream)
+    if steps.calls:
+        assert comm is not None, "whoever calls NCCL has a communicator"
+        api.group_start()
+        try:
+            for call in steps.calls:
+                _call(call, api, comm, stream)
+        finally:
+            api.group_end()
+    for step in steps.after:
+        _enqueue_local(step, memory, stream)
+
+
+def _enqueue_local(step: LocalStep, memory: DeviceMemory, stream: int) -> None:
+    match step:
+        case Zero(target, num_bytes):
+            memory.zero(target, num_bytes, stream)
+        case CopyRows(target, target_pitch, source, source_pitch, row_bytes, rows):
+            if rows == 1 or row_bytes == target_pitch == source_pitch:
+                memory.copy(target, source, rows * row_bytes, stream)
+            else:
+                memory.copy_rows(
+                    target, target_pitch, source, source_pitch, row_bytes, rows, stream
+                )
+
+
+def _call(call: NcclCall, api: NcclApi, comm: NcclComm, stream: int) -> None:
+    """Call one function of NCCL. All but reductions move bytes."""
+    match call:
+        case AllReduceCall(send, receive, count, kind, operation):
+            api.all_reduce(comm, send, receive, count, kind, operation, stream)
+        case ReduceScatterCall(send, receive, count, kind, operation):
+            api.reduce_scatter(comm, send, receive, count, kind, operation, stream)
+        case AllGatherCall(send, receive, count):
+            api.all_gather(comm, send, receive, count, NcclType.UINT8, stream)
+        case BroadcastCall(send, receive, count):
+            api.broadcast(comm, send, receive, count, NcclType.UINT8, 0, stream)
+        case SendCall(source, count, peer):
+            api.send(comm, source, count, NcclType.UINT8, peer, stream)
+        case ReceiveCall(target, count, peer):
+            api.receive(comm, target, count, NcclType.UINT8, peer, stream)

@@ -1,0 +1,46 @@
+"""Steps of one rank for a collective among GPUs, and the scratch that they use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collectives.communicator.kinds.op import Collective
+from collectives.communicator.steps.device_builder import (
+    Block,
+    DeviceBuffers,
+    DeviceStepBuilder,
+    copied,
+)
+from collectives.communicator.steps.device_steps import DeviceArray, DeviceSteps, Zero
+
+
+def plan_steps(
+    collective: Collective,
+    rank: int,
+    operands: Sequence[DeviceArray],
+    results: Sequence[DeviceArray],
+    version: int,
+    scratch: int = 0,
+) -> tuple[DeviceSteps, int]:
+    """Return the steps of ``rank``, and the bytes of scratch, from ``scratch`` on, that they use.
+
+    ``Collective.nccl_obstacle`` is None.
+    """
+    group = collective.group
+    builder = DeviceStepBuilder(group.index(rank), len(group), scratch)
+    buffers = DeviceBuffers(tuple(operands), tuple(results))
+    if len(group) > 1:
+        collective.add_nccl_calls(builder, buffers, version)
+    elif collective.copies_alone:
+        _copy_alone(builder, buffers)
+    else:
+        builder.after += [Zero(one.pointer, one.nbytes) for one in buffers.results if one.size]
+    return builder.steps(), builder.scratch_bytes
+
+
+def _copy_alone(builder: DeviceStepBuilder, buffers: DeviceBuffers) -> None:
+    for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True)):
+        if operand.pointer != result.pointer and operand.nbytes:
+            aside = buffers.is_lost(k, in_place=False)
+            source = builder.packed(Block.whole(operand), always=aside)
+            builder.after += copied(Block.whole(operand).at(source), Block.whole(result))

@@ -1,0 +1,68 @@
+"""The arrays that a collective over shared memory is bound to, and where they overlap."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from collectives.communicator.memory import MEMORY_ALIGNMENT
+from collectives.communicator.reduction import Array
+
+Addresses: TypeAlias = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """This rank's arrays; members of a group have arrays of equal shapes and types."""
+
+    operands: tuple[Array, ...]
+    results: tuple[Array, ...]
+
+    @property
+    def operand_bytes(self) -> int:
+        return sum(aligned(operand.nbytes) for operand in self.operands)
+
+    @property
+    def packed_bytes(self) -> int:
+        """From the first operand's first byte to the last one's last, at ``operand_offsets``."""
+        if not self.operands:
+            return 0
+        return self.operand_offsets[-1] + self.operands[-1].nbytes
+
+    @property
+    def operand_offsets(self) -> list[int]:
+        """The offset of each operand in a slot."""
+        return offsets_of(self.operands)
+
+    @property
+    def are_in_place(self) -> bool:
+        """Whether each result is its operand's very memory, and no other's."""
+        pairs = zip(self.operands, self.results, strict=True)
+        each_is = all(starts_at(operand) == starts_at(result) for operand, result in pairs)
+        return each_is and not any(
+            itertools.starmap(overlap, itertools.combinations(self.results, 2))
+        )
+
+
+def offsets_of(arrays: Sequence[Array]) -> list[int]:
+    """Return the offsets of arrays that lie one after the other at multiples of 64 bytes."""
+    sizes = [aligned(array.nbytes) for array in arrays]
+    return [0, *itertools.accumulate(sizes)][: len(sizes)]
+
+
+def aligned(num_bytes: int) -> int:
+    return -(-num_bytes // MEMORY_ALIGNMENT) * MEMORY_ALIGNMENT
+
+
+def overlap(one: Array, other: Array) -> bool:
+    """Whether two C-contiguous arrays have bytes in common."""
+    return (
+        starts_at(one) < starts_at(other) + other.nbytes
+        and starts_at(other) < starts_at(one) + one.nbytes
+    )
+
+
+def starts_at(array: Array) -> int:
+    return int(array.ctypes.data)

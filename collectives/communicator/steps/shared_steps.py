@@ -1,0 +1,201 @@
+"""Steps of native code for a collective on one rank, as data: signals, waits, messages and copies, in order.
+
+All addresses are this process's own. Members of a group tell each other how far they are by counters, one for each
+member of each collective, which only grow: ``Signal`` number k of the r-th run sets the own counter to
+(r - 1) * signals + k, and ``Await`` number k waits until other members' counters have reached that. So nothing is ever
+reset, and a member may be in the next run while another still looks at this one's counter.
+
+An engine that runs these steps is given to the communicator; runtime/cpu/collective/collective_engine.py makes native
+code of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from collectives.communicator.group import Group
+from spmd.device import ReductionKind
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Tell the others: what I did before this is done."""
+
+    counter: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Go on when all of ``ranks`` have given signal ``number`` of this run."""
+
+    ranks: Group
+    counters: tuple[int, ...]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRows:
+    """``rows`` pieces of ``row_bytes`` each, at multiples of the strides (bytes) on either side; no overlap."""
+
+    source: int
+    target: int
+    rows: int
+    row_bytes: int
+    source_stride: int
+    target_stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwapRows:
+    """``rows`` pieces of ``row_bytes`` each, at multiples of ``stride`` (bytes), change places; no overlap."""
+
+    one: int
+    other: int
+    rows: int
+    row_bytes: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class RotateBytes:
+    """Each of ``places`` takes the ``num_bytes`` of the one before it; no overlap.
+
+    The first takes those of the last, or zeros where it is no cycle.
+    """
+
+    places: tuple[int, ...]
+    num_bytes: int
+    is_cycle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FillZero:
+    target: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceRows:
+    """Every target becomes the reduction of all sources, in their order; two sources or more. Strides in bytes.
+
+    A target may lie on a source, element on element. from_prefix: the first source is in the type in which the others
+    are combined (``accumulator_type``); to_prefix: targets are. Either has a single row.
+    """
+
+    reduction: ReductionKind
+    dtype: np.dtype[Any]
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+    rows: int
+    row_elements: int
+    source_stride: int
+    target_stride: int
+    from_prefix: bool = False
+    to_prefix: bool = False
+
+
+class Messages(Protocol):
+    """An exchange of messages as requests that may be started any number of times, in memory that stays.
+
+    All but the last two are addresses and numbers for native code, which calls the functions of a message library.
+    """
+
+    @property
+    def start_all(self) -> int:
+        """``int start_all(int count, request *)``; what is not 0 is the code of an error."""
+        ...
+
+    @property
+    def test_all(self) -> int:
+        """``int test_all(int count, request *, int *all_are_complete, status *)``."""
+        ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def requests(self) -> int: ...
+
+    @property
+    def statuses(self) -> int:
+        """Room for one of each request."""
+        ...
+
+    @property
+    def error(self) -> int:
+        """The address of the word that gets an error code."""
+        ...
+
+    @property
+    def sent(self) -> int:
+        """The address of two words that count what has been sent to other nodes: bytes, messages."""
+        ...
+
+    @property
+    def crossing(self) -> tuple[int, int]:
+        """The numbers that a run adds to them: bytes, messages."""
+        ...
+
+    def late(self) -> list[int]:
+        """Ranks from which something has not come."""
+        ...
+
+    def failure(self) -> str:
+        """Return the text of the error code."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StartMessages:
+    messages: Messages
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitMessages:
+    """Go on when all have come and what was sent may be written."""
+
+    messages: Messages
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRows:
+    """Rows of ``source`` to rows of ``target``, where three tables in memory say which: offset, amount, new offset."""
+
+    source: int
+    target: int
+    tables: tuple[int, int, int]
+    index_dtype: np.dtype[Any]
+    entries: int
+    row_bytes: int
+    source_rows: int
+    target_rows: int
+
+
+Step: TypeAlias = (
+    Signal
+    | Await
+    | StartMessages
+    | AwaitMessages
+    | CopyRows
+    | SwapRows
+    | RotateBytes
+    | FillZero
+    | ReduceRows
+    | MoveRows
+)
+
+
+@dataclass(frozen=True)
+class CollectiveProgram:
+    """One rank's part in a collective. ``steps`` and ``alternate`` take turns, run by run; equally many of each.
+
+    ``signals``: how many a run gives, the same for every member; at least 1 where runs are to be told apart.
+    """
+
+    steps: tuple[Step, ...]
+    alternate: tuple[Step, ...]
+    signals: int

@@ -1,0 +1,121 @@
+"""Buffer checker rule for one operation: a result may overlap an operand only entirely, element on element."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from collectives.communicator.kinds.op import CollectiveOp
+from runtime.buffers.checker.block_overlap import is_written_block, overlaps_but_for_a_block
+from runtime.buffers.checker.element_order import Order, is_read
+from runtime.buffers.checker.row_overlap import overlaps_by_rows
+from runtime.buffers.types import ArrayView, BufferSlice
+from spmd.hlo import HloComputation, HloInstruction, Opcode
+from spmd.ops.opdef import OPS
+from spmd.shape import ArrayShape
+
+#: Non-elementwise operations that may overwrite operands: each result the operand of its number. A
+#: triangular solve may overwrite its right-hand side (below).
+_IN_PLACE = frozenset(
+    {
+        Opcode.ALL_REDUCE,
+        Opcode.ALL_TO_ALL,
+        Opcode.CHOLESKY,
+        Opcode.COLLECTIVE_PERMUTE,
+        Opcode.DYNAMIC_UPDATE_SLICE,
+        Opcode.FFT,
+        Opcode.SCATTER,
+    }
+)
+
+
+def wrong_overlap(
+    instruction: HloInstruction,
+    reads: Sequence[ArrayView],
+    scratch: Sequence[BufferSlice],
+    results: Sequence[BufferSlice],
+    op: CollectiveOp | None = None,
+) -> str:
+    """Return a description of the first illegal overlap among operands, scratch and results, or an empty string.
+
+    op: that of a collective.
+    """
+    elementwise = OPS[instruction.opcode].elementwise
+    in_place = instruction.opcode in _IN_PLACE
+    steady = _steady_operands(instruction)
+    pairs = _pairs(instruction) if instruction.opcode is Opcode.FUSION else ()
+    for i, place in enumerate(results):
+        if any(place.overlaps(other) for other in results[i + 1 :]):
+            return f"writes two results to {place}"
+        for k, read in enumerate(reads):
+            same_elements = place == read.slice and read.view.is_dense
+            may_share = elementwise or (in_place and i == k) or k in steady or (i, k) in pairs
+            may_share |= k == 1 and instruction.opcode is Opcode.TRIANGULAR_SOLVE
+            if i == k and _is_own_part(op, read, place):
+                continue
+            if place.overlaps(read.slice) and not (may_share and same_elements):
+                return f"writes its result to {place} while it reads {read.slice}"
+    read_slices = [read.slice for read in reads]
+    for i, place in enumerate(scratch):
+        if any(place.overlaps(other) for other in (*read_slices, *results, *scratch[i + 1 :])):
+            return f"has scratch at {place}, which it uses otherwise"
+    return ""
+
+
+def _is_own_part(op: CollectiveOp | None, read: ArrayView, result: BufferSlice) -> bool:
+    """Return whether an operand lies in its result, or a result in its operand, as this device's own part.
+
+    In an all-gather no other device's part is written there; in a reduce-scatter no other device reads there.
+    """
+    own = None if op is None else op.collective.own_tile(read.slice, result)
+    if op is None or own is None:
+        return False
+    tile, whole, dimension = own
+    one_run = read.view.is_dense and math.prod(read.view.dims[:dimension]) == 1
+    fits = (tile.allocation, tile.offset, tile.span) == (whole.allocation, whole.offset, whole.size)
+    return one_run and fits and tile.parts == op.groups and not whole.parts
+
+
+def _pairs(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
+    """Return pairs (result, operand) that may overlap in a fusion that works by rows, or writes blocks."""
+    return overlaps_by_rows(fusion) | overlaps_but_for_a_block(fusion)
+
+
+def _steady_operands(instruction: HloInstruction) -> frozenset[int]:
+    """Return operands of a fusion of which the results' element n needs element n only."""
+    if instruction.opcode is not Opcode.FUSION:
+        return frozenset()
+    fused = instruction.to_apply
+    needed = {fused.root}
+    for inner in reversed(fused.instructions):
+        if any(user in needed and is_read(inner, user) for user in inner.users):
+            needed.add(inner)
+    return frozenset(
+        i for i, parameter in enumerate(fused.parameters) if _is_steady(parameter, fused, needed)
+    )
+
+
+def _is_steady(
+    parameter: HloInstruction, fused: HloComputation, needed: set[HloInstruction]
+) -> bool:
+    """Return whether its elements reach the results at their own indices, wherever they are moved in between."""
+    if not isinstance(parameter.shape, ArrayShape):
+        return False
+    orders = {parameter: Order.of(parameter.dims)}
+    for inner in fused.instructions:
+        order = orders.get(inner)
+        if order is None or inner not in needed:
+            continue
+        is_result = inner is fused.root
+        for user in inner.users:
+            if user not in needed or not is_read(inner, user):
+                continue
+            if user.opcode is Opcode.TUPLE or is_written_block(inner, user, fused):
+                is_result = True
+                continue
+            after = order.after(inner, user)
+            if after is None or orders.setdefault(user, after) != after:
+                return False
+        if is_result and not order.is_own:
+            return False
+    return True

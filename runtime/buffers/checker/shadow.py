@@ -1,0 +1,104 @@
+"""Shadow memory: the symbols of the value in every slice that was written."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from collectives.communicator.group import Group
+from runtime.buffers.checker.symbols import Symbol
+from runtime.buffers.types import BufferAllocation, BufferSlice
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Value that a device holds in its own one of several equal parts."""
+
+    parts: tuple[Group, ...]
+    symbol: Symbol
+
+
+def _as_part(place: BufferSlice, symbol: Symbol) -> _Part | Symbol:
+    return _Part(place.parts, symbol) if place.parts else symbol
+
+
+@dataclass
+class _Cells:
+    """Values in one allocation, by offset, without overlap."""
+
+    offsets: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    symbols: list[frozenset[_Part | Symbol]] = field(default_factory=list)
+
+    def clear(self, offset: int, end: int) -> int:
+        """Remove every value that has a byte in offset..end. Returns the index for a new value there."""
+        first = bisect_left(self.offsets, offset)
+        if first and self.ends[first - 1] > offset:
+            first -= 1
+        last = first
+        while last < len(self.offsets) and self.offsets[last] < end:
+            last += 1
+        del self.offsets[first:last], self.ends[first:last], self.symbols[first:last]
+        return first
+
+
+@dataclass
+class ShadowMemory:
+    allocations: tuple[BufferAllocation, ...]
+    cells: list[_Cells] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cells = [_Cells() for _ in self.allocations]
+
+    def write(self, place: BufferSlice, symbols: frozenset[Symbol]) -> None:
+        """Record a write. A device's part counts as all parts because its offset differs from device to device."""
+        cells = self.cells[place.allocation]
+        at = cells.clear(place.offset, place.offset + place.span)
+        if place.size:
+            cells.offsets.insert(at, place.offset)
+            cells.ends.insert(at, place.offset + place.span)
+            cells.symbols.insert(at, frozenset(_as_part(place, one) for one in symbols))
+
+    def held(self, place: BufferSlice) -> frozenset[Symbol]:
+        """Return the symbols of the value that lies in exactly this slice; none if there is no such value."""
+        cells = self.cells[place.allocation]
+        at = bisect_left(cells.offsets, place.offset)
+        if at == len(cells.offsets) or cells.offsets[at] != place.offset:
+            return frozenset()
+        if cells.ends[at] != place.offset + place.span:
+            return frozenset()
+        return frozenset(
+            one.symbol if isinstance(one, _Part) else one
+            for one in cells.symbols[at]
+            if place.parts == (one.parts if isinstance(one, _Part) else ())
+        )
+
+    def holds(self, place: BufferSlice, symbols: Iterable[Symbol]) -> bool:
+        """Return whether the value in this slice has any of ``symbols``."""
+        return not place.size or not self.held(place).isdisjoint(symbols)
+
+    def add(self, place: BufferSlice, symbol: Symbol) -> None:
+        """Add ``symbol`` to the value in this slice."""
+        if place.size:
+            self.write(place, self.held(place) | {symbol})
+
+    def copy(self) -> ShadowMemory:
+        result = ShadowMemory(self.allocations)
+        result.cells = [_Cells(c.offsets[:], c.ends[:], c.symbols[:]) for c in self.cells]
+        return result
+
+    def keep_common(self, other: ShadowMemory) -> None:
+        """Remove the values that ``other`` does not hold in the same slice."""
+        for mine, theirs in zip(self.cells, other.cells, strict=True):
+            there = dict(
+                zip(zip(theirs.offsets, theirs.ends, strict=True), theirs.symbols, strict=True)
+            )
+            kept = [
+                (offset, end, common)
+                for offset, end, symbols in zip(mine.offsets, mine.ends, mine.symbols, strict=True)
+                if (common := symbols & there.get((offset, end), frozenset()))
+            ]
+            mine.offsets = [k[0] for k in kept]
+            mine.ends = [k[1] for k in kept]
+            mine.symbols = [k[2] for k in kept]

@@ -1,0 +1,1 @@
+"""Convolutions as products of panels: kernels, phases and their geometry."""

@@ -1,0 +1,190 @@
+"""convolution as matrix products of panels, in a type that BLAS has; complex ones by the reference evaluator."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from runtime.buffers.types import ArrayView
+from runtime.cpu.kernels.convolution.choose import choose_kernel, product_type
+from runtime.emit.convolution.phase_geometry import has_holes
+from runtime.emit.convolution.phases import in_phases, is_thin
+from runtime.emit.reference import emit_reference
+from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
+from runtime.program.convolution_matrices import CanonicalConvolution
+from runtime.program.records.convolution import (
+    GroupConvolutionKernel,
+    PhaseConvolutionKernel,
+    WholeConvolution,
+)
+from runtime.program.strides import StridedView
+from runtime.program.thunks.kernel import KernelThunk
+from runtime.program.thunks.thunk import Thunk
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import ConvolutionAttrs
+from spmd.ops.product_precision import allows_tf32
+from spmd.ops.window import Window
+from spmd.shape import ArrayShape, PrimitiveType
+
+
+def _split(view: StridedView, dimension: int, groups: int) -> StridedView:
+    """``dimension`` as (groups, the rest), the groups moved to the front."""
+    size, stride = view.dims[dimension] // groups, view.strides[dimension]
+    dims, strides = list(view.dims), list(view.strides)
+    dims[dimension] = size
+    return StridedView(view.element_type, (groups, *dims), (size * stride, *strides), view.offset)
+
+
+def _views_by_role(
+    instruction: HloInstruction, views: Views, out: StridedView
+) -> tuple[StridedView, StridedView, StridedView]:
+    """x, w and out in the order of ``CanonicalConvolution``, groups split off."""
+    attrs = instruction.attrs_as(ConvolutionAttrs)
+    x_order, w_order, out_order = _orders(instruction)
+    groups = attrs.feature_group_count * attrs.batch_group_count
+    last = len(x_order) - 1
+    return (
+        _split(views[0].transpose(x_order), 0 if attrs.batch_group_count > 1 else last, groups),
+        _split(views[1].transpose(w_order), last, groups),
+        _split(out.transpose(out_order), last, groups),
+    )
+
+
+def _orders(
+    instruction: HloInstruction,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Dimensions of x, w and the result, the features last: the layouts that always do."""
+    dims = instruction.attrs_as(ConvolutionAttrs).dimension_numbers
+    return (
+        (dims.input_batch, *dims.input_spatial, dims.input_feature),
+        (*dims.kernel_spatial, dims.kernel_input_feature, dims.kernel_output_feature),
+        (dims.output_batch, *dims.output_spatial, dims.output_feature),
+    )
+
+
+def _canonical(
+    instruction: HloInstruction, views: Views, compute: PrimitiveType
+) -> CanonicalConvolution:
+    """Return the convolution as its products read it: arrays of another type than ``compute`` are converted to dense
+    ones."""
+    orders = _orders(instruction)
+    shape = instruction.array_shape
+    seen = [
+        view if view.element_type is compute else _dense(compute, view.dims, order)
+        for view, order in zip(views, orders, strict=False)
+    ]
+    out = StridedView.dense(ArrayShape(compute, shape.dims))
+    x, w, out = _views_by_role(instruction, tuple(seen), out)
+    window = instruction.attrs_as(ConvolutionAttrs).window
+    backwards = tuple(i for i in range(window.rank) if w.strides[1 + i] < 0)
+    dims = [
+        replace(dim, reversal=dim.reversal is not (i in backwards))
+        for i, dim in enumerate(window.dims)
+    ]
+    return CanonicalConvolution(
+        Window(tuple(dims)), x, w.reverse(tuple(1 + i for i in backwards)), out
+    )
+
+
+def _dense(kind: PrimitiveType, dims: tuple[int, ...], order: tuple[int, ...]) -> StridedView:
+    return StridedView.dense_in_order(ArrayShape(kind, dims), order)
+
+
+def _compute_type(instruction: HloInstruction) -> PrimitiveType | None:
+    """The type that the products are summed in; None where this is nothing for BLAS."""
+    attrs = instruction.attrs_as(ConvolutionAttrs)
+    shapes = [instruction.array_shape, *(operand.array_shape for operand in instruction.operands)]
+    kinds = [shape.element_type for shape in shapes]
+    if (
+        any(math.prod(shape.dims) == 0 for shape in shapes)
+        or any(kind.is_complex for kind in kinds)
+        or min(attrs.feature_group_count, attrs.batch_group_count) > 1
+    ):
+        return None
+    features = shapes[2].dims[attrs.dimension_numbers.kernel_input_feature]
+    depth = math.prod(dim.size for dim in attrs.window.dims) * features
+    return product_type((kinds[1], kinds[2], kinds[0]), depth, attrs.window.rank)
+
+
+def _kernel(
+    instruction: HloInstruction, views: Views, compute: PrimitiveType
+) -> WholeConvolution | PhaseConvolutionKernel | None:
+    """Return the kernel; None if an operand must be laid out anew."""
+    canonical = _canonical(instruction, views, compute)
+    whole = choose_kernel(canonical)
+    if whole is None:
+        return None
+    if not is_thin(canonical, whole) and not has_holes(canonical.window):
+        return whole
+    return in_phases(canonical, whole, choose_kernel) or whole
+
+
+def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
+    """Features fastest in x, and output features in w, where nothing else will do."""
+    compute = _compute_type(instruction)
+    if compute is None or _kernel(instruction, views, compute) is not None:
+        return {}
+    orders = {
+        leaf: order
+        for leaf, (view, order) in enumerate(zip(views, _orders(instruction), strict=False))
+        if view.element_type is compute
+    }
+    for leaf, order in orders.items():
+        laid_out = list(views)
+        laid_out[leaf] = _dense(compute, views[leaf].dims, order)
+        if _kernel(instruction, tuple(laid_out), compute) is not None:
+            return {leaf: order}
+    return orders
+
+
+def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
+    """The panel; x, w and the result in the type of the products, where they have another."""
+    compute = _compute_type(instruction)
+    if compute is None:
+        return ()
+    kernel = _kernel(instruction, views, compute)
+    assert kernel is not None
+    shapes = [*(operand.array_shape for operand in instruction.operands), instruction.array_shape]
+    panel = _scratch_elements(kernel)
+    return (
+        *((ArrayShape(compute, (panel,)),) if panel else ()),
+        *(ArrayShape(compute, s.dims) for s in shapes if s.element_type is not compute),
+    )
+
+
+def _scratch_elements(kernel: WholeConvolution | PhaseConvolutionKernel) -> int:
+    """Return the scratch elements, of the type of the products."""
+    return 0 if isinstance(kernel, GroupConvolutionKernel) else kernel.panel_elements
+
+
+def emit_convolution(instruction: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
+    compute = _compute_type(instruction)
+    if compute is None:
+        return emit_reference(instruction, arrays, device)
+    views = tuple(array.view for array in arrays.operands)
+    kernel = _kernel(instruction, views, compute)
+    assert kernel is not None
+    canonical = _canonical(instruction, views, compute)
+    seen = (canonical.x, canonical.w, canonical.out)
+    given = _views_by_role(instruction, views, arrays.results[0].view)
+    kinds = [array.view.element_type for array in arrays.operands]
+    kernel = replace(
+        kernel,
+        tf32=compute is PrimitiveType.F32
+        and allows_tf32(instruction.attrs_as(ConvolutionAttrs))
+        and not any(kind.is_integer and kind.byte_size > 1 for kind in kinds),
+    )
+    panel = arrays.scratch[: _scratch_elements(kernel) > 0]
+    spare = list(arrays.scratch[len(panel) :])
+    places, converted = [], []
+    for array, own, other in zip((*arrays.operands, *arrays.results), seen, given, strict=True):
+        is_converted = array.view.element_type is not compute
+        places.append(ArrayView(array.slice, other if is_converted else own))
+        if is_converted:
+            converted.append(ArrayView(spare.pop(0).slice, own))
+    return KernelThunk(
+        instruction.name, kernel, tuple(places[:2]), (places[2],), (*panel, *converted)
+    )
+
+
+LOWERINGS.add(Opcode.CONVOLUTION, Lowering(emit_convolution, layouts=layouts, scratch=scratch))

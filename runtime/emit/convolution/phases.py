@@ -1,0 +1,150 @@
+"""Decomposition of a convolution of an input with holes into convolutions without holes, and their scratch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from runtime.emit.convolution.phase_geometry import window_phases
+from runtime.program.convolution_matrices import CanonicalConvolution, slowest_first
+from runtime.program.records.convolution import (
+    GroupConvolutionKernel,
+    PanelConvolutionKernel,
+    Phase,
+    PhaseAxis,
+    PhaseConvolutionKernel,
+    WholeConvolution,
+    padded,
+)
+from runtime.program.strides import StridedView
+from spmd.ops.window import Window
+from spmd.shape import ArrayShape
+
+#: Phases, and parts of the result that are zeros: each is a call or three.
+MOST_PHASES = 256
+#: Where a phase's results, as they lie, make matrices with fewer rows than this, they are copied from larger ones.
+LEAST_ROWS = 512
+
+#: Features of so many bytes, fewer than a vector's lanes, leave these to channels; vectors are this long.
+MOST_THIN_BYTES, VECTOR_BYTES = 60, 64
+#: Vectors of products for each sum of lanes, and positions of a line.
+LEAST_THIN_VECTORS, LEAST_THIN_WIDTH = 8, 6
+
+
+class Choose(Protocol):
+    """The kernel of a convolution; None where it must be laid out anew. tiled: on the tile unit, if it can be."""
+
+    def __call__(
+        self, canonical: CanonicalConvolution, *, tiled: bool
+    ) -> WholeConvolution | None: ...
+
+
+def in_phases(
+    canonical: CanonicalConvolution, whole: WholeConvolution, choose: Choose
+) -> PhaseConvolutionKernel | None:
+    """None where there are too many phases. whole: the kernel that multiplies holes, too."""
+    x, out = canonical.x, canonical.out
+    found = window_phases(canonical.window, x.dims[2:-1], out.dims[2:-1])
+    zeros = found.zeros()
+    if len(found) + len(zeros) > MOST_PHASES:
+        return None
+    is_tiled = isinstance(whole, PanelConvolutionKernel) and whole.tiles is not None
+    if is_thin(canonical, whole):
+        plans = [_thin_phase(canonical, axes) for axes in found]
+    elif isinstance(whole, GroupConvolutionKernel):
+        plans = [(Phase(axes, replace(whole, window=_window(axes))), 0) for axes in found]
+    else:
+        plans = [_phase(canonical, axes, choose, tiled=not is_tiled) for axes in found]
+    thin = any(phase.kernel is None for phase, _ in plans)
+    elements = (sum if thin else max)([count for _, count in plans] or [0])
+    if isinstance(whole, PanelConvolutionKernel):
+        elements = max(elements, whole.panel_elements if is_tiled else 0)
+    return PhaseConvolutionKernel(
+        x.element_type, whole, tuple(phase for phase, _ in plans), zeros, elements
+    )
+
+
+def is_thin(canonical: CanonicalConvolution, whole: WholeConvolution) -> bool:
+    """Few features, many channels side by side, and lines of results that are as long as what is done at a time, about.
+
+    Sums of lanes must be few beside products.
+    """
+    x, out = canonical.x, canonical.out
+    item = x.element_type.byte_size
+    lanes = VECTOR_BYTES // item
+    channels, features, width = x.dims[-1], out.dims[-1], ([1, *out.dims[2:-1]])[-1]
+    vectors = -(-channels // lanes)
+    step = canonical.window.dims[-1].base_dilation if canonical.window.dims else 1
+    taps = math.prod(-(-dim.size // dim.base_dilation) for dim in canonical.window.dims)
+    return (
+        isinstance(whole, PanelConvolutionKernel)
+        and features * item <= MOST_THIN_BYTES
+        and x.strides[-1] == item
+        and 2 * channels >= vectors * lanes
+        and taps * vectors >= LEAST_THIN_VECTORS
+        and width // step >= LEAST_THIN_WIDTH
+    )
+
+
+def _thin_phase(canonical: CanonicalConvolution, axes: tuple[PhaseAxis, ...]) -> tuple[Phase, int]:
+    """And how many elements of scratch its part of w needs, whose channels lie side by side."""
+    *others, channels, features = range(len(canonical.w.dims))
+    w = _part(canonical.w, 1, [axis.elements for axis in axes])
+    return Phase(axes, None, (*others, features, channels)), padded(w.num_elements)
+
+
+def _phase(
+    canonical: CanonicalConvolution, axes: tuple[PhaseAxis, ...], choose: Choose, *, tiled: bool
+) -> tuple[Phase, int]:
+    """And how many elements of scratch it needs."""
+    part = CanonicalConvolution(
+        _window(axes),
+        canonical.x,
+        _part(canonical.w, 1, [axis.elements for axis in axes]),
+        _part(canonical.out, 2, [axis.results for axis in axes]),
+    )
+    w_order = out_order = None
+    w, out = part.w, part.out
+    if part.depth() is None:
+        w_order = slowest_first(canonical.w, range(len(w.dims)))
+        w = _gathered(w, w_order)
+    order = slowest_first(canonical.out, range(len(out.dims)))
+    gathered = CanonicalConvolution(part.window, part.x, w, _gathered(out, order))
+    kernel = None
+    if part.rows():
+        kernel = choose(CanonicalConvolution(part.window, part.x, w, out), tiled=tiled)
+    anywhere = isinstance(kernel, PanelConvolutionKernel) and kernel.vectors is not None
+    if not anywhere and (not part.rows() or _rows(part) < min(LEAST_ROWS, _rows(gathered))):
+        out_order, out = order, gathered.out
+        kernel = choose(gathered, tiled=tiled)
+    assert isinstance(kernel, PanelConvolutionKernel), "scratch lies as the whole does"
+    taken = [
+        padded(view.num_elements)
+        for view, own in ((w, w_order), (out, out_order))
+        if own is not None
+    ]
+    return Phase(axes, kernel, w_order, out_order), sum(taken) + kernel.panel_elements
+
+
+def _window(axes: tuple[PhaseAxis, ...]) -> Window:
+    return Window(tuple(axis.window for axis in axes))
+
+
+def _rows(canonical: CanonicalConvolution) -> int:
+    """Return the rows of one matrix of the result."""
+    return math.prod(canonical.out.dims[d] for d in canonical.rows())
+
+
+def _part(view: StridedView, first: int, parts: Sequence[slice]) -> StridedView:
+    """``parts`` of the dimensions from ``first`` on."""
+    last = len(view.dims) - first - len(parts)
+    whole = (*[slice(None)] * first, *parts, *[slice(None)] * last)
+    spans = [part.indices(size) for part, size in zip(whole, view.dims, strict=True)]
+    starts, limits, steps = zip(*spans, strict=True)
+    return view.slice(starts, limits, steps)
+
+
+def _gathered(view: StridedView, order: tuple[int, ...]) -> StridedView:
+    return StridedView.dense_in_order(ArrayShape(view.element_type, view.dims), order)

@@ -1,0 +1,41 @@
+"""Cost of a flat kernel: each element is computed from elements at its own index and from scalars."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from runtime.fusion.cost.prices import KernelCost, Prices
+from spmd.hlo import HloInstruction
+
+
+def flat_cost(
+    roots: Collection[HloInstruction],
+    members: Iterable[HloInstruction],
+    inputs: Collection[HloInstruction],
+    prices: Prices,
+) -> KernelCost:
+    """Return the cost as in ``loop_cost``: arrays are touched once, scalars computed once, in one innermost loop."""
+    points = float(next(iter(roots)).array_shape.num_elements)
+    compute = evaluations = 0.0
+    code = values = 0
+    for x in members:
+        values += 1
+        each = prices.element(x)
+        if each:
+            times = points if x.dims else 1.0
+            compute += times * each
+            evaluations += times
+            code += 1
+    written = [float(root.shape.byte_size) for root in roots]
+    read = [float(x.shape.byte_size) for x in inputs if x.dims]
+    memory = sum(map(prices.array, written)) + sum(map(prices.array, read))
+    return KernelCost(
+        prices.kernel(max(compute, memory), 1.0),
+        compute,
+        sum(read),
+        sum(written),
+        evaluations,
+        code,
+        len(inputs),
+        values + len(inputs),
+    )

@@ -1,0 +1,81 @@
+"""Time of elements and bytes on a machine, and cost of a kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from runtime.fusion.cost.op_weights import computed_in, operation_seconds
+from spmd.hlo import HloInstruction, Opcode
+from spmd.machine.description import MachineDescription
+from spmd.shape import PrimitiveType
+
+#: Slowdown of reading along a dimension that is not contiguous.
+STRIDED = 4.0
+#: An array is found at the level that holds this many of its size, because other arrays are touched
+#: between two uses.
+NEIGHBOURS = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCost:
+    """Cost of one execution. seconds: from dispatch to end. bytes_read, bytes_written: each touched byte once.
+
+    evaluations: elements computed, over all computing instructions; code: number of their occurrences in the code.
+    reads: occurrences in the code that read elements of inputs, or iota. values: occurrences of all values. loops: the
+    most loops, one after the other, that the kernel consists of.
+    """
+
+    seconds: float
+    compute_seconds: float
+    bytes_read: float
+    bytes_written: float
+    evaluations: float
+    code: int
+    reads: int = 0
+    values: int = 0
+    loops: int = 1
+
+    @property
+    def bytes(self) -> float:
+        return self.bytes_read + self.bytes_written
+
+
+@dataclass
+class Prices:
+    """Prices of operations, each computed once."""
+
+    machine: MachineDescription
+    _instructions: dict[HloInstruction, float] = field(default_factory=dict)
+
+    def element(self, x: HloInstruction) -> float:
+        """Return the seconds of one element of ``x``."""
+        known = self._instructions.get(x)
+        if known is None:
+            operand = x.operand(0) if x.num_operands else x
+            kind = computed_in(x.opcode, _element_type(operand), _element_type(x))
+            rates = self.machine.rates_of(kind)
+            known = operation_seconds(x.opcode, _element_type(x), rates)
+            self._instructions[x] = known
+        return known
+
+    def combining(self, kind: PrimitiveType) -> float:
+        """Return the seconds of one more element in a sum or a maximum."""
+        return operation_seconds(Opcode.ADD, kind, self.machine.rates_of(kind))
+
+    def array(self, size: float) -> float:
+        """Return the seconds to read or write ``size`` bytes of one array that was not touched just before."""
+        return size / self.machine.level_for(NEIGHBOURS * size).bandwidth
+
+    def again(self, size: float, among: float) -> float:
+        """Return the seconds of rereading ``size`` bytes in a kernel that goes over ``among`` bytes again and again."""
+        return size / self.machine.level_for(among, same_kernel=True).bandwidth
+
+    def kernel(self, work: float, rows: float, loops: int = 1) -> float:
+        """Return the seconds from dispatch to end of ``work`` seconds in ``rows`` rows of ``loops`` loops."""
+        machine = self.machine
+        begin = machine.thunk_seconds + loops * machine.kernel_seconds
+        return begin + rows * machine.row_seconds + work
+
+
+def _element_type(x: HloInstruction) -> PrimitiveType:
+    return getattr(x.shape, "element_type", PrimitiveType.F32)

@@ -1,0 +1,130 @@
+"""Cost of a row kernel, pass by pass.
+
+Each pass computes at all indices what its reductions and results need, from operands, values of the row and values that
+earlier passes have kept. Values per row are computed once for a row. The first pass that reads an operand fetches it;
+later passes find the row in the cache. The cost needs no plan, which takes longer to make than to price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from runtime.fusion.cost.prices import STRIDED, KernelCost, Prices
+from runtime.fusion.row_region import RowRegion
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import DimensionsAttrs
+
+
+def row_cost(region: RowRegion, prices: Prices) -> KernelCost:
+    return _Passes(region, prices).cost()
+
+
+@dataclass
+class _Passes:
+    region: RowRegion
+    prices: Prices
+    compute: float = 0.0
+    evaluations: float = 0.0
+    code: int = 0
+    #: For each operand: the passes that read it at all indices, and whether they read across memory
+    #: order.
+    reads: dict[HloInstruction, dict[int, bool]] = field(default_factory=dict)
+    per_row: dict[HloInstruction, None] = field(default_factory=dict)
+
+    def cost(self) -> KernelCost:
+        region, prices = self.region, self.prices
+        kept = region.worth_keeping()
+        for level, starts in region.walks().items():
+            self._walk(level, starts, kept)
+        for reduce in region.reduces:
+            kind = reduce.array_shape.element_type
+            self._add(region.points, prices.combining(kind))
+        for x in region.order:
+            if region.is_inside(x) and region.is_per_row(x) and x not in region.reduces:
+                self._add(region.row_count, prices.element(x))
+                self.per_row.update((y, None) for y in x.operands if y in region.operands)
+        written = [float(root.shape.byte_size) for root in region.roots]
+        read, memory = self._fetched()
+        memory += sum(map(prices.array, written))
+        keeping = region.points * sum(x.array_shape.element_type.byte_size for x in kept)
+        memory += prices.again(2 * keeping, self._row_bytes(kept))
+        seconds = prices.kernel(max(self.compute, memory), self._beginnings())
+        return KernelCost(seconds, self.compute, read, sum(written), self.evaluations, self.code)
+
+    def _add(self, times: float, each: float) -> None:
+        if each:
+            self.compute += times * each
+            self.evaluations += times
+            self.code += 1
+
+    def _walk(
+        self, level: int, starts: Iterable[HloInstruction], kept: Iterable[HloInstruction]
+    ) -> None:
+        """Add the cost of what pass ``level`` computes at all indices."""
+        region = self.region
+        ends = dict.fromkeys((*region.row_values(), *region.reduces))
+        held = {x for x in kept if region.levels[x] < level}
+        done: set[HloInstruction] = set()
+        stack = [(x, False) for x in starts]
+        while stack:
+            x, across = stack.pop()
+            if x in region.operands:
+                passes = self.reads.setdefault(x, {})
+                passes[level] = passes.get(level, False) or across
+                continue
+            if x in done or x in ends or x in held:
+                continue
+            done.add(x)
+            self._add(region.points, self.prices.element(x))
+            across = across or _turns(x)
+            stack.extend((operand, across) for operand in x.operands)
+
+    def _fetched(self) -> tuple[float, float]:
+        """Return the bytes of operands that are touched, and the seconds of all reads of them."""
+        region, prices = self.region, self.prices
+        touched_bytes = seconds = 0.0
+        near = self._row_bytes(())
+        for x, passes in self.reads.items():
+            size = float(x.shape.byte_size)
+            count = x.array_shape.num_elements
+            if count <= 1:
+                continue
+            item = x.array_shape.element_type.byte_size
+            reads = (region.points if count > region.row_count else region.row_count) * item
+            touched = min(size, reads)
+            touched_bytes += touched
+            seconds += prices.array(touched) * (STRIDED if any(passes.values()) else 1.0)
+            seconds += prices.again(reads - touched, size)
+            seconds += prices.again((len(passes) - 1) * reads, near)
+        for x in self.per_row:
+            if x not in self.reads and x.array_shape.num_elements > 1:
+                touched_bytes += x.shape.byte_size
+                seconds += prices.array(x.shape.byte_size)
+        return touched_bytes, seconds
+
+    def _row_bytes(self, kept: Iterable[HloInstruction]) -> float:
+        """Return the bytes that passes over one row touch."""
+        arrays = (*self.reads, *kept)
+        return self.region.row_length * sum(x.array_shape.element_type.byte_size for x in arrays)
+
+    def _beginnings(self) -> float:
+        """Return how often an innermost loop begins: once per row and pass, or along adjacent rows."""
+        region = self.region
+        side_by_side = 1
+        for d in reversed(range(len(region.dims))):
+            if region.dims[d] > 1 and d in region.axes:
+                break
+            side_by_side *= region.dims[d]
+        if side_by_side == 1:
+            return region.row_count * (1 + max(region.walks()))
+        return region.points / side_by_side
+
+
+def _turns(x: HloInstruction) -> bool:
+    """Return whether neighbours in the result are not neighbours in the operand."""
+    if x.opcode is not Opcode.TRANSPOSE:
+        return False
+    dimensions = x.attrs_as(DimensionsAttrs).dimensions
+    wide = [d for d in dimensions if x.operand(0).dims[d] > 1]
+    return bool(wide) and wide[-1] != max(wide)

@@ -1,0 +1,1 @@
+"""Fusions of matrix products: epilogues, factors, and slices that are multiplied in place."""

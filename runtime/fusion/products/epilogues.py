@@ -1,0 +1,180 @@
+"""Fuse matrix products with their readers, or with slices that they read, after all other kernels are planned.
+
+A product is computed once, so it is part of one kernel at most, and a kernel contains one product at most. If other
+instructions read it too, it is a result of that kernel. If no kernel takes it, it forms its own kernel with the slices
+that it reads in place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from runtime.fusion.cost.prices import Prices
+from runtime.fusion.element_graph import post_order
+from runtime.fusion.emitters import Emitted, emitted_region
+from runtime.fusion.fusion_graph import FusionGraph
+from runtime.fusion.fusion_kernel import Kernel
+from runtime.fusion.live_profile import LiveProfile
+from runtime.fusion.make_fusions import PlannedKernel
+from runtime.fusion.plain import is_plain
+from runtime.fusion.products.product_fusion import ProductFusion, whole
+from runtime.fusion.refusal import NoEmitterError
+from runtime.program.bands import bands_of
+from runtime.program.dot_matrices import product_types
+from spmd.analysis.structure import StructuralKeys, instruction_form
+from spmd.hlo import HloInstruction, Opcode
+from spmd.hlo.collective_opcodes import KIND
+from spmd.ops.attrs import DotAttrs
+from spmd.verifier.collectives import STARTS_OF
+
+#: Instructions that begin or await communication between devices.
+_EXCHANGES = frozenset({*KIND, *STARTS_OF, Opcode.ASYNC_START})
+
+
+def products_taken(graph: FusionGraph, profile: LiveProfile, prices: Prices) -> TakenProducts:
+    return _Epilogues(graph, profile, prices).taken()
+
+
+@dataclass(frozen=True, slots=True)
+class TakenProducts:
+    """Products in kernels. ``within``: new plans of kernels that contain a product; ``alone``: products with slices."""
+
+    within: Mapping[Kernel, PlannedKernel]
+    alone: Sequence[PlannedKernel]
+
+
+@dataclass
+class _Epilogues:
+    graph: FusionGraph
+    profile: LiveProfile
+    prices: Prices
+    keys: StructuralKeys = field(default_factory=StructuralKeys)
+    #: Emitters by the structure of kernel and product: layers repeat.
+    planned: dict[Hashable, Emitted | None] = field(default_factory=dict)
+    #: Positions of kernels that contain a product, and of those products.
+    kernel_places: dict[Kernel, int] = field(default_factory=dict)
+    product_places: dict[HloInstruction, int] = field(default_factory=dict)
+
+    def taken(self) -> TakenProducts:
+        found: dict[Kernel, PlannedKernel] = {}
+        alone: list[PlannedKernel] = []
+        for x in self.graph.order:
+            if x.opcode is not Opcode.DOT or not is_plain(x):
+                continue
+            reads = self.graph.operands_of(x)
+            for kernel in sorted(self.graph.readers.get(x, {}), key=lambda k: k.position):
+                made = None if kernel in found else self.together(x, reads, kernel)
+                if made is not None:
+                    found[kernel] = made
+                    self.kernel_places[kernel] = self.product_places[x] = made.position
+                    break
+            else:
+                if self.graph.takes_slices(x):
+                    emitted = emitted_region((x,), {y: n for n, y in enumerate(reads)})
+                    alone.append(PlannedKernel((x,), reads, self.graph.position[x], emitted))
+        return TakenProducts(found, alone)
+
+    def together(
+        self, product: HloInstruction, reads: Sequence[HloInstruction], kernel: Kernel
+    ) -> PlannedKernel | None:
+        """Return the kernel with the product and its ``reads``, if it saves time and can run at either position."""
+        graph = self.graph
+        others = [self.kernel_place(r) for r in graph.readers[product] if r is not kernel]
+        others += graph.outside_readers(product)
+        position = self.place(product, kernel, min(others, default=len(graph.order)))
+        if position is None:
+            return None
+        roots = (*kernel.roots, product) if others else kernel.roots
+        read = [x for x in kernel.inputs if x is not product]
+        inputs = tuple(dict.fromkeys((*read, *reads)))
+        emitted = self.emitted(product, kernel, roots, inputs)
+        if emitted is None or not self.profile.keeps_places(kernel, reads):
+            return None
+        assert isinstance(emitted.plan, ProductFusion)
+        if self.saved(product, emitted.plan) <= 0.0:
+            return None
+        return PlannedKernel(roots, inputs, position, emitted)
+
+    def place(self, product: HloInstruction, kernel: Kernel, needed: int) -> int | None:
+        """Return where both can run: at the kernel, else at the product. ``needed``: first other use of the product.
+
+        Returns None if a collective lies between them: the kernel may have been placed to overlap with it.
+        """
+        graph = self.graph
+        first, last = graph.position[product], kernel.position
+        if any(x.opcode in _EXCHANGES for x in graph.order[first:last]):
+            return None
+        if needed > last:
+            return last
+        inputs = [self.place_of(x) for x in kernel.inputs if x is not product]
+        return first if max(inputs, default=-1) < first else None
+
+    def kernel_place(self, kernel: Kernel) -> int:
+        return self.kernel_places.get(kernel, kernel.position)
+
+    def place_of(self, x: HloInstruction) -> int:
+        """Return the position of ``x`` as planned so far: a product may have moved into a later kernel."""
+        made = self.product_places.get(x)
+        if made is not None:
+            return made
+        producer = self.graph.kernel_of.get(x)
+        return self.graph.position[x] if producer is None else self.kernel_place(producer)
+
+    def emitted(
+        self,
+        product: HloInstruction,
+        kernel: Kernel,
+        roots: tuple[HloInstruction, ...],
+        inputs: tuple[HloInstruction, ...],
+    ) -> Emitted | None:
+        """Return the emitter and plan of the combined kernel; None if there is none."""
+        number = {x: n for n, x in enumerate(inputs)}
+        key = (kernel.kind.number, kernel.place[product], self.form(product, number), len(roots))
+        if key not in self.planned:
+            try:
+                self.planned[key] = emitted_region(roots, number)
+            except NoEmitterError:
+                self.planned[key] = None
+        return self.planned[key]
+
+    def form(
+        self, product: HloInstruction, inputs: Mapping[HloInstruction, int]
+    ) -> tuple[Hashable, ...]:
+        """Return the structural key of ``product`` and its slices in terms of ``inputs``."""
+        members = post_order((product,), inputs)
+        at = {x: n for n, x in enumerate(members)}
+        return tuple(
+            (inputs[x], x.shape)
+            if x in inputs
+            else (instruction_form(x, self.keys.key), tuple(at[y] for y in x.operands))
+            for x in members
+        )
+
+    def saved(self, product: HloInstruction, plan: ProductFusion) -> float:
+        """Return the seconds saved: cached bytes and a thunk, less the extra time of computing the product in bands."""
+        machine, shape = self.prices.machine, product.array_shape
+        size, band = float(shape.byte_size), math.prod(plan.band) * shape.element_type.byte_size
+        near = self.prices.array(size) - self.prices.again(size, 2.0 * band)
+        touched = 1.0 if plan.kept is not None else 2.0
+        whole = self.seconds(product, plan, plan.dims)
+        parts = sum(self.seconds(product, plan, sizes) for sizes in _band_sizes(plan))
+        return machine.thunk_seconds + touched * max(near, 0.0) - (parts - whole)
+
+    def seconds(
+        self, product: HloInstruction, plan: ProductFusion, sizes: tuple[int, ...]
+    ) -> float:
+        """Return the seconds of the part of the product that has these sizes."""
+        lhs = product.operand(0)
+        attrs = product.attrs_as(DotAttrs)
+        depth = math.prod(lhs.dims[d] for d in attrs.lhs_contracting)
+        first = plan.batch + plan.rows
+        m, n = math.prod(sizes[plan.batch : first]), math.prod(sizes[first:])
+        each = self.prices.machine.product_seconds(product_types(product), (m, depth, n))
+        return math.prod(sizes[: plan.batch]) * each
+
+
+def _band_sizes(plan: ProductFusion) -> Iterator[tuple[int, ...]]:
+    for box in bands_of(whole(plan.dims), plan.band):
+        yield tuple(stop - start for start, stop in box)

@@ -1,0 +1,86 @@
+"""Factors of a product: inputs of its kernel, or slices of them whose start is known at run time.
+
+A slice that is multiplied in place is never copied: for example of weights stacked over a loop's layers, or of what a
+forward pass has saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runtime.fusion.element_graph import ElementGraph, Starts
+from runtime.fusion.element_operations import array_shape
+from runtime.fusion.refusal import NoEmitterError
+from runtime.fusion.view_path import ViewOp, ViewPath, through, view_op
+from runtime.program.dot_matrices import unread_operands
+from runtime.program.strides import StridedView
+from spmd.hlo import HloInstruction, Opcode
+
+#: Views through which a factor may be read. Its first element is the array's, apart from slice
+#: starts.
+SEEN_THROUGH = frozenset({Opcode.DYNAMIC_SLICE, Opcode.RESHAPE, Opcode.TRANSPOSE})
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """Input ``number`` of the kernel, seen through ``path``."""
+
+    number: int
+    path: ViewPath
+
+    def seen(self, view: StridedView) -> StridedView | None:
+        """Apply the path to the view of the input, with slices at index 0; None if strides cannot express it."""
+        return through(self.path, view)
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """Both factors. ``starts``: the last graph computes the start indices of slices (element_graph.py)."""
+
+    lhs: Factor
+    rhs: Factor
+    starts: tuple[ElementGraph, ...]
+
+    @property
+    def both(self) -> tuple[Factor, Factor]:
+        return self.lhs, self.rhs
+
+
+def factors_of(product: HloInstruction, inputs: Mapping[HloInstruction, int]) -> Factors:
+    """Return the factors of ``product``.
+
+    Raises NoEmitterError if an operand is computed, or cannot be multiplied in place in a row-major input.
+    """
+    starts = Starts()
+    found = [_factor(product, operand, inputs, starts) for operand in product.operands]
+    lhs, rhs = (factor for factor, _ in found)
+    if lhs.number == rhs.number:
+        raise NoEmitterError(f"{product.name} multiplies an array by itself")
+    views = [factor.seen(StridedView.dense(array_shape(source))) for factor, source in found]
+    known = tuple(view for view in views if view is not None)
+    unread = unread_operands(product, known) if len(known) == len(views) else {0: (), 1: ()}
+    if any(factor.path and n in unread for n, factor in enumerate((lhs, rhs))):
+        raise NoEmitterError(f"{product.name} cannot read a slice as it lies")
+    return Factors(lhs, rhs, starts.graphs(inputs))
+
+
+def _factor(
+    product: HloInstruction,
+    x: HloInstruction,
+    inputs: Mapping[HloInstruction, int],
+    starts: Starts,
+) -> tuple[Factor, HloInstruction]:
+    """Return the factor and the input that it shows."""
+    path: ViewPath = ()
+    while x not in inputs:
+        if x.opcode is Opcode.DYNAMIC_SLICE:
+            numbers = starts.numbers(x, x.operands[1:])
+            op: ViewOp | None = ViewOp(x.opcode, x.dims, starts=numbers)
+        else:
+            op = view_op(x)
+        if op is None or op.opcode not in SEEN_THROUGH:
+            raise NoEmitterError(f"an operand of {product.name} is computed in the same kernel")
+        path = (op, *path)
+        x = x.operand(0)
+    return Factor(inputs[x], path), x

@@ -1,0 +1,199 @@
+"""Product fusions: a matrix product, and what is computed from its result at the same indices.
+
+The product is computed in *bands*, parts of its result that fit a near cache. A band is read while it is cached and
+needs no buffer: if no other kernel reads the product, all bands use the same scratch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from runtime.fusion.element_graph import ElementGraph, InputLeaf, post_order
+from runtime.fusion.element_operations import array_shape
+from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
+from runtime.fusion.products.factors import Factors, factors_of
+from runtime.fusion.refusal import NoEmitterError
+from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
+from runtime.fusion.view_path import place_of
+from runtime.program.bands import Box
+from spmd.hlo import HloInstruction, Opcode
+from spmd.ops.attrs import DotAttrs
+from spmd.shape import ArrayShape
+
+#: Approximate bytes of a band. It is written and read next to packed operands, all in the
+#: second-level cache.
+BAND_BYTES = 1 << 20
+#: Largest size of one product of a batch: more would leave the cache, but cutting it would take
+#: time.
+MOST_BYTES = 2 * BAND_BYTES
+#: Fewest rows or columns of a band: fewer would not repay packing the other operand.
+LEAST_LINES = 128
+#: Multiple of the tiles of every kernel, and of cache lines.
+LINES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ProductFusion:
+    """Plan of a product fusion. ``epilogue`` reads the product of ``factors`` as input ``product`` at its own index.
+
+    kept: the result of the fusion that is the product itself; None if it is in no buffer.
+    dims: the product's; the first ``batch`` are batch dimensions, the next ``rows`` rows of lhs, the others columns.
+    band: size of a band along each dimension. Dimensions before the first one of size > 1 are iterated one by one;
+        those after it are entire.
+    """
+
+    factors: Factors
+    epilogue: LoopFusion | RowFusion
+    product: int
+    kept: int | None
+    dims: tuple[int, ...]
+    batch: int
+    rows: int
+    band: tuple[int, ...]
+    overwrites: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SlicedProduct:
+    """Product of ``factors`` alone, one of which is a slice that is read in place."""
+
+    factors: Factors
+    overwrites: tuple[tuple[int, int], ...] = ()
+
+
+def product_in(
+    roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
+) -> HloInstruction | None:
+    """Return the first product that a kernel of ``roots`` contains, or None."""
+    found = (x for x in post_order(roots, inputs) if x.opcode is Opcode.DOT and x not in inputs)
+    return next(found, None)
+
+
+def product_fusion(
+    roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]
+) -> ProductFusion | SlicedProduct:
+    """Plan one kernel for ``roots``, one of which may be the product. Raises NoEmitterError, with the reason."""
+    product = product_in(roots, inputs)
+    assert product is not None, "the caller has seen one"
+    factors = factors_of(product, inputs)
+    if not _is_made_by_blas(product):
+        raise NoEmitterError(f"{product.name} is no product of floats")
+    others = [x for x in roots if x is not product]
+    if not others and len(roots) == 1 and any(factor.path for factor in factors.both):
+        return SlicedProduct(factors)
+    if not others or len(roots) - len(others) > 1:
+        raise NoEmitterError(f"nothing is computed of {product.name}")
+    number = max(inputs.values()) + 1
+    within = {**inputs, product: number}
+    if product_in(others, within) is not None:
+        raise NoEmitterError("a kernel makes one product")
+    form = row_fusion if has_reductions(others, within) else loop_fusion
+    epilogue = form(others, within)
+    dims = product.dims
+    _require_same_indices(epilogue, number, product)
+    attrs = product.attrs_as(DotAttrs)
+    batch = len(attrs.lhs_batch)
+    rows = product.operand(0).array_shape.rank - batch - len(attrs.lhs_contracting)
+    band = band_sizes(product.array_shape, batch, rows, _cut_dimensions(epilogue))
+    places = [n for n, x in enumerate(roots) if x is not product]
+    taken = (factors.lhs.number, factors.rhs.number, number)
+    return ProductFusion(
+        factors,
+        epilogue,
+        number,
+        roots.index(product) if product in roots else None,
+        dims,
+        batch,
+        rows,
+        band,
+        tuple((places[result], n) for result, n in epilogue.overwrites if n not in taken),
+    )
+
+
+def whole(dims: Sequence[int]) -> Box:
+    return tuple((0, size) for size in dims)
+
+
+def _is_made_by_blas(product: HloInstruction) -> bool:
+    shapes = [x.array_shape for x in (*product.operands, product)]
+    return not product.attrs_as(DotAttrs).extra and all(
+        shape.element_type.is_floating and shape.num_elements for shape in shapes
+    )
+
+
+def _cut_dimensions(epilogue: LoopFusion | RowFusion) -> frozenset[int]:
+    """Return the dimensions along which the epilogue can be split: all but those along which it reduces."""
+    if isinstance(epilogue, RowFusion):
+        return frozenset(epilogue.counted)
+    return frozenset(range(len(epilogue.pieces[0].dims)))
+
+
+def band_sizes(shape: ArrayShape, batch: int, rows: int, cut: frozenset[int]) -> tuple[int, ...]:
+    """Return the sizes of a band: all of it if small, else one or several products, else rows or columns of one.
+
+    Of rows and columns, the longer side is cut, because the other operand is packed again for each band.
+    Raises NoEmitterError if the epilogue reduces along the dimensions to be cut.
+    """
+    dims, item = shape.dims, shape.element_type.byte_size
+    if math.prod(dims) * item <= BAND_BYTES:
+        return dims
+    if not cut.issuperset(range(batch)):
+        raise NoEmitterError("it reduces along a dimension that counts products")
+    for d in range(batch):
+        each = math.prod(dims[d + 1 :]) * item
+        if each <= (MOST_BYTES if d == batch - 1 else BAND_BYTES):
+            return (*(1,) * d, min(max(1, BAND_BYTES // each), dims[d]), *dims[d + 1 :])
+    sides = [range(batch, batch + rows), range(batch + rows, len(dims))]
+    for side in sorted(sides, key=lambda side: -math.prod(dims[d] for d in side)):
+        if cut.issuperset(side):
+            return _lines(dims, batch, side, item)
+    raise NoEmitterError("it reduces along rows and columns of a large product")
+
+
+def _lines(dims: tuple[int, ...], batch: int, side: range, item: int) -> tuple[int, ...]:
+    """Return a band of some rows or columns of one product; all bands have about the same size."""
+    across = math.prod(dims[batch:]) // math.prod(dims[d] for d in side)
+    lines = max(LEAST_LINES, BAND_BYTES // (across * item))
+    band = [1] * batch + list(dims[batch:])
+    for d in side:
+        inner = math.prod(dims[e] for e in side if e > d)
+        band[d] = _even(dims[d], max(1, lines // inner))
+        if band[d] > 1 or inner <= 1:
+            break
+    return tuple(band)
+
+
+def _even(size: int, most: int) -> int:
+    """Split ``size`` into the fewest parts of at most ``most``, of about equal size, in multiples of LINES if large."""
+    part = -(-size // -(-size // most))
+    return min(-(-part // LINES) * LINES, most) if part > LINES else part
+
+
+def _require_same_indices(
+    epilogue: LoopFusion | RowFusion, number: int, product: HloInstruction
+) -> None:
+    """Require that the epilogue reads the product only at the epilogue's own index."""
+    if isinstance(epilogue, RowFusion):
+        dims, passes = epilogue.dims, epilogue.passes
+        inside = [each.elements for each in passes]
+        elsewhere = [graph for each in passes for graph in (each.inits, each.rows)]
+    elif len(epilogue.pieces) > 1 or epilogue.pieces[0].ranges or epilogue.updates:
+        raise NoEmitterError("what is computed of a product is several loops, or writes a block")
+    else:
+        (piece,) = epilogue.pieces
+        dims, inside, elsewhere = piece.dims, [piece.graph], []
+    shape = array_shape(product)
+    here = place_of((), shape.dims)
+    reads = [leaf for graph in inside for leaf in _reads(graph, number)]
+    others = [leaf for graph in (*elsewhere, *epilogue.starts) for leaf in _reads(graph, number)]
+    same = all(place_of(leaf.path, shape.dims) == here for leaf in reads)
+    if dims != shape.dims or others or not same:
+        raise NoEmitterError(f"{product.name} is read at other indices than it has")
+
+
+def _reads(graph: ElementGraph, number: int) -> Iterator[InputLeaf]:
+    for leaf in graph.leaves:
+        if isinstance(leaf, InputLeaf) and leaf.number == number:
+            yield leaf

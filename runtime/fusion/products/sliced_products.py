@@ -1,0 +1,128 @@
+"""Choice of products that multiply slices of larger arrays in place, so that the slices are not copied.
+
+A loop over layers reads its weights, and values saved by the forward pass, as slices of stacked arrays. Such an array
+must be an unchanged input: then no value lives longer, and no instruction overwrites it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from runtime.fusion.cost.prices import Prices
+from runtime.fusion.emitters import emitted_region
+from runtime.fusion.plain import is_plain
+from runtime.fusion.products.factors import SEEN_THROUGH, factors_of
+from runtime.fusion.refusal import NoEmitterError
+from runtime.program.dot_matrices import product_sizes, product_types, turned_operands
+from runtime.program.strides import StridedView
+from spmd.hlo import HloInstruction, Opcode
+from spmd.machine.products import class_for
+from spmd.ops.attrs import TupleIndexAttrs
+from spmd.shape import ArrayShape
+
+
+def slices_read(
+    product: HloInstruction, is_view: Callable[[HloInstruction], bool], prices: Prices
+) -> tuple[HloInstruction, ...]:
+    """Return the inputs of ``product`` as a kernel with its slices: arrays first; empty if it uses no slice.
+
+    is_view: whether an instruction is a view of its operand.
+    """
+    slices: Slices = [_slice_shown(operand, is_view) for operand in product.operands]
+    if not any(slices):
+        return ()
+    try:
+        slowdowns = _slowdowns(product, _inputs(product, slices), prices)
+        kept: Slices = [
+            taken if taken is not None and saves_time(taken, slowdown, prices) else None
+            for taken, slowdown in zip(slices, slowdowns, strict=True)
+        ]
+        inputs = _inputs(product, kept)
+        emitted_region((product,), inputs)
+    except NoEmitterError:
+        return ()
+    return tuple(inputs)
+
+
+#: The slice that each operand of a product shows, or None.
+Slices: TypeAlias = Sequence[HloInstruction | None]
+
+
+def _inputs(product: HloInstruction, slices: Slices) -> dict[HloInstruction, int]:
+    """Number the inputs: the arrays of operands or of their slices, then the start indices."""
+    found: dict[HloInstruction, None] = {}
+    for operand, taken in zip(product.operands, slices, strict=True):
+        found[operand if taken is None else taken.operand(0)] = None
+    for taken in slices:
+        if taken is not None:
+            starts = (x for x in taken.operands[1:] if x.opcode is not Opcode.CONSTANT)
+            found.update(dict.fromkeys(starts))
+    return {x: n for n, x in enumerate(found)}
+
+
+def saves_time(taken: HloInstruction, slowdown: float, prices: Prices) -> bool:
+    """Return whether reading a slice in place, ``slowdown`` times slower than a copy, beats copying it first."""
+    once = prices.array(float(taken.shape.byte_size))
+    return slowdown * once < prices.kernel(2.0 * once, 0.0)
+
+
+def _slowdowns(
+    product: HloInstruction, inputs: Mapping[HloInstruction, int], prices: Prices
+) -> tuple[float, float]:
+    """Return for lhs and rhs how many times longer than a copy the product takes to load bytes from far memory."""
+    known = class_for(prices.machine.products, product_types(product), product_sizes(product))
+    if known is None:
+        return 1.0, 1.0
+    dense = [StridedView.dense(x.array_shape) for x in inputs]
+    lhs, rhs = (x.seen(dense[x.number]) for x in factors_of(product, inputs).both)
+    assert lhs is not None, "a factor lies in strides"
+    assert rhs is not None, "a factor lies in strides"
+    slow_lhs, slow_rhs, _ = known.far(turned_operands(product, (lhs, rhs)))
+    return slow_lhs, slow_rhs
+
+
+def _slice_shown(
+    x: HloInstruction, is_view: Callable[[HloInstruction], bool]
+) -> HloInstruction | None:
+    """Return the dynamic slice that ``x`` is or shows, if its array stays unchanged; otherwise None."""
+    while x.opcode in _VIEWS and is_view(x):
+        x = x.operand(0)
+    taken = x.opcode is Opcode.DYNAMIC_SLICE and is_plain(x) and _stays(x.operand(0))
+    return x if taken else None
+
+
+_VIEWS = (SEEN_THROUGH | {Opcode.BITCAST}) - {Opcode.DYNAMIC_SLICE}
+
+
+def _stays(array: HloInstruction) -> bool:
+    """Return whether ``array`` is an input that is only sliced, and is passed on unchanged if it is a loop's state."""
+    computation = array.parent
+    assert computation is not None, "it stands in a computation"
+    assert computation.module is not None, "which stands in a module"
+    if array.opcode not in (Opcode.PARAMETER, Opcode.GET_TUPLE_ELEMENT) or not is_plain(array):
+        return False
+    if array.opcode is Opcode.GET_TUPLE_ELEMENT and array.operand(0).opcode is not Opcode.PARAMETER:
+        return False
+    others = (user for user in array.users if user.opcode is not Opcode.DYNAMIC_SLICE)
+    if any(user is not computation.root for user in others):
+        return False
+    return computation is computation.module.entry or _is_handed_on(array)
+
+
+def _is_handed_on(element: HloInstruction) -> bool:
+    """Return whether the root has the element at its own index."""
+    assert element.parent is not None
+    root = element.parent.root
+    if element.opcode is not Opcode.GET_TUPLE_ELEMENT or root.opcode is not Opcode.TUPLE:
+        return False
+    index = element.attrs_as(TupleIndexAttrs).index
+    if index >= root.num_operands:
+        return False
+    kept = root.operand(index)
+    return (
+        kept.opcode is Opcode.GET_TUPLE_ELEMENT
+        and kept.operand(0) is element.operand(0)
+        and kept.attrs_as(TupleIndexAttrs).index == index
+        and isinstance(kept.shape, ArrayShape)
+    )

@@ -1,0 +1,53 @@
+"""Replica groups in text: lists ``{{0,1},{2,3}}``, iota ``[2,2]<=[4]``, mesh ``mesh['x'=2,'y'=2] {'y'}``."""
+
+from __future__ import annotations
+
+from spmd.device import MeshGroups, ReplicaGroups
+from spmd.text.lexer import Scanner
+from spmd.text.sharding.mesh_text import read_axes, read_mesh
+from spmd.text.sharding.sharding_text import read_iota_tail
+
+
+def read_replica_groups(scanner: Scanner) -> ReplicaGroups:
+    """Groups of ids in the form they are written. HloParseError when there are none."""
+    if scanner.peek("mesh"):
+        return _read_mesh_groups(scanner)
+    if scanner.peek("["):
+        start = scanner.pos
+        dims = scanner.integers("[", "]")
+        if len(dims) != 2:
+            scanner.fail(f"expected [groups,members], found {len(dims)} dimensions", start)
+        scanner.expect("<=")
+        return ReplicaGroups(iota=read_iota_tail(scanner, dims))
+    scanner.expect("{")
+    groups: list[tuple[int, ...]] = []
+    while not scanner.take("}"):
+        if groups:
+            scanner.expect(",")
+        groups.append(scanner.integers("{", "}"))
+    return ReplicaGroups(groups=tuple(groups))
+
+
+def _read_mesh_groups(scanner: Scanner) -> ReplicaGroups:
+    start = scanner.pos
+    mesh = read_mesh(scanner)
+    axes = read_axes(scanner, mesh)
+    written = " ".join(scanner.text[start : scanner.pos].split())
+    return ReplicaGroups(mesh=MeshGroups(mesh.axes, axes, mesh.device_ids, written))
+
+
+def format_replica_groups(groups: ReplicaGroups) -> str:
+    if groups.iota is not None:
+        return str(groups.iota)
+    if groups.mesh is not None:
+        return groups.mesh.text or _format_mesh(groups.mesh)
+    return "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in groups.groups) + "}"
+
+
+def _format_mesh(mesh: MeshGroups) -> str:
+    axes = ",".join(f"'{name}'={size}" for name, size in mesh.mesh_axes)
+    ids = "" if mesh.device_ids is None else f", device_ids=({','.join(map(str, mesh.device_ids))})"
+    refs = ",".join(
+        f"'{name}'" + ("" if sub is None else f":({sub[0]}){sub[1]}") for name, sub in mesh.axes
+    )
+    return f"mesh[{axes}]{ids} {{{refs}}}"

@@ -1,0 +1,1 @@
+"""Sources of modules: files, directories of dumps, functions of JAX, StableHLO."""

@@ -1,0 +1,218 @@
+"""A fusion's result may lie on an operand of which each element is needed for the element at its own place alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.buffers.checker.overlap_rules import wrong_overlap
+from runtime.buffers.types import ArrayView, BufferSlice
+from runtime.program.strides import StridedView
+from spmd.shape import ArrayShape, PrimitiveType
+from tests.runtime.programs.build import module_of
+
+PLACE = BufferSlice(0, 0, 64)
+ARRAY = ArrayView(PLACE, StridedView.dense(ArrayShape(PrimitiveType.F32, (4, 4))))
+
+STEADY = {
+    "elementwise": "ROOT r = f32[4,4] add(p, p)",
+    "reshaped": "f = f32[16] reshape(p)\n  n = f32[16] abs(f)\n  ROOT r = f32[4,4] reshape(n)",
+    "as other bits": "b = u32[4,4] bitcast-convert(p)\n  n = u32[4,4] not(b)\n"
+    "  ROOT r = f32[4,4] bitcast-convert(n)",
+    "turned, as a row": "f = f32[1,16] reshape(p)\n  t = f32[16,1] transpose(f), dimensions={1,0}\n"
+    "  v = f32[16,1] reverse(t), dimensions={1}\n  ROOT r = f32[4,4] reshape(v)",
+    "repeated once": "f = f32[16] reshape(p)\n  b = f32[1,16] broadcast(f), dimensions={1}\n"
+    "  ROOT r = f32[4,4] reshape(b)",
+    "turned there and back": "t = f32[4,4] transpose(p), dimensions={1,0}\n  n = f32[4,4] abs(t)\n"
+    "  ROOT r = f32[4,4] transpose(n), dimensions={1,0}",
+    "turned and seen as something else": "f = f32[2,8] reshape(p)\n"
+    "  t = f32[8,2] transpose(f), dimensions={1,0}\n  s = f32[4,2,2] reshape(t)\n"
+    "  u = f32[2,4,2] transpose(s), dimensions={2,0,1}\n  ROOT r = f32[4,4] reshape(u)",
+    "cut off by padding": "z = f32[] constant(0)\n  t = f32[4,4] transpose(p), dimensions={1,0}\n"
+    "  c = f32[4,4] pad(t, z), padding=4_-4x0_0\n  ROOT r = f32[4,4] add(p, c)",
+    "sliced whole": "ROOT r = f32[4,4] slice(p), slice={[0:4], [0:4]}",
+    "what nobody needs": "t = f32[4,4] transpose(p), dimensions={1,0}\n  ROOT r = f32[4,4] abs(p)",
+}
+MOVED = {
+    "transposed": "t = f32[4,4] transpose(p), dimensions={1,0}\n  ROOT r = f32[4,4] add(p, t)",
+    "reversed": "ROOT r = f32[4,4] reverse(p), dimensions={0}",
+    "repeated": "s = f32[1,4] slice(p), slice={[0:1], [0:4]}\n  v = f32[4] reshape(s)\n"
+    "  ROOT r = f32[4,4] broadcast(v), dimensions={1}",
+    "as narrower bits": "b = u16[4,4,2] bitcast-convert(p)\n  n = u16[4,4,2] not(b)\n"
+    "  ROOT r = f32[4,4] bitcast-convert(n)",
+    "turned on two ways": "t = f32[4,4] transpose(p), dimensions={1,0}\n  a = f32[4,4] add(p, t)\n"
+    "  ROOT r = f32[4,4] transpose(a), dimensions={1,0}",
+    "turned, and seen as something else": "t = f32[4,4] transpose(p), dimensions={1,0}\n"
+    "  s = f32[2,8] reshape(t)\n  u = f32[8,2] transpose(s), dimensions={1,0}\n  ROOT r = f32[4,4] reshape(u)",
+    "cut off but for a row": "z = f32[] constant(0)\n  t = f32[4,4] transpose(p), dimensions={1,0}\n"
+    "  c = f32[4,4] pad(t, z), padding=3_-3x0_0\n  ROOT r = f32[4,4] add(p, c)",
+    "later": "a = f32[4,4] abs(p)\n  ROOT r = f32[4,4] transpose(a), dimensions={1,0}",
+}
+
+
+def overlap(body: str) -> str:
+    text = f"""HloModule m
+
+fused {{
+  p = f32[4,4] parameter(0)
+  {body}
+}}
+
+ENTRY e {{
+  p = f32[4,4] parameter(0)
+  ROOT f = f32[4,4] fusion(p), kind=kLoop, calls=fused
+}}
+"""
+    return wrong_overlap(module_of(text).entry.root, [ARRAY], [], [PLACE])
+
+
+@pytest.mark.parametrize("name", STEADY)
+def test_element_on_element(name: str) -> None:
+    assert overlap(STEADY[name]) == ""
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_needed_elsewhere(name: str) -> None:
+    assert "writes its result" in overlap(MOVED[name])
+
+
+ROWS = """HloModule m
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}}
+
+fused {{
+  p = f32[4,4] parameter(0)
+  z = f32[] constant(0)
+  s = f32[4] reduce(p, z), dimensions={{{axis}}}, to_apply=add
+  b = f32[4,4] broadcast(s), dimensions={{{spread}}}
+  d = f32[4,4] divide(p, b)
+  {last}
+}}
+
+ENTRY e {{
+  p = f32[4,4] parameter(0)
+  ROOT f = {shape} fusion(p), kind=kInput, calls=fused
+}}
+"""
+
+
+def rows_overlap(last: str, axis: int = 1, spread: int = 0) -> str:
+    shape = "(f32[4,4], f32[4,4])" if "tuple" in last else "f32[4,4]"
+    root = module_of(ROWS.format(axis=axis, spread=spread, last=last, shape=shape)).entry.root
+    places = [PLACE, BufferSlice(1, 0, 64)][: 1 + ("tuple" in last)]
+    return wrong_overlap(root, [ARRAY], [], places)
+
+
+BITS = """w = u32[4,4] bitcast-convert(d)
+  n = u32[4,4] not(w)
+  ROOT r = f32[4,4] bitcast-convert(n)"""
+
+
+def test_rows_as_other_bits() -> None:
+    assert rows_overlap(BITS) == ""
+
+
+def test_rows_of_rows() -> None:
+    assert rows_overlap("ROOT r = f32[4,4] abs(d)") == ""
+    assert rows_overlap("a = f32[4,4] abs(p)\n  ROOT r = (f32[4,4], f32[4,4]) tuple(d, a)") == ""
+
+
+def test_rows_that_are_needed_elsewhere() -> None:
+    wrong = "writes its result"
+    assert wrong in rows_overlap("ROOT r = f32[4,4] transpose(d), dimensions={1,0}")
+    assert wrong in rows_overlap("ROOT r = f32[4,4] abs(d)", axis=1, spread=1)
+    # Written before the row has been read for the last time.
+    assert wrong in rows_overlap("a = f32[4,4] abs(p)\n  ROOT r = (f32[4,4], f32[4,4]) tuple(a, d)")
+
+
+OTHER_SIZES = """HloModule m
+
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT r = f32[] add(a, b)
+}}
+
+fused {{
+  p = f32[4,4] parameter(0)
+  z = f32[] constant(0)
+  f = f32[{sizes}] reshape(p)
+  s = f32[{kept}] reduce(f, z), dimensions={{{axes}}}, to_apply=add
+  v = f32[4] reshape(s)
+  b = f32[4,4] broadcast(v), dimensions={{{spread}}}
+  ROOT r = f32[4,4] divide(p, b)
+}}
+
+ENTRY e {{
+  p = f32[4,4] parameter(0)
+  ROOT f = f32[4,4] fusion(p), kind=kInput, calls=fused
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "axes", "kept", "spread", "fits"),
+    [
+        ("4,2,2", "1,2", "4", 0, True),
+        ("2,2,4", "2", "2,2", 0, True),
+        ("4,1,2,2", "0,1", "2,2", 1, True),
+        ("4,2,2", "1,2", "4", 1, False),
+        ("2,2,4", "2", "2,2", 1, False),
+        ("2,4,2", "0,2", "4", 0, False),
+    ],
+)
+def test_rows_of_an_array_of_other_sizes(
+    sizes: str, axes: str, kept: str, spread: int, fits: bool
+) -> None:
+    """They are rows of the result as well where they hold the same elements of its memory."""
+    text = OTHER_SIZES.format(sizes=sizes, axes=axes, kept=kept, spread=spread)
+    wrong = wrong_overlap(module_of(text).entry.root, [ARRAY], [], [PLACE])
+    assert (wrong == "") is fits
+
+
+#: Of p, which is negated as n, and w, a block of which is written.
+BLOCKS = {
+    "written as a block": ("u = f32[9,4] dynamic-update-slice(w, n, i, i)", True),
+    "turned before": (
+        "t = f32[4,4] transpose(p), dimensions={1,0}\n  u = f32[9,4] dynamic-update-slice(w, t, i, i)",
+        False,
+    ),
+    "changed after": (
+        "b = f32[9,4] dynamic-update-slice(w, n, i, i)\n  u = f32[9,4] negate(b)",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "may_lie_there"), BLOCKS.values(), ids=BLOCKS)
+def test_what_is_written_as_a_block_of_another_result_is_needed_at_its_own_place(
+    body: str, may_lie_there: bool
+) -> None:
+    module = module_of(f"""HloModule m
+
+fused {{
+  p = f32[4,4] parameter(0)
+  w = f32[9,4] parameter(1)
+  i = s32[] parameter(2)
+  n = f32[4,4] negate(p)
+  {body}
+  ROOT r = (f32[4,4], f32[9,4]) tuple(n, u)
+}}
+
+ENTRY e {{
+  p = f32[4,4] parameter(0)
+  w = f32[9,4] parameter(1)
+  i = s32[] parameter(2)
+  ROOT f = (f32[4,4], f32[9,4]) fusion(p, w, i), kind=kLoop, calls=fused
+}}
+""")
+    whole = ArrayView(
+        BufferSlice(1, 0, 144), StridedView.dense(ArrayShape(PrimitiveType.F32, (9, 4)))
+    )
+    number = ArrayView(BufferSlice(2, 0, 4), StridedView.dense(ArrayShape(PrimitiveType.S32, ())))
+    reads, results = (ARRAY, whole, number), (PLACE, BufferSlice(3, 0, 144))
+    wrong = wrong_overlap(module.entry.root, reads, (), results)
+    assert (not wrong) is may_lie_there, wrong

@@ -1,0 +1,269 @@
+"""A GpuDriver whose device is the host's memory: it computes, late, and says where work is not ordered.
+
+Kernels in PTX are done by the binders for processors of the same records, matrix products by a reading of cuBLAS's
+arguments that shares nothing with the writing of them, copies by NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from runtime.gpu.errors import GpuMemoryError
+from runtime.gpu.libraries.gemm import GemmCall
+from runtime.gpu.libraries.linalg_work import SolverWork, TriangularSolveWork
+from runtime.gpu.views import DeviceView
+from runtime.gpu.work import ConvolutionWork, CopyWork, FftWork, GemmWork, PtxWork, Work
+from runtime.program.kernel import CPU_KERNELS, KernelArrays
+from spmd.shape import PrimitiveType
+from tests.runtime.gpu.doubles.cudnn_reading import convolve
+from tests.runtime.gpu.doubles.host_linalg import call_solver, solve_triangular
+from tests.runtime.gpu.doubles.host_streams import HostEvent, HostGpu, HostStream, HostStreams, Op
+from tests.runtime.gpu.doubles.races import Bytes
+
+
+@dataclass
+class HostBlock:
+    memory: np.ndarray
+
+    @property
+    def address(self) -> int:
+        return int(self.memory.ctypes.data)
+
+
+class HostDriver:
+    name = "a double of a GPU"
+    arch = "sm_90"
+    multiprocessors = 132
+    failures: tuple[type[Exception], ...] = ()
+
+    def __init__(self, free_bytes: int = 1 << 30, gpu: HostGpu | None = None) -> None:
+        """gpu: shared with other devices' drivers; None: a GPU of its own."""
+        self.free_bytes = free_bytes
+        self.gpu = gpu or HostGpu()
+        self.captures = self.gpu.captures
+        self.streams = HostStreams(self.gpu)
+        self._blocks: list[HostBlock] = []
+        self.allocations = 0
+        self.host_bytes = 0
+        self.ranges: list[str] = []
+        self.launched: list[str] = []
+
+    def use(self) -> None:
+        pass
+
+    # ---- memory
+    def allocate(self, num_bytes: int) -> HostBlock:
+        self._refused_beside_captures("allocating")
+        if num_bytes > self.free_bytes:
+            raise GpuMemoryError(f"{num_bytes:,} bytes of {self.name}")
+        whole = np.zeros(num_bytes + 512, np.uint8)
+        start = -whole.ctypes.data % 256
+        block = HostBlock(whole[start : start + num_bytes])
+        self._blocks.append(block)
+        return block
+
+    def allocate_on_host(self, num_bytes: int) -> HostBlock:
+        self.host_bytes += num_bytes
+        return self.allocate(num_bytes)
+
+    def _refused_beside_captures(self, what: str) -> None:
+        """Count an allocation. As on a GPU, it waits until no other thread captures."""
+        with self.captures:
+            self.gpu.refuse_beside_captures(what)
+        self.allocations += 1
+
+    def pinned(self, num_bytes: int) -> np.ndarray:
+        self._refused_beside_captures("allocating pinned memory")
+        whole = np.zeros(num_bytes + 64, np.uint8)
+        start = -whole.ctypes.data % 64
+        return whole[start : start + num_bytes]
+
+    def pin(self, memory: np.ndarray) -> None:
+        self._refused_beside_captures("pinning memory")
+
+    def array(self, view: DeviceView) -> np.ndarray:
+        shape = view.view
+        if shape.num_elements == 0:
+            return np.zeros(shape.dims, shape.element_type.numpy)
+        memory, start = self._at(view.first)
+        return np.ndarray(shape.dims, shape.element_type.numpy, memory, start, shape.strides)
+
+    def _at(self, address: int) -> tuple[np.ndarray, int]:
+        """The block that ``address`` lies in, and where in it."""
+        for block in self._blocks:
+            if block.address <= address < block.address + block.memory.size:
+                return block.memory, address - block.address
+        raise AssertionError(f"nothing was allocated at {address:#x}")
+
+    # ---- streams
+    def stream(self, *, urgent: bool = False) -> HostStream:
+        return self.streams.stream("urgent stream" if urgent else "stream")
+
+    def event(self, *, timed: bool = False) -> HostEvent:
+        return HostEvent(timed)
+
+    def nanoseconds(self, first: HostEvent, last: HostEvent) -> int:
+        assert first.timed
+        assert last.timed
+        assert first.at is not None, "not come to pass"
+        assert last.at is not None, "not come to pass"
+        return 1000 * (last.at - first.at)
+
+    # ---- copies
+    def upload(self, target: int, source: np.ndarray, stream: HostStream) -> None:
+        if source.nbytes:
+            memory, start = self._at(target)
+            data = source.reshape(-1).view(np.uint8)
+            place = memory[start : start + data.size]
+            assert place.size == data.size, "a copy past the end"
+            self._put(
+                stream,
+                "upload",
+                partial(np.copyto, place, data),
+                [Bytes(data.ctypes.data, 1, (data.size,), (1,))],
+                [Bytes(target, 1, (data.size,), (1,))],
+            )
+
+    def download(self, target: np.ndarray, source: int, stream: HostStream) -> None:
+        if target.nbytes:
+            memory, start = self._at(source)
+            data = target.reshape(-1).view(np.uint8)
+            assert np.shares_memory(data, target)
+            place = memory[start : start + data.size]
+            assert place.size == data.size, "a copy past the end"
+            self._put(
+                stream,
+                "download",
+                partial(np.copyto, data, place),
+                [Bytes(source, 1, (data.size,), (1,))],
+                [Bytes(data.ctypes.data, 1, (data.size,), (1,))],
+            )
+
+    def copy(self, target: int, source: int, num_bytes: int, stream: HostStream) -> None:
+        to, first = self._at(target)
+        of, start = self._at(source)
+        self._put(
+            stream,
+            "copy",
+            partial(np.copyto, to[first : first + num_bytes], of[start : start + num_bytes]),
+            [Bytes(source, 1, (num_bytes,), (1,))],
+            [Bytes(target, 1, (num_bytes,), (1,))],
+        )
+
+    # ---- work
+    def load(self, work: Work) -> Callable[[HostStream], None]:
+        with self.captures:
+            self.gpu.refuse_beside_captures("loading a module")
+        run = self._loaded(work)
+        reads, writes = list(map(bytes_of, work.reads)), list(map(bytes_of, work.writes))
+        return lambda stream: self._put(stream, work.name, run, reads, writes)
+
+    def _loaded(self, work: Work) -> Callable[[], None]:
+        if isinstance(work, PtxWork):
+            arrays = KernelArrays(
+                tuple(map(self.array, work.arrays.operands)),
+                tuple(map(self.array, work.arrays.results)),
+                tuple(map(self.array, work.arrays.scratch)),
+            )
+            return CPU_KERNELS.bind(work.kernel, arrays)
+        if isinstance(work, CopyWork):
+            return partial(np.copyto, self.array(work.target), self.array(work.source))
+        if isinstance(work, FftWork):
+            return partial(self._transform, work)
+        if isinstance(work, ConvolutionWork):
+            return partial(self._convolve, work)
+        if isinstance(work, TriangularSolveWork):
+            return partial(
+                solve_triangular, work.solve, self.array(work.triangles), self.array(work.sides)
+            )
+        if isinstance(work, SolverWork):
+            return partial(self._factorize, work)
+        assert isinstance(work, GemmWork)
+        return partial(self._multiply, work)
+
+    def _convolve(self, work: ConvolutionWork) -> None:
+        called = work.convolution
+        arrays = []
+        for view, dims in zip((work.first, work.second, work.result), called.arrays, strict=True):
+            memory, start = self._at(view.first)
+            dtype = called.element_type.numpy
+            strides = [np.dtype(dtype).itemsize * stride for stride in called.strides_of(dims)]
+            arrays.append(np.ndarray(dims, dtype, memory, start, tuple(strides)))
+        convolve(called, *arrays)
+
+    def _transform(self, work: FftWork) -> None:
+        assert self.streams.capture is None
+        source, axes = self.array(work.source), range(-work.rank, 0)
+        if work.type == "IRFFT":
+            sizes = (*source.shape[source.ndim - work.rank : -1], work.length)
+            values = np.fft.irfftn(source, s=sizes, axes=axes)
+        else:
+            values = {"FFT": np.fft.fftn, "IFFT": np.fft.ifftn, "RFFT": np.fft.rfftn}[work.type](
+                source, axes=axes
+            )
+        np.copyto(self.array(work.target), values, casting="same_kind")
+
+    def _factorize(self, work: SolverWork) -> None:
+        assert self.streams.capture is None
+        call_solver(work.call, [self.array(view) for view in work.arrays])
+
+    def _multiply(self, work: GemmWork) -> None:
+        for call in _apart(work.calls):
+            compute = call.compute.numpy
+            first, second = (work.rhs, work.lhs) if call.swapped else (work.lhs, work.rhs)
+            a = self._column_major(first, call.a, (call.m, call.k), call.count, call.a_kind.numpy)
+            b = self._column_major(second, call.b, (call.k, call.n), call.count, call.b_kind.numpy)
+            c = self._column_major(
+                work.result, call.c, (call.m, call.n), call.count, call.result.numpy
+            )
+            np.copyto(c, np.matmul(a.astype(compute), b.astype(compute)), casting="unsafe")
+
+    def _column_major(self, view, matrix, sizes, count, dtype) -> np.ndarray:  # type: ignore[no-untyped-def]
+        """As cublasGemmStridedBatchedEx reads its arguments."""
+        stored = sizes[::-1] if matrix.transposed else sizes
+        assert matrix.leading >= stored[0], "a leading dimension that cuBLAS refuses"
+        item = np.dtype(dtype).itemsize
+        memory, start = self._at(view.first + matrix.offset)
+        strides = (matrix.step * item, item, matrix.leading * item)
+        array = np.ndarray((count, *stored), dtype, memory, start, strides)
+        return array.swapaxes(1, 2) if matrix.transposed else array
+
+    def _put(
+        self,
+        stream: HostStream,
+        what: str,
+        run: Callable[[], None],
+        reads: list[Bytes],
+        writes: list[Bytes],
+    ) -> None:
+        self.launched.append(what)
+        stream.put(Op(what, run, tuple(reads), tuple(writes)))
+
+    def open_range(self, name: str) -> None:
+        self.ranges.append(name)
+
+    def close_range(self) -> None:
+        pass
+
+
+def _apart(calls: tuple[GemmCall, ...]) -> Iterator[GemmCall]:
+    """Calls by pointers as one call for each matrix, as cublasGemmBatchedEx reads them."""
+    for call in calls:
+        if not call.places:
+            yield call
+        for places in call.places:
+            a, b, c = (
+                replace(matrix, offset=place)
+                for matrix, place in zip((call.a, call.b, call.c), places, strict=True)
+            )
+            yield replace(call, count=1, a=a, b=b, c=c, places=())
+
+
+def bytes_of(view: DeviceView) -> Bytes:
+    shape = view.view
+    width = 1 if shape.element_type is PrimitiveType.PRED else shape.element_type.byte_size
+    return Bytes(view.first, width, shape.dims, shape.strides)
