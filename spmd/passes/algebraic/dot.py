@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from spmd.builder import Builder
+from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs, DotAttrs
@@ -143,6 +145,60 @@ def _spread(
     if element_type(smaller) is not element_type(x):
         smaller = b.convert(smaller, element_type(x))
     return b.broadcast(smaller, [places[dims.index(d)] for d in kept], x.dims)
+
+
+#: Longest contraction of a batch of vectors, and of matrices and vectors, that is written as a reduction (measured:
+#: 20,000 products of two [3] take a tenth of the time, of [3,3] and [3] a quarter, of [16,16] and [16] all of it).
+SHORT_OF_VECTORS, SHORT_OF_MATRICES = 64, 8
+#: Fewest batches.
+_BATCHES = 8
+
+
+@simplifies(Opcode.DOT)
+def dot_along_few(x: HloInstruction, b: Builder) -> HloInstruction | None:
+    """dot(f32[n,i,k], f32[n,k]), batches n, few k => reduce(multiply(.., ..)), since a library is called for each batch
+
+    Narrow floats are multiplied and summed in f32, as dot does.
+    """
+    attrs, kind = x.attrs_as(DotAttrs), element_type(x)
+    if attrs.extra or attrs.algorithm or kind is PrimitiveType.PRED:
+        return None
+    wide = [
+        [d for d in free if operand.dims[d] != 1]
+        for free, operand in zip(_free(x), x.operands, strict=True)
+    ]
+    lhs = x.operand(0)
+    count = math.prod(lhs.dims[d] for d in attrs.lhs_contracting)
+    longest = SHORT_OF_MATRICES if any(wide) else SHORT_OF_VECTORS
+    batches = math.prod(lhs.dims[d] for d in attrs.lhs_batch)
+    if (
+        all(wide)
+        or not 1 < count <= longest
+        or batches < _BATCHES
+        or not x.array_shape.num_elements
+    ):
+        return None
+    computed = PrimitiveType.F32 if kind.is_floating and kind.byte_size < 4 else kind
+    first = len(attrs.lhs_batch) + len(_free(x)[0])
+    ends = range(len(x.dims), len(x.dims) + len(attrs.lhs_contracting))
+    dims = (*x.dims, *(lhs.dims[d] for d in attrs.lhs_contracting))
+    batch = range(len(attrs.lhs_batch))
+    left = dict(zip(attrs.lhs_batch, batch, strict=True))
+    left |= dict(zip(attrs.lhs_contracting, ends, strict=True))
+    left |= dict(zip(_free(x)[0], range(len(batch), first), strict=True))
+    right = dict(zip(attrs.rhs_batch, batch, strict=True))
+    right |= dict(zip(attrs.rhs_contracting, ends, strict=True))
+    right |= dict(zip(_free(x)[1], range(first, len(x.dims)), strict=True))
+    factors = [
+        b.broadcast(_as(computed, operand, b), [at[d] for d in range(len(operand.dims))], dims)
+        for operand, at in zip(x.operands, (left, right), strict=True)
+    ]
+    product = b.multiply(factors[0], factors[1])
+    return _as(kind, b.reduce(product, tuple(ends), ReductionKind.SUM), b)
+
+
+def _as(kind: PrimitiveType, x: HloInstruction, b: Builder) -> HloInstruction:
+    return x if element_type(x) is kind else b.convert(x, kind)
 
 
 @simplifies(Opcode.DOT)

@@ -105,6 +105,19 @@ def dot_over_one(p: Program) -> HloInstruction:
 
 
 @form
+def dot_along_few(p: Program) -> HloInstruction:
+    """Batches of two vectors, or of a matrix and a vector on either side, over one or two dimensions in any order."""
+    kind, batch, k, m = p.element_type(REAL), p.integer(8, 11), p.integer(2, 4), p.integer(1, 2)
+    rows = p.choose(((), (1,), (p.integer(2, 4),)))
+    first, second = (p.value(kind, dims) for dims in ((*rows, k, batch, m), (m, batch, k)))
+    n = len(rows)
+    ours, theirs = (n + 1,), (1,)
+    if p.chance():
+        return p.b.dot(first, second, DotAttrs((n, n + 2), (2, 0), ours, theirs))
+    return p.b.dot(second, first, DotAttrs((2, 0), (n, n + 2), theirs, ours))
+
+
+@form
 def dot_of_repeated(p: Program) -> HloInstruction:
     kind, k, n = p.element_type(REAL), p.integer(2, 5), p.integer(2, 4)
     x = p.value(kind, (p.integer(1, 4), k))
