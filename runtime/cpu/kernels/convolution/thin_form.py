@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.codegen.ir.record import Words, with_lists
+from runtime.codegen.ir.record_words import Words, with_lists
 from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables
 from runtime.cpu.kernels.convolution.ir.panel_ir import SPATIAL
 from runtime.cpu.kernels.convolution.ir.thin_ir import FUNCTION, thin_code

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record_words import WORDS
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.copy.copy_ir import FUNCTION as COPY
-from runtime.cpu.kernels.copy.copy_ir import TARGET_WORD, Innermost, copy_ir
+from runtime.cpu.kernels.copy.copy_ir import TARGET_WORD, Innermost, add_copy
 from runtime.cpu.libraries.blas import BlasFunction
 from spmd.shape import PrimitiveType
 
@@ -93,11 +94,12 @@ def turning_gemm_code(kind: PrimitiveType, gemm: GemmIr) -> NativeLibrary:
 
     Small right matrices are read much faster by row than by column. The copy's target is on the stack.
     """
-    turn = copy_ir(Innermost.TRANSPOSE, kind.byte_size)
+    turn = Module()
+    add_copy(turn, Innermost.TRANSPOSE, kind.byte_size)
     ir = _TURNING_GEMM.format(
         name=TURNING_GEMM, gemm=GEMM, copy=COPY, t=_type(kind), size=MOST_TURNED
     )
-    return _linked(turn + gemm.text + ir, TURNING_GEMM, gemm.blas, Passes.TIDY)
+    return _linked(turn.text() + gemm.text + ir, TURNING_GEMM, gemm.blas, Passes.TIDY)
 
 
 @cache

@@ -9,7 +9,7 @@ import numpy as np
 
 from runtime.cpu.kernels.convert import SOURCE_WORD, TARGET_WORD, converting
 from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD as COPY_SOURCE_WORD
-from runtime.cpu.kernels.copy.copy_ir import CopyWords
+from runtime.cpu.kernels.copy.copy_ir import CopyRecord
 from runtime.cpu.kernels.gemm.blas_call_ir import (
     GEMM,
     GEMM_WORDS,
@@ -136,7 +136,7 @@ def _turning_product(
     if gemm is None:
         return None
     inner = (columns, rows, rhs.strides[1], by_row.strides[0])
-    copy = CopyWords(rhs.ctypes.data, 0, inner, ())
+    copy = CopyRecord(rhs.ctypes.data, 0, 0, *inner, ())
     record = np.array([*product.packed(), *copy.packed()], np.int64)
     code = turning_gemm_code(kind, gemm)
     call = moving(native_call(code, TURNING_GEMM, record, (lhs, rhs, out)))

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import cache
 
-from runtime.codegen.ir.record import RecordLayout, with_lists
-from runtime.codegen.ir.record_words import WORDS, again
+from runtime.codegen.ir.record_words import WORDS, RecordLayout, again, with_lists
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.ir.record import RecordLayout
-from runtime.codegen.ir.record_words import WORDS, again
+from runtime.codegen.ir.record_words import WORDS, RecordLayout, again
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.small_dot_ir import host_registers

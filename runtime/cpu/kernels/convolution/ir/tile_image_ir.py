@@ -17,8 +17,7 @@ from functools import cache
 
 import numpy as np
 
-from runtime.codegen.ir.record import RecordLayout, Words, with_lists
-from runtime.codegen.ir.record_words import WORDS, again
+from runtime.codegen.ir.record_words import WORDS, RecordLayout, Words, again, with_lists
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_ir

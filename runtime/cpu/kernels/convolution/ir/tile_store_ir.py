@@ -7,8 +7,7 @@ still to be written says ``%pending``.
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record import RecordLayout
-from runtime.codegen.ir.record_words import again
+from runtime.codegen.ir.record_words import RecordLayout, again
 from runtime.cpu.kernels.gemm.tile_block_ir import UNSCALE
 from runtime.cpu.kernels.gemm.tile_types import BLOCK_BYTES, LINES, TILE_BYTES, repeated
 

@@ -6,8 +6,7 @@ padding), and bytes in another array.
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record import RecordLayout
-from runtime.codegen.ir.record_words import digits
+from runtime.codegen.ir.record_words import RecordLayout, digits
 
 #: Words of a place, and of places as they are walked: the last digit stands before it.
 PLACE = 5

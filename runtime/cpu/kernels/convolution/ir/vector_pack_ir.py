@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record import RecordLayout
-from runtime.codegen.ir.record_words import again
+from runtime.codegen.ir.record_words import RecordLayout, again
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import ITEM, PITCH, vector_type
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import PLACE, UNIT
 from runtime.program.records.convolution import ACROSS, VectorForm
