@@ -80,7 +80,7 @@ class Record:
                 for item in value:
                     item._append_to(words)
             else:
-                words += value
+                words.extend(value)
 
     def to_array(self) -> NDArray:
         """Return the packed words, whose address native code takes."""
