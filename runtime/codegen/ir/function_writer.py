@@ -124,6 +124,9 @@ class FunctionWriter(Code):
     def true(self) -> Bool:
         return Bool(self, "true")
 
+    def false(self) -> Bool:
+        return Bool(self, "false")
+
     def null(self) -> Pointer:
         return Pointer(self, "null")
 
