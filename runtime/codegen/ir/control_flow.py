@@ -44,8 +44,11 @@ class Repetition:
             writer.branch(when, self._head, following)
             writer.begin(following)
 
-    def leave(self, when: Value) -> None:
-        """Leave the loop if the condition holds."""
+    def leave(self, when: Value | None = None) -> None:
+        """Leave the loop, if the condition holds."""
+        if when is None:
+            self._writer.jump(self.exit())
+            return
         following = self._writer.label()
         self._writer.branch(when, self.exit(), following)
         self._writer.begin(following)
@@ -99,13 +102,16 @@ class Branch:
             self._ends.append(self._before)
         if any(self._ends):
             writer.begin(self._end or self._other)
+        self._behind = len(writer._lines)
 
     def merged(self, taken: Value | int, other: Value | int) -> Any:
-        """Return ``taken`` if the condition held, else ``other``; to be called right behind the branch."""
+        """Return ``taken`` if the condition held, else ``other``. Numbers are words."""
         writer = self._writer
         pairs = [writer.constant(x) if isinstance(x, int) else x for x in (taken, other)]
         came = ", ".join(
             [f"[ {x.name}, %{end} ]" for x, end in zip(pairs, self._ends, strict=True) if end]
         )
         kind = pairs[0].type
-        return typed(writer, kind, writer.append(f"phi {kind} {came}"))
+        name = f"%{writer.label('v')}"
+        writer._lines.insert(self._behind, f"  {name} = phi {kind} {came}")
+        return typed(writer, kind, name)

@@ -37,9 +37,9 @@ class Cursor:
 class FunctionWriter(Code):
     """Writer of the function ``name``.
 
-    record: what its parameter ``%record`` points to; ``lengths`` of the record's lists. Without a record the function
-    has ``parameters``, of these types. module: the one it is part of; by default one of its own.
-    ``block``: the label of the block to which lines are added; empty behind a jump.
+    record: what its first parameter points to; ``lengths`` of the record's lists. parameters: types of the others.
+    module: the one it is part of; by default one of its own. ``block``: the label of the block to which lines are
+    added; empty behind a jump.
     """
 
     def __init__(
@@ -60,13 +60,21 @@ class FunctionWriter(Code):
         self.names = 0
         self._entry: list[str] = []
         self._next_word = word_count(record, lengths) if record is not None else 0
-        types = ["ptr"] if record is not None else [p.split(" ", 1)[0] for p in parameters]
-        names = ["%record"] if record is not None else [f"%a{n}" for n in range(len(types))]
-        self.parameters: list[Any] = [typed(self, t, n) for t, n in zip(types, names, strict=True)]
+        listed = [*(["ptr"] if record is not None else []), *parameters]
+        names = [f"%a{n}" for n in range(len(listed))]
         if record is not None:
+            names[0] = "%record"
             self.record: Any = RecordView(self._entry_word, record, lengths)
-        listed = ", ".join(f"{p} {n}" for p, n in zip(parameters or types, names, strict=True))
-        words = ["define", linkage, result, f"@{name}({listed})", attributes, "{"]
+        each = list(zip(listed, names, strict=True))
+        self.parameters: list[Any] = [typed(self, p.split(" ", 1)[0], n) for p, n in each]
+        words = [
+            "define",
+            linkage,
+            result,
+            f"@{name}({', '.join([f'{p} {n}' for p, n in each])})",
+            attributes,
+            "{",
+        ]
         self._head = " ".join([word for word in words if word])
 
     # ---- lines
@@ -105,6 +113,14 @@ class FunctionWriter(Code):
     def branch(self, condition: Value | str, on_true: str, on_false: str) -> None:
         self._lines.append(f"  br i1 {condition}, label %{on_true}, label %{on_false}")
         self.block = ""
+
+    def switch(self, value: Value, count: int) -> tuple[list[str], str]:
+        """Branch to one of ``count`` blocks, by a number below that; else to the last label."""
+        labels, default = [self.label() for _ in range(count)], self.label()
+        cases = " ".join([f"{value.type} {n}, label %{label}" for n, label in enumerate(labels)])
+        self._lines.append(f"  switch {value.type} {value.name}, label %{default} [ {cases} ]")
+        self.block = ""
+        return labels, default
 
     def ret(self, value: Value | int | None = None) -> None:
         """Return from the function. A Python number is a word."""

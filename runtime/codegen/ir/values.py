@@ -76,6 +76,14 @@ class Pointer(Value):
         line = f"atomicrmw {operation} ptr {self.name}, i64 {value} {order}"
         return Int(self.code, "i64", self.code.append(line))
 
+    def or_null(self, condition: Bool) -> Pointer:
+        """Return the address if the condition holds, else a null pointer."""
+        line = f"select i1 {condition.name}, ptr {self.name}, ptr null"
+        return Pointer(self.code, self.code.append(line))
+
+    def is_null(self) -> Bool:
+        return Bool(self.code, self.code.append(f"icmp eq ptr {self.name}, null"))
+
     def as_int(self) -> Int:
         return Int(self.code, "i64", self.code.append(f"ptrtoint ptr {self.name} to i64"))
 
