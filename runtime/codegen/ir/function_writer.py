@@ -294,18 +294,23 @@ class FunctionWriter(Code):
             yield first, left.ult(length).select(left, length), here
 
     @contextmanager
-    def vector_loop(self, count: Whole, unroll: int = 0) -> Iterator[Int]:
+    def vector_loop(self, count: Whole, unroll: int = 0, *, by_llvm: bool = False) -> Iterator[Int]:
         """Write an innermost loop of ``count`` rounds, at least one, to be vectorized: its body must be one block.
 
         All loads and stores in it are independent of those of other rounds. unroll: number of vectors computed side by
         side; 0 leaves that to LLVM. The vectorizer (runtime/codegen/vectorizer) reads the text that is written here.
+        by_llvm: LLVM's own makes the vectors, which takes longer, but more of them side by side.
         """
         if count == 1:
             yield self.constant(0)
             return
         self.names += 1
         n, before = self.names, self.block
-        head, number, following = f"element{n}", f"%k{n}", f"%next_k{n}"
+        head, number, following = (
+            f"{'vector' if by_llvm else 'element'}{n}",
+            f"%k{n}",
+            f"%next_k{n}",
+        )
         self._lines += [
             f"  br label %{head}",
             f"{head}:",

@@ -140,7 +140,7 @@ def _add_combine(
     """Add the function in which each array is in memory's type (``stored``) or in the accumulator's (``wide``)."""
     arrays = _loop_function(module, name, element, len(inputs), targets)
     types = {"stored": element.stored, "wide": element.wide}
-    with arrays.f.vector_loop(arrays.n) as i:
+    with arrays.f.vector_loop(arrays.n, by_llvm=True) as i:
         values = []
         for source, form in zip(arrays.sources, inputs, strict=True):
             value = source.element(types[form], i).load(types[form])
@@ -156,7 +156,7 @@ def _add_combine(
 def _add_by_words(module: Module, element: Element, sources: int, targets: int) -> None:
     """Add ``reduce_words``, for pairs of elements of two bytes."""
     arrays = _loop_function(module, "reduce_words", element, sources, targets)
-    with arrays.f.vector_loop(arrays.n) as i:
+    with arrays.f.vector_loop(arrays.n, by_llvm=True) as i:
         words = [source.element("i32", i).load("i32", align=2) for source in arrays.sources]
         halves = [(word.resized("i16"), (word >> 16).resized("i16")) for word in words]
         widened = [tuple(map(arrays.widened, pair)) for pair in halves]
