@@ -36,6 +36,7 @@ from spmd.literal import NDArray
 if TYPE_CHECKING:
     Word = Any
     Address = Any
+    Listed = Any
 else:
 
     class Word:
@@ -43,6 +44,9 @@ else:
 
     class Address:
         """An address: an ``int`` in Python, a ``Pointer`` in generated code."""
+
+    class Listed:
+        """Words behind the record, which has their address: a sequence in Python, a ``Pointer`` in generated code."""
 
 
 _LENGTHS = "lengths"
@@ -63,7 +67,7 @@ def record(cls: type[T]) -> type[T]:
 class Record:
     """Base class of records."""
 
-    def packed(self) -> list[int]:
+    def to_words(self) -> list[int]:
         """Return the words of all fields."""
         found: list[int] = []
         self._append_to(found)
@@ -83,8 +87,20 @@ class Record:
                 words.extend(value)
 
     def to_array(self) -> NDArray:
-        """Return the packed words, whose address native code takes."""
-        return np.array(self.packed(), np.int64)
+        """Return the packed words, whose address native code takes; ``Listed`` words lie behind the record itself."""
+        shape = _shape(type(self))
+        lists: list[Any] = [getattr(self, one.name) for one in shape if one.kind is Listed]
+        if not lists:
+            return np.array(self.to_words(), np.int64)
+        end = len(shape)
+        words = np.zeros(end + sum(map(len, lists)), np.int64)
+        for n, one in enumerate(shape):
+            value: Any = getattr(self, one.name)
+            if one.kind is Listed:
+                words[end : end + len(value)] = value
+                value, end = words.ctypes.data + 8 * end, end + len(value)
+            words[n] = value
+        return words
 
 
 def word_index(kind: type[Record], name: str) -> int:
@@ -192,7 +208,7 @@ class RecordView:
         if one.lengths or one.is_record:
             value = self._read(one.kind, first, one.lengths)
         else:
-            value = self._load(first, one.kind is Address)
+            value = self._load(first, one.kind is not Word)
         if self._is_kept:
             self.__dict__[name] = value
         return value
@@ -204,4 +220,4 @@ class RecordView:
             return [self._read(kind, first + k * item, lengths[1:]) for k in range(count)]
         if issubclass(kind, Record):
             return RecordView(self._load, kind, self._lengths, first, is_kept=self._is_kept)
-        return self._load(first, kind is Address)
+        return self._load(first, kind is not Word)

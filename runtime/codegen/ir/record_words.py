@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, get_type_hints
 
 import numpy as np
 
+from runtime.codegen.ir.record import Record, Word, word_index
 from spmd.literal import NDArray
 
 #: ``@word`` and ``@pointer``: word ``number`` of a record.
@@ -50,6 +51,16 @@ define internal i64 @offset(
   ret i64 %p
 }
 """
+
+
+def read(kind: type[Record], *names: str) -> str:
+    """Return lines that load each of these fields of %record, a ``kind``, into %name."""
+    hints = get_type_hints(kind)
+    loads = ("i64 @word" if hints[name] is Word else "ptr @pointer" for name in names)
+    return "\n".join(
+        f"  %{name} = call {load}(ptr %record, i64 {word_index(kind, name)})"
+        for name, load in zip(names, loads, strict=True)
+    )
 
 
 def digits(name: str, number: str, sizes: Sequence[str]) -> str:

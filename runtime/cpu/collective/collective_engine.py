@@ -254,7 +254,7 @@ class NativeSteps:
     def _table(self, steps: Sequence[Step]) -> Words:
         table = np.zeros((max(len(steps), 1), RECORD_WORDS), np.int64)
         for record, step in zip(table, steps, strict=False):
-            words = self._record_of(step).packed()
+            words = self._record_of(step).to_words()
             record[: len(words)] = words
         return table
 
