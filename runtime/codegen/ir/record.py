@@ -69,38 +69,47 @@ class Record:
 
     def to_words(self) -> list[int]:
         """Return the words of all fields."""
-        found: list[int] = []
-        self._append_to(found)
-        return found
+        words: list[int] = []
+        self._append_to(words, {})
+        return words
 
-    def _append_to(self, words: list[int]) -> None:
+    def to_array(self) -> NDArray:
+        """Return the packed words, whose address native code takes; ``Listed`` words lie behind the record itself."""
+        words: list[int] = []
+        listed: dict[int, Any] = {}
+        self._append_to(words, listed)
+        if not listed:
+            return np.array(words, np.int64)
+        lists = [np.asarray(each, np.int64).ravel() for each in listed.values()]
+        array = np.concatenate([np.array(words, np.int64), *lists])
+        end = len(words)
+        for place, each in zip(listed, lists, strict=True):
+            array[place] = array.ctypes.data + 8 * end
+            end += len(each)
+        return array
+
+    def _append_to(self, words: list[int], listed: dict[int, Any]) -> None:
+        """Append the words of all fields; ``listed`` has lists by the number of the word for their address."""
         for one in _shape(type(self)):
             value = getattr(self, one.name)
+            if one.kind is Listed:
+                listed[len(words)] = value
+                words.append(0)
+                continue
             if not one.lengths:
                 value = (value,)
             for _ in one.lengths[1:]:
                 value = itertools.chain.from_iterable(value)
             if one.is_record:
                 for item in value:
-                    item._append_to(words)
+                    item._append_to(words, listed)
             else:
                 words.extend(value)
 
-    def to_array(self) -> NDArray:
-        """Return the packed words, whose address native code takes; ``Listed`` words lie behind the record itself."""
-        shape = _shape(type(self))
-        lists: list[Any] = [getattr(self, one.name) for one in shape if one.kind is Listed]
-        if not lists:
-            return np.array(self.to_words(), np.int64)
-        end = len(shape)
-        words = np.zeros(end + sum(map(len, lists)), np.int64)
-        for n, one in enumerate(shape):
-            value: Any = getattr(self, one.name)
-            if one.kind is Listed:
-                words[end : end + len(value)] = value
-                value, end = words.ctypes.data + 8 * end, end + len(value)
-            words[n] = value
-        return words
+
+def field_names(kind: type[Record]) -> tuple[str, ...]:
+    """Return the names of all fields, in order."""
+    return tuple(one.name for one in _shape(kind))
 
 
 def word_index(kind: type[Record], name: str) -> int:
