@@ -388,6 +388,8 @@ class FunctionWriter(Code):
         if self.block:
             self.ret()
         self.module.add_function("\n".join([self._head, *self.body(), "}"]))
+        # Values know their writer: what it holds of them would keep all of it until garbage is collected.
+        self.parameters, self.record = [], None
 
     def end(self) -> str:
         """End the function and return the module's text."""

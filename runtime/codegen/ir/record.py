@@ -1,6 +1,6 @@
 """Records of 64-bit words: one class states the order of fields for Python, which packs them, and for native code.
 
-A ``@record`` class is a frozen dataclass whose fields are numbers (``Word``), addresses (``Address``), other records,
+A ``@record`` class is like a dataclass whose fields are numbers (``Word``), addresses (``Address``), other records,
 or lists of these. A list has as many items as the function says that is generated for the record:
 
     @record
@@ -24,10 +24,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache, lru_cache
+from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
 import numpy as np
 
@@ -49,23 +58,67 @@ else:
         """Words behind the record, which has their address: a sequence in Python, a ``Pointer`` in generated code."""
 
 
-_LENGTHS = "lengths"
 T = TypeVar("T")
+
+
+class _Sized:
+    """Lengths of a list and of the lists in it, by name: what a class says of a field until it is a record."""
+
+    def __init__(self, lengths: tuple[str, ...]) -> None:
+        self.lengths = lengths
 
 
 def sized(*lengths: str) -> Any:
     """Return a list field whose length, and those of the lists in it, have these names; else it is the field's name."""
-    return field(metadata={_LENGTHS: lengths})
+    return _Sized(lengths)
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(sized,))
 def record(cls: type[T]) -> type[T]:
-    """Make a subclass of Record a frozen dataclass."""
-    return dataclass(frozen=True, eq=False)(cls)
+    """Make a record of a subclass of Record: its fields are those of its bases, then its own.
+
+    A dataclass would do; making one takes half a millisecond, which a program's start has not for each of 60 records.
+    """
+    own = vars(cls)
+    names = {name: None for base in cls.__mro__[1:] for name in getattr(base, _FIELDS, ())}
+    names.update(dict.fromkeys(own.get("__annotations__", ())))
+    lengths = dict(getattr(cls, _LENGTHS, {}))
+    for name in names:
+        if isinstance(own.get(name), _Sized):
+            lengths[name] = own[name].lengths
+            delattr(cls, name)
+    setattr(cls, _FIELDS, tuple(names))
+    setattr(cls, _LENGTHS, lengths)
+    cls._shape = None  # type: ignore[attr-defined]
+    return cls
+
+
+_FIELDS, _LENGTHS = "_field_names", "_field_lengths"
 
 
 class Record:
-    """Base class of records."""
+    """Base class of records. A tuple of numbers may stand for a record of single words in another one."""
+
+    _field_names: ClassVar[tuple[str, ...]] = ()
+    _field_lengths: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    _shape: ClassVar[Shape | None] = None
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        """Set all fields: by position, then by name. Raises TypeError unless each one is given once."""
+        names = self._field_names
+        if len(values) + len(named) != len(names):
+            raise TypeError(f"{type(self).__name__} has the fields {', '.join(names)}")
+        fields = self.__dict__  # in the order of the fields
+        fields.update(zip(names, values, strict=False))
+        if named:
+            try:
+                fields.update([(name, named[name]) for name in names[len(values) :]])
+            except KeyError as missing:
+                raise TypeError(f"{type(self).__name__} has no {missing}") from None
+
+    def with_fields(self, **changed: Any) -> Self:
+        """Return a record that differs in these fields."""
+        return type(self)(**(self.__dict__ | changed))
 
     def to_words(self) -> list[int]:
         """Return the words of all fields."""
@@ -90,32 +143,37 @@ class Record:
 
     def _append_to(self, words: list[int], listed: dict[int, Any]) -> None:
         """Append the words of all fields; ``listed`` has lists by the number of the word for their address."""
-        for one in _shape(type(self)):
-            value = getattr(self, one.name)
-            if one.kind is Listed:
+        shape = self._shape or _shape(type(self))
+        if shape.is_flat:
+            words.extend(self.__dict__.values())
+            return
+        for one, value in zip(shape.fields, self.__dict__.values(), strict=True):
+            if one.is_word:
+                words.append(value)
+            elif one.kind is Listed:
                 listed[len(words)] = value
                 words.append(0)
-                continue
-            if not one.lengths:
-                value = (value,)
-            for _ in one.lengths[1:]:
-                value = itertools.chain.from_iterable(value)
-            if one.is_record:
-                for item in value:
-                    item._append_to(words, listed)
+            elif one.is_record:
+                for item in value if one.lengths else (value,):
+                    if isinstance(item, tuple):
+                        words.extend(item)
+                    else:
+                        item._append_to(words, listed)
             else:
+                for _ in one.lengths[1:]:
+                    value = itertools.chain.from_iterable(value)
                 words.extend(value)
 
 
 def field_names(kind: type[Record]) -> tuple[str, ...]:
     """Return the names of all fields, in order."""
-    return tuple(one.name for one in _shape(kind))
+    return kind._field_names
 
 
 def word_index(kind: type[Record], name: str) -> int:
     """Return the number of the first word of field ``name``; no list may come before it."""
     at = 0
-    for one in _shape(kind):
+    for one in _shape(kind).fields:
         if one.name == name:
             return at
         at += _size(one, {})
@@ -129,7 +187,7 @@ def word_count(kind: type[Record], lengths: Mapping[str, int] = MappingProxyType
 
 def structured(kind: type[Record]) -> np.dtype[Any]:
     """Return the NumPy type of a record that has no lists and no records in it."""
-    return np.dtype([(one.name, np.int64) for one in _shape(kind)])
+    return np.dtype([(one.name, np.int64) for one in _shape(kind).fields])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +198,15 @@ class Field:
     kind: Any
     lengths: tuple[str, ...]
     is_record: bool
+    is_word: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Fields of a record. is_flat: each is one word that is given."""
+
+    fields: tuple[Field, ...]
+    is_flat: bool
 
 
 def _size(one: Field, lengths: Mapping[str, int]) -> int:
@@ -151,24 +218,24 @@ def _item_size(kind: type, lengths: Mapping[str, int]) -> int:
     return word_count(kind, lengths) if issubclass(kind, Record) else 1
 
 
-def _shape(kind: Any) -> tuple[Field, ...]:
-    """Return the fields of a record class."""
-    return _shape_of(kind)
-
-
-@cache
-def _shape_of(cls: Any) -> tuple[Field, ...]:
-    """Return the fields of a record class."""
+def _shape(cls: Any) -> Shape:
+    """Return the fields of a record class, which keeps them."""
+    known: Shape | None = vars(cls).get("_shape")
+    if known is not None:
+        return known
     hints = get_type_hints(cls)
     found = []
-    for one in fields(cls) if is_dataclass(cls) else ():
-        kind, depth = hints[one.name], 0
+    for name in cls._field_names:
+        kind, depth = hints[name], 0
         while arguments := get_args(kind):
             kind, depth = arguments[0], depth + 1
-        lengths = one.metadata.get(_LENGTHS, (one.name,) * min(depth, 1))
-        assert len(lengths) == depth, f"{cls.__name__}.{one.name} names the lengths of its lists"
-        found.append(Field(one.name, kind, lengths, issubclass(kind, Record)))
-    return tuple(found)
+        lengths = cls._field_lengths.get(name, (name,) * min(depth, 1))
+        assert len(lengths) == depth, f"{cls.__name__}.{name} names the lengths of its lists"
+        is_record = issubclass(kind, Record)
+        is_word = not (lengths or is_record or kind is Listed)
+        found.append(Field(name, kind, lengths, is_record, is_word))
+    cls._shape = shape = Shape(tuple(found), all(one.is_word for one in found))
+    return shape
 
 
 def _layout(kind: Any, lengths: Mapping[str, int]) -> tuple[dict[str, tuple[int, Field]], int]:
@@ -181,7 +248,7 @@ def _layout_of(
     kind: Any, lengths: tuple[tuple[str, int], ...]
 ) -> tuple[dict[str, tuple[int, Field]], int]:
     found, at = {}, 0
-    for one in _shape(kind):
+    for one in _shape(kind).fields:
         found[one.name] = at, one
         at += _size(one, dict(lengths))
     return found, at

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from enum import IntEnum
 
-from runtime.codegen.ir.record import Address, Record, Word, record, word_count, word_index
+from runtime.codegen.ir.record import (
+    Address,
+    Record,
+    Word,
+    field_names,
+    record,
+    word_count,
+    word_index,
+)
 
 
 @record
@@ -48,7 +55,7 @@ class StampRecord(Record):
 
 
 ROWS, POSITION, ROW, OUTCOME, STATE, IN_FLIGHT, FLIGHT_LIST, LOOKED, OFFER, LOG = (
-    word_index(TableRecord, field.name) for field in fields(TableRecord)
+    word_index(TableRecord, name) for name in field_names(TableRecord)
 )
 HEADER_WORDS = word_count(TableRecord)
 LOG_WORDS, STAMP_WORDS = word_count(LogRecord), word_count(StampRecord)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from runtime.cpu.kernels.copy.copy_ir import (
     FUNCTION,
     RANK,
     WIDTHS,
-    CopyDimension,
     CopyRecord,
     Innermost,
     copy_code,
@@ -72,7 +71,7 @@ def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
         innermost = _reversed_past_near_caches(target.ctypes.data, width, words, outer)
     if len(outer) > RANK:
         return None
-    around = [CopyDimension(*dimension) for dimension in outer]
+    around: Sequence[Any] = outer  # tuples of numbers, which are records
     record = CopyRecord(source.ctypes.data, target.ctypes.data, len(outer), *words, around)
     return native_call(copy_code(innermost, width), FUNCTION, record.to_array(), (source, target))
 

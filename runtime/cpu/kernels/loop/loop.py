@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from runtime.codegen.ir import dynamic_starts
 from runtime.codegen.ir.dynamic_starts import (
-    ShiftRecord,
     StageRecord,
     StartsForm,
     StartsRecord,
@@ -132,10 +131,9 @@ def starts_record(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsRe
     return StartsRecord(stages, _shifts(accesses))
 
 
-def _shifts(accesses: Sequence[ArrayAccess]) -> list[ShiftRecord]:
-    return [
-        ShiftRecord(shift.limit, shift.stride) for access in accesses for shift in access.shifts
-    ]
+def _shifts(accesses: Sequence[ArrayAccess]) -> Sequence[Any]:
+    """Return ShiftRecords as tuples of numbers."""
+    return [(shift.limit, shift.stride) for access in accesses for shift in access.shifts]
 
 
 def bind_loop(

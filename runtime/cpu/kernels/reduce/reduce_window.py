@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
@@ -153,7 +152,7 @@ def _in_target_order(axes: Sequence[WindowAxis]) -> list[WindowAxis]:
             and before.target_stride == axis.windows * axis.target_stride
         ):
             count = before.windows * axis.windows
-            merged[-1] = replace(axis, windows=count, base=count)
+            merged[-1] = axis.with_fields(windows=count, base=count)
         else:
             merged.append(axis)
     return merged
