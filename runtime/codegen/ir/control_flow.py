@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from runtime.codegen.elements.builder import Value
 from runtime.codegen.ir.values import typed
@@ -20,7 +20,12 @@ class Repetition:
 
     def __init__(self, writer: FunctionWriter, start: Sequence[Value]) -> None:
         self._writer = writer
-        self._head, self._exit = writer.label(), ""
+        self._start = start
+        self._exit = ""
+
+    def __enter__(self) -> Self:
+        writer, start = self._writer, self._start
+        self._head = writer.label()
         self._rounds: list[tuple[Sequence[Value], str]] = [(start, writer.block)]
         writer.jump(self._head)
         writer.begin(self._head)
@@ -31,6 +36,7 @@ class Repetition:
             typed(writer, value.type, f"%p{mark}_{n}") for n, value in enumerate(start)
         ]
         writer._lines.extend([""] * len(start))
+        return self
 
     def again(self, *values: Value | int, when: Value | None = None) -> None:
         """Begin the next round with ``values``, if the condition holds; numbers are words."""
@@ -58,7 +64,7 @@ class Repetition:
         self._exit = self._exit or self._writer.label("e")
         return self._exit
 
-    def end(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Write the phis, and the block behind the loop if anything leads there."""
         writer = self._writer
         for n, value in enumerate(self.values):
@@ -76,12 +82,17 @@ class Branch:
 
     def __init__(self, writer: FunctionWriter, condition: Value | str) -> None:
         self._writer = writer
+        self._condition = condition
+
+    def __enter__(self) -> Self:
+        writer = self._writer
         self._before = writer.block
         then, self._other = writer.labels("t", "f")
         self._end = ""
         self._ends: list[str] = []
-        writer.branch(condition, then, self._other)
+        writer.branch(self._condition, then, self._other)
         writer.begin(then)
+        return self
 
     def otherwise(self) -> None:
         """Write what follows for the case that the condition does not hold."""
@@ -94,7 +105,7 @@ class Branch:
         if self._writer.block:
             self._writer.jump(label)
 
-    def end(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the branch; nothing comes behind it if both sides have returned."""
         writer = self._writer
         self._leave(self._end or self._other)

@@ -326,26 +326,17 @@ class FunctionWriter(Code):
         self.add(f"br i1 {more}, label %{head}, label %done{n}, !llvm.loop !{node}")
         self.begin(f"done{n}")
 
-    @contextmanager
-    def repeat(self, *start: Value | int) -> Iterator[Repetition]:
+    def repeat(self, *start: Value | int) -> Repetition:
         """Repeat with values that are carried from round to round: see Repetition. Numbers are words."""
-        values = [self.constant(x) if isinstance(x, int) else x for x in start]
-        loop = Repetition(self, values)
-        yield loop
-        loop.end()
+        return Repetition(self, [self.constant(x) if isinstance(x, int) else x for x in start])
 
-    @contextmanager
-    def when(self, condition: Value | str) -> Iterator[Branch]:
+    def when(self, condition: Value | str) -> Branch:
         """Write code that runs if ``condition`` holds; what follows ``Branch.otherwise()`` runs if it does not."""
-        branch = Branch(self, condition)
-        yield branch
-        branch.end()
+        return Branch(self, condition)
 
-    @contextmanager
-    def unless_zero(self, count: Int) -> Iterator[None]:
+    def unless_zero(self, count: Int) -> Branch:
         """Write code that is skipped if ``count`` is 0."""
-        with self.when(count.differs(0)):
-            yield
+        return Branch(self, count.differs(0))
 
     @contextmanager
     def index_loop(
