@@ -66,7 +66,7 @@ class FunctionWriter(Code):
             names[0] = "%record"
             self.record: Any = RecordView(self._entry_word, record, lengths)
         each = list(zip(listed, names, strict=True))
-        self.parameters: list[Any] = [typed(self, p.split(" ", 1)[0], n) for p, n in each]
+        self.parameters: list[Any] = [typed(self, p, n) for p, n in each]
         words = [
             "define",
             linkage,

@@ -97,7 +97,7 @@ def gradient_code() -> NativeLibrary:
         WORDS
         + TILES
         + product_ir(turned=True)
-        + packing_ir(_words)
+        + packing_ir(GradientRecord)
         + _IR
         + or_otherwise_ir(FUNCTION, _words),
         (FUNCTION,),

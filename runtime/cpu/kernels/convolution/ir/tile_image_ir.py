@@ -95,7 +95,7 @@ def image_code() -> NativeLibrary:
         WORDS
         + TILES
         + product_ir(turned=False)
-        + packing_ir(_words)
+        + packing_ir(ImageRecord)
         + _IR
         + or_otherwise_ir(FUNCTION, _words),
         (FUNCTION,),
