@@ -113,16 +113,18 @@ class Branch:
             self._ends.append(self._before)
         if any(self._ends):
             writer.begin(self._end or self._other)
-        self._behind = len(writer._lines)
+        self._behind = writer.block, len(writer._lines)
 
     def merged(self, taken: Value | int, other: Value | int) -> Any:
-        """Return ``taken`` if the condition held, else ``other``. Numbers are words."""
+        """Return ``taken`` if the condition held, else ``other``, in the block behind the branch. Numbers are words."""
         writer = self._writer
+        block, at = self._behind
+        assert writer.block == block, "code behind other blocks has no phi of this one"
         pairs = [writer.constant(x) if isinstance(x, int) else x for x in (taken, other)]
         came = ", ".join(
             [f"[ {x.name}, %{end} ]" for x, end in zip(pairs, self._ends, strict=True) if end]
         )
         kind = pairs[0].type
         name = f"%{writer.label('v')}"
-        writer._lines.insert(self._behind, f"  {name} = phi {kind} {came}")
+        writer._lines.insert(at, f"  {name} = phi {kind} {came}")
         return typed(writer, kind, name)
