@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 from runtime.codegen.ir.element_operations import has_operation
-from runtime.codegen.ir.record_words import RANK
 from runtime.cpu.kernels.sort.sort import scratch_bytes
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
-from runtime.program.records.sort import SortKernel
+from runtime.program.records.sort import RANK, SortKernel
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk

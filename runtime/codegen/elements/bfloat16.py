@@ -11,7 +11,8 @@ from __future__ import annotations
 from enum import Enum
 from functools import cache
 
-from runtime.codegen.elements.builder import F32, Code, Float, Instructions, Int, Lines
+from runtime.codegen.elements.builder import Code, Float, Instructions, Int, Lines
+from runtime.codegen.elements.formats import F32
 from runtime.codegen.elements.variants import LANES, PURE, variant, with_variants
 
 _LOWER = 16

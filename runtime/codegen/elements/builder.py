@@ -7,57 +7,10 @@ results.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-
-
-@dataclass(frozen=True, slots=True)
-class FloatFormat:
-    """IEEE 754 type in which LLVM computes. ``mantissa``: number of stored bits."""
-
-    name: str
-    suffix: str
-    bits: int
-    mantissa: int
-
-    @property
-    def integer(self) -> str:
-        """The integer type of the same width."""
-        return f"i{self.bits}"
-
-    @property
-    def exponent(self) -> int:
-        return self.bits - self.mantissa - 1
-
-    @property
-    def bias(self) -> int:
-        return (1 << (self.bits - self.mantissa - 2)) - 1
-
-    @property
-    def least_normal(self) -> float:
-        return 2.0 ** (1 - self.bias)
-
-    def bits_of(self, value: float) -> int:
-        """Return ``value``, rounded to the format, as an unsigned integer."""
-        form, whole = {16: ("e", "H"), 32: ("f", "I"), 64: ("d", "Q")}[self.bits]
-        return int(struct.unpack(f"<{whole}", struct.pack(f"<{form}", value))[0])
-
-    def rounded(self, value: float) -> float:
-        return float(np.float32(value)) if self.bits == 32 else value
-
-    def literal(self, value: float) -> str:
-        """Return the LLVM literal; for both formats it has the bits of a double."""
-        return f"0x{F64.bits_of(self.rounded(value)):016X}"
-
-
-F32 = FloatFormat("float", "f32", 32, 23)
-F64 = FloatFormat("double", "f64", 64, 52)
-#: Storage formats, in which nothing is computed.
-F16 = FloatFormat("half", "f16", 16, 10)
-BF16 = FloatFormat("bfloat", "bf16", 16, 7)
+from runtime.codegen.elements.formats import FloatFormat
 
 #: Arithmetic accepts numbers as constants.
 Real: TypeAlias = "Float | float"
@@ -96,6 +49,9 @@ class Lines:
 class Code:
     """Sequence of lines, with the constants and functions of the module that they need."""
 
+    #: Mark of loads and stores.
+    access = ""
+
     def __init__(self, instructions: Instructions = Instructions()) -> None:
         self.instructions = instructions
         self.globals: list[str] = []
@@ -106,6 +62,13 @@ class Code:
         name = f"%t{len(self._lines)}"
         self._lines.append(f"{name} = {expression}")
         return name
+
+    def add(self, line: str) -> None:
+        """Append a line that has no value."""
+        self._lines.append(line)
+
+    def declare(self, line: str) -> None:
+        """Declare a function. Who writes a function around the lines of a bare ``Code`` declares what they call."""
 
     def text(self, result: Float | Int | Bool, name: str = "%r") -> str:
         """Return all lines; the last one defines ``name``. A predicate becomes a byte, as in memory."""
@@ -119,17 +82,30 @@ class Code:
         return Lines(self.text(result, name), tuple(self.globals))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Float:
-    """Number of ``format``, in a register or a constant."""
+class Value:
+    """Value of LLVM type ``type``, in the register ``name`` or a constant of that text."""
 
-    code: Code
-    format: FloatFormat
-    name: str
+    __slots__ = ("code", "name", "type")
 
-    @property
-    def type(self) -> str:
-        return self.format.name
+    def __init__(self, code: Code, type_: str, name: str) -> None:
+        self.code = code
+        self.type = type_
+        self.name = name
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Float(Value):
+    """Number of ``format``."""
+
+    __slots__ = ("format",)
+
+    def __init__(self, code: Code, format_: FloatFormat, name: str) -> None:
+        self.code = code
+        self.format = format_
+        self.type = format_.name
+        self.name = name
 
     def _made(self, expression: str) -> Float:
         return Float(self.code, self.format, self.code.append(expression))
@@ -170,32 +146,36 @@ class Float:
     def __neg__(self) -> Float:
         return self._made(f"fneg {self.type} {self.name}")
 
-    def _compared(self, condition: str, other: Real) -> Bool:
+    def compared(self, condition: str, other: Real) -> Bool:
         other = self._float(other)
         line = f"fcmp {condition} {self.type} {self.name}, {other.name}"
         return Bool(self.code, self.code.append(line))
 
     def __lt__(self, other: Real) -> Bool:
-        return self._compared("olt", other)
+        return self.compared("olt", other)
 
     def __le__(self, other: Real) -> Bool:
-        return self._compared("ole", other)
+        return self.compared("ole", other)
 
     def __gt__(self, other: Real) -> Bool:
-        return self._compared("ogt", other)
+        return self.compared("ogt", other)
 
     def __ge__(self, other: Real) -> Bool:
-        return self._compared("oge", other)
+        return self.compared("oge", other)
 
     def equals(self, other: Real) -> Bool:
-        return self._compared("oeq", other)
+        return self.compared("oeq", other)
 
     def is_nan(self) -> Bool:
-        return self._compared("uno", self)
+        return self.compared("uno", self)
 
     def times_plus(self, factor: Real, term: Real) -> Float:
         """Compute self * factor + term, rounded once or twice, whichever is faster."""
         return self._intrinsic("fmuladd", self._float(factor), self._float(term))
+
+    def fused_times_plus(self, factor: Float, term: Float) -> Float:
+        """Compute self * factor + term, rounded once."""
+        return self._intrinsic("fma", factor, term)
 
     def _intrinsic(self, name: str, *others: Float) -> Float:
         arguments = ", ".join(f"{x.type} {x.name}" for x in (self, *others))
@@ -235,31 +215,11 @@ class Float:
         line = f"{word} {self.type} {self.name} to {target.name}"
         return Float(self.code, target, self.code.append(line))
 
-    def product_error(self, factor: Float, product: Float) -> Float:
-        """Compute self * factor - product, where product is their rounded product; exact except for underflow.
 
-        Without a fused instruction it uses T. J. Dekker's splitting ("A floating-point technique for extending the
-        available precision", 1971), in which no part may exceed 2^(emax - mantissa / 2 - 1).
-        """
-        if self.code.instructions.fused:
-            return self._intrinsic("fma", factor, -product)
-        (a, b), (c, d) = self.halves(), factor.halves()
-        return ((a * c - product) + a * d + b * c) + b * d
+class Int(Value):
+    """Integer of ``type`` (i8 .. i128); arithmetic wraps."""
 
-    def halves(self) -> tuple[Float, Float]:
-        """Split the number into two of half the digits, whose sum is the number."""
-        scaled = self * (2.0 ** ((self.format.mantissa + 2) // 2) + 1)
-        high = scaled - (scaled - self)
-        return high, self - high
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Int:
-    """Integer of ``type`` (i8 .. i64), in a register or a constant; arithmetic wraps."""
-
-    code: Code
-    type: str
-    name: str
+    __slots__ = ()
 
     @property
     def width(self) -> int:
@@ -275,10 +235,18 @@ class Int:
         return other if isinstance(other, Int) else self.constant(other)
 
     def _binary(self, instruction: str, other: Whole) -> Int:
-        return self._made(f"{instruction} {self.type} {self.name}, {self._int(other).name}")
+        code, t = self.code, self.type
+        right = other.name if isinstance(other, Int) else other
+        return Int(code, t, code.append(f"{instruction} {t} {self.name}, {right}"))
 
     def __add__(self, other: Whole) -> Int:
         return self._binary("add", other)
+
+    def __radd__(self, other: int) -> Int:
+        return self + other
+
+    def __rmul__(self, other: int) -> Int:
+        return self * other
 
     def __sub__(self, other: Whole) -> Int:
         return self._binary("sub", other)
@@ -305,22 +273,68 @@ class Int:
         """Shift right with zeros."""
         return self._binary("lshr", distance)
 
+    def __floordiv__(self, other: Whole) -> Int:
+        """Divide unsigned numbers."""
+        return self._binary("udiv", other)
+
+    def __mod__(self, other: Whole) -> Int:
+        """Return the remainder of unsigned numbers."""
+        return self._binary("urem", other)
+
+    def __neg__(self) -> Int:
+        return self.constant(0) - self
+
     def signed_shift(self, distance: Whole) -> Int:
         """Shift right with copies of the sign."""
         return self._binary("ashr", distance)
 
     def compared(self, condition: str, other: Whole) -> Bool:
         """Compare. condition: eq, ne, or slt, ugt and the like."""
-        line = f"icmp {condition} {self.type} {self.name}, {self._int(other).name}"
+        right = other.name if isinstance(other, Int) else other
+        line = f"icmp {condition} {self.type} {self.name}, {right}"
         return Bool(self.code, self.code.append(line))
 
-    def least(self, other: Whole) -> Int:
-        """Return the smaller one, as signed numbers."""
-        return self.compared("slt", other).select(self, self._int(other))
+    def equals(self, other: Whole) -> Bool:
+        return self.compared("eq", other)
 
-    def greatest(self, other: Whole) -> Int:
-        """Return the larger one, as signed numbers."""
-        return self.compared("sgt", other).select(self, self._int(other))
+    def differs(self, other: Whole) -> Bool:
+        return self.compared("ne", other)
+
+    def __lt__(self, other: Whole) -> Bool:
+        """Compare signed numbers, as the other operators do; ``ult`` and its like compare unsigned ones."""
+        return self.compared("slt", other)
+
+    def __le__(self, other: Whole) -> Bool:
+        return self.compared("sle", other)
+
+    def __gt__(self, other: Whole) -> Bool:
+        return self.compared("sgt", other)
+
+    def __ge__(self, other: Whole) -> Bool:
+        return self.compared("sge", other)
+
+    def ult(self, other: Whole) -> Bool:
+        return self.compared("ult", other)
+
+    def _extreme(self, name: str, other: Whole) -> Int:
+        right = other.name if isinstance(other, Int) else other
+        t = self.type
+        self.code.declare(f"declare {t} @llvm.{name}.{t}({t}, {t})")
+        return self._made(f"call {t} @llvm.{name}.{t}({t} {self.name}, {t} {right})")
+
+    def smin(self, other: Whole) -> Int:
+        """Return the smaller of signed numbers, by LLVM's intrinsic."""
+        return self._extreme("smin", other)
+
+    def smax(self, other: Whole) -> Int:
+        return self._extreme("smax", other)
+
+    def umin(self, other: Whole) -> Int:
+        """Return the smaller of unsigned numbers, by LLVM's intrinsic."""
+        return self._extreme("umin", other)
+
+    def umax(self, other: Whole) -> Int:
+        return self._extreme("umax", other)
 
     def one_bits(self) -> Int:
         return self._made(f"call {self.type} @llvm.ctpop.{self.type}({self.type} {self.name})")
@@ -334,24 +348,24 @@ class Int:
         line = f"bitcast {self.type} {self.name} to {target.name}"
         return Float(self.code, target, self.code.append(line))
 
-    def resized(self, kind: str) -> Int:
-        """Resize to another width: truncate or zero-extend."""
+    def resized(self, kind: str, *, signed: bool = False) -> Int:
+        """Resize to another width: truncate, or extend with zeros or copies of the sign."""
         if kind == self.type:
             return self
-        word = "trunc" if int(kind[1:]) < self.width else "zext"
+        extended = "sext" if signed else "zext"
+        word = "trunc" if int(kind[1:]) < self.width else extended
         return Int(self.code, kind, self.code.append(f"{word} {self.type} {self.name} to {kind}"))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bool:
+class Bool(Value):
     """Condition."""
 
-    code: Code
-    name: str
+    __slots__ = ()
 
-    @property
-    def type(self) -> str:
-        return "i1"
+    def __init__(self, code: Code, name: str) -> None:
+        self.code = code
+        self.type = "i1"
+        self.name = name
 
     def _with(self, instruction: str, other: str) -> Bool:
         return Bool(self.code, self.code.append(f"{instruction} i1 {self.name}, {other}"))
@@ -367,6 +381,10 @@ class Bool:
 
     def __invert__(self) -> Bool:
         return self._with("xor", "true")
+
+    def resized(self, kind: str) -> Int:
+        """Return 1 or 0 as an integer of type ``kind``."""
+        return Int(self.code, kind, self.code.append(f"zext i1 {self.name} to {kind}"))
 
     def choose(self, on_true: Float, on_false: Real) -> Float:
         """Return ``on_true`` if the condition holds, else ``on_false``."""

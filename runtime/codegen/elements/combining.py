@@ -18,7 +18,7 @@ def element_combining_ir(
     reduction: ReductionKind,
     suffix: str,
     instructions: Instructions = PLAIN,
-) -> list[str]:
+) -> tuple[str, ...]:
     """Return @widen, @narrow and @combine, with the suffix: between stored and accumulator type, and in the latter."""
     if not kind.is_complex:
         return combining_ir(kind.numpy, reduction, suffix, instructions)
@@ -34,7 +34,7 @@ def element_combining_ir(
         f"define internal {t} @combine{suffix}({t} %a, {t} %b) alwaysinline {{\n"
         f"  {code.text(total.element())}\n  ret {t} %r\n}}"
     )
-    return [*same, combine]
+    return (*same, combine)
 
 
 def neutral_element(kind: PrimitiveType, reduction: ReductionKind) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from runtime.codegen.elements.builder import Float, FloatFormat, Int, Real
+from runtime.codegen.elements.builder import Float, Int, Real
+from runtime.codegen.elements.formats import FloatFormat
 
 
 def polynomial(coefficients: Sequence[Real], x: Float) -> Float:
@@ -87,3 +88,32 @@ def with_flipped_sign(x: Float, negative: Int) -> Float:
     """Return -x if the lowest bit of ``negative`` is set, else x."""
     form = x.format
     return (x.bits() ^ (negative << (form.bits - 1))).as_float(form)
+
+
+def product_error(x: Float, factor: Float, product: Float) -> Float:
+    """Compute x * factor - product, where product is their rounded product; exact except for underflow.
+
+    Without a fused instruction it uses T. J. Dekker's splitting ("A floating-point technique for extending the
+    available precision", 1971), in which no part may exceed 2^(emax - mantissa / 2 - 1).
+    """
+    if x.code.instructions.fused:
+        return x.fused_times_plus(factor, -product)
+    (a, b), (c, d) = _halves(x), _halves(factor)
+    return ((a * c - product) + a * d + b * c) + b * d
+
+
+def _halves(x: Float) -> tuple[Float, Float]:
+    """Split the number into two of half the digits, whose sum is the number."""
+    scaled = x * (2.0 ** ((x.format.mantissa + 2) // 2) + 1)
+    high = scaled - (scaled - x)
+    return high, x - high
+
+
+def least(a: Int, b: int) -> Int:
+    """Return the smaller one, as signed numbers."""
+    return (a < b).select(a, b)
+
+
+def greatest(a: Int, b: int) -> Int:
+    """Return the larger one, as signed numbers."""
+    return (a > b).select(a, b)

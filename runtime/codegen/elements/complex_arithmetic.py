@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import F32, F64, Bool, Code, Float, Instructions, Int, Lines
+from runtime.codegen.elements.builder import Bool, Code, Float, Instructions, Int, Lines
 from runtime.codegen.elements.common import scaled
 from runtime.codegen.elements.complex_numbers import PARTS, Complex
+from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.storage import wide_type
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from runtime.codegen.elements.builder import F32, F64, Bool, Float
-from runtime.codegen.elements.common import two_sum
+from runtime.codegen.elements.builder import Bool, Float
+from runtime.codegen.elements.common import product_error, two_sum
 from runtime.codegen.elements.complex_arithmetic import (
     COMPLEX_FUNCTIONS,
     divide,
@@ -19,6 +19,7 @@ from runtime.codegen.elements.complex_arithmetic import (
 from runtime.codegen.elements.complex_numbers import Complex, chosen, infinite, not_finite
 from runtime.codegen.elements.exponential import expm1 as real_expm1
 from runtime.codegen.elements.exponential import exponential as real_exp
+from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.hyperbolic import cosh as real_cosh
 from runtime.codegen.elements.hyperbolic import sinh as real_sinh
 from runtime.codegen.elements.inverse_trigonometric import atan2 as real_atan2
@@ -102,7 +103,7 @@ def _log_length(z: Complex) -> Float:
     s = p + q
     total, lost = two_sum(p - 1.0, q)
     if z.format is F64:
-        lost = lost + (a.product_error(a, p) + b.product_error(b, q))
+        lost = lost + (product_error(a, a, p) + product_error(b, b, q))
     near = (s > 0.5) & (s < 2.0)
     correction = ((total - (s - 1.0)) + lost) / s
     result = (real_log(s) + near.choose(correction, 0.0)) * 0.5

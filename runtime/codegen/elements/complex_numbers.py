@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import F32, F64, Bool, Float, FloatFormat, Int
+from runtime.codegen.elements.builder import Bool, Float, Int
+from runtime.codegen.elements.formats import F32, F64, FloatFormat
 from spmd.shape import PrimitiveType
 
 #: Formats of the parts.

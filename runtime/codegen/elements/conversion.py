@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from runtime.codegen.elements.builder import BF16, F16, F32, F64, Float, FloatFormat
+from runtime.codegen.elements.builder import Float
+from runtime.codegen.elements.formats import BF16, F16, F32, F64, FloatFormat
 from runtime.codegen.elements.registry import BODIES, body_of
 from runtime.codegen.elements.storage import stored_type, wide_type
 from runtime.program.scalar_program import ElementSignature

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from runtime.codegen.elements import constants
-from runtime.codegen.elements.builder import F32, F64, Float
+from runtime.codegen.elements.builder import Float
 from runtime.codegen.elements.common import polynomial
 from runtime.codegen.elements.exponential import exp_normal
+from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from spmd.hlo import Opcode
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from runtime.codegen.elements import constants
-from runtime.codegen.elements.builder import BF16, F32, F64, Float, FloatFormat, Int
+from runtime.codegen.elements.builder import Float, Int
 from runtime.codegen.elements.common import (
     clamped,
     fast_two_sum,
@@ -20,6 +20,7 @@ from runtime.codegen.elements.common import (
     power_of_two,
     scaled,
 )
+from runtime.codegen.elements.formats import BF16, F32, F64, FloatFormat
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from runtime.codegen.elements.table import picked
 from spmd.hlo import Opcode

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from runtime.codegen.elements import constants, intervals
-from runtime.codegen.elements.builder import BF16, F32, F64, Float
+from runtime.codegen.elements.builder import Float
 from runtime.codegen.elements.common import polynomial
 from runtime.codegen.elements.exponential import exp_halved, exp_normal
+from runtime.codegen.elements.formats import BF16, F32, F64
 from runtime.codegen.elements.logarithm import log1p, log_short
 from runtime.codegen.elements.piecewise import Piecewise, piecewise
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from runtime.codegen.elements import constants
-from runtime.codegen.elements.builder import F32, F64, Float
-from runtime.codegen.elements.common import polynomial, two_sum
+from runtime.codegen.elements.builder import Float
+from runtime.codegen.elements.common import polynomial, product_error, two_sum
+from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from spmd.hlo import Opcode
 
@@ -83,7 +84,7 @@ def _atan_of_ratio(small: Float, large: Float) -> Float:
     total, lost_below = two_sum(small, large)
     quotient = difference / total
     product = quotient * total
-    rest = (difference - product) - quotient.product_error(total, product)
+    rest = (difference - product) - product_error(quotient, total, product)
     rest = rest + (lost_above - quotient * lost_below)
     ratio = turned.choose(quotient + rest / total, small / large)
     ratio = (both | large.equals(0.0)).choose(small.constant(0.0), ratio)

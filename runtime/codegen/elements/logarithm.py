@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 
 from runtime.codegen.elements import constants
-from runtime.codegen.elements.builder import F32, F64, Float
+from runtime.codegen.elements.builder import Float
 from runtime.codegen.elements.common import (
     float_of_small,
+    least,
     polynomial,
     power_of_two,
     split_normal,
     split_positive,
     two_sum,
 )
+from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from spmd.hlo import Opcode
 
@@ -66,7 +68,7 @@ def log1p(x: Float) -> Float:
     m, e = split_normal(u)
     # Beyond 2^(mantissa + 2) the rounding error does not matter, and 2^-e may leave the normal
     # numbers.
-    unscale = power_of_two(0 - e.least(x.format.mantissa + 2), x.format)
+    unscale = power_of_two(0 - least(e, x.format.mantissa + 2), x.format)
     f = lost.times_plus(unscale, m - 1.0)
     result = _at_the_ends(x, -1.0, log_sum(f, float_of_small(e, x.format)))
     return x.equals(0.0).choose(x, result)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.codegen.elements.builder import F32, Float
-from runtime.codegen.elements.common import polynomial
+from runtime.codegen.elements.builder import Float
+from runtime.codegen.elements.common import greatest, polynomial
+from runtime.codegen.elements.formats import F32
 from runtime.codegen.elements.table import SIZE, picked
 
 #: Number of mantissa bits below those that give the interval.
@@ -64,7 +65,7 @@ def _key(t: float) -> int:
 def piecewise(function: Piecewise, t: Float) -> Float:
     """Compute function(t) for t >= 0; beyond the last interval the value at its end. nan stays nan."""
     t = (t > function.last).choose(t.constant(function.last), t)
-    key = t.bits().greatest(function.first_key << _SHIFT) >> _SHIFT
+    key = greatest(t.bits(), function.first_key << _SHIFT) >> _SHIFT
     centre, *coefficients = (
         picked(f"{function.name}_{k}", tuple(column), key)
         for k, column in enumerate(function.columns())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from runtime.codegen.elements import constants
-from runtime.codegen.elements.builder import F32, F64, Float
+from runtime.codegen.elements.builder import Float
 from runtime.codegen.elements.common import (
     clamped,
     fast_two_sum,
@@ -13,9 +13,11 @@ from runtime.codegen.elements.common import (
     nearest_integer,
     polynomial,
     power_of_two,
+    product_error,
     split_positive,
 )
 from runtime.codegen.elements.exponential import exp_between
+from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.logarithm import log_short
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from spmd.hlo import Opcode
@@ -81,7 +83,7 @@ def power_f64(x: Float, y: Float) -> Float:
     high = _at_ends(size, high)
     bounded = clamped(y, -(2.0**70), 2.0**70)
     product = bounded * high
-    rest = bounded.product_error(high, product) + bounded * low
+    rest = product_error(bounded, high, product) + bounded * low
     outside = (product.abs() < 800.0).choose(rest, product.constant(0.0))
     result = exp_between(clamped(product, -800.0, 800.0), low=outside)
     return _signed(x, y, result)
@@ -94,14 +96,14 @@ def _log_in_two(m: Float, e: Float) -> tuple[Float, Float]:
     inverse = 1.0 / below
     s = above * inverse
     back = s * below
-    s_low = (((above - back) - s.product_error(below, back)) - s * lost) * inverse
+    s_low = (((above - back) - product_error(s, below, back)) - s * lost) * inverse
     z = s * s
-    z_low = s.product_error(s, z) + 2.0 * s * s_low
+    z_low = product_error(s, s, z) + 2.0 * s * s_low
     cube = s * z
-    cube_low = s.product_error(z, cube) + (s * z_low + s_low * z)
+    cube_low = product_error(s, z, cube) + (s * z_low + s_low * z)
     two_thirds = m.constant(constants.TWO_THIRDS[0])
     third = cube * two_thirds
-    third_low = cube.product_error(two_thirds, third) + (
+    third_low = product_error(cube, two_thirds, third) + (
         cube * constants.TWO_THIRDS[1] + cube_low * two_thirds
     )
     tail = polynomial(constants.LOG_AFTER_CUBE_F64, z) * (z * z * s)

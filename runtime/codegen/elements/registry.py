@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import (
-    BF16,
-    F32,
-    F64,
-    Bool,
-    Code,
-    Float,
-    FloatFormat,
-    Instructions,
-    Int,
-    Lines,
-)
+from runtime.codegen.elements.builder import Bool, Code, Float, Instructions, Int, Lines
+from runtime.codegen.elements.formats import BF16, F32, F64, FloatFormat
 from runtime.codegen.elements.storage import wide_type
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode

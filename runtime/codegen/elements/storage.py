@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from runtime.codegen.elements import bfloat16
 from runtime.codegen.elements.bfloat16 import Origin
 from runtime.codegen.elements.builder import Instructions, Lines
@@ -9,6 +11,7 @@ from runtime.codegen.ir.combine import Element, element_of
 from spmd.shape import PrimitiveType
 
 
+@cache
 def element_form(kind: PrimitiveType) -> Element:
     """Return the types and conversions of an element; a complex number is one integer of both parts."""
     if kind.is_complex:
@@ -24,11 +27,13 @@ def narrowing(kind: PrimitiveType, origin: Origin, instructions: Instructions) -
     return Lines(element_form(kind).narrow)
 
 
+@cache
 def stored_type(kind: PrimitiveType) -> str:
     """Return the LLVM type of an element in memory."""
     return element_form(kind).stored
 
 
+@cache
 def wide_type(kind: PrimitiveType) -> str:
     """Return the LLVM type in which an element is computed."""
     return element_form(kind).wide

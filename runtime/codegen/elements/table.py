@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from runtime.codegen.elements.builder import F32, Float, Int
+from runtime.codegen.elements.builder import Float, Int
+from runtime.codegen.elements.formats import F32
 from runtime.codegen.elements.variants import LANES, PURE, variant, with_variants
 
 SIZE = 32

@@ -10,14 +10,17 @@ from __future__ import annotations
 import math
 
 from runtime.codegen.elements import constants
-from runtime.codegen.elements.builder import F32, F64, Bool, Float, Int
+from runtime.codegen.elements.builder import Bool, Float, Int
 from runtime.codegen.elements.common import (
     fast_two_sum,
+    least,
     nearest_integer,
     polynomial,
+    product_error,
     two_sum,
     with_flipped_sign,
 )
+from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from spmd.hlo import Opcode
 
@@ -63,13 +66,13 @@ def reduced_f64(x: Float) -> tuple[Float, Float, Int]:
     x = (x.abs() < math.inf).choose(x, x.constant(math.nan))
     bits = x.bits()
     exponent = ((bits >> 52) & 2047) - F64.bias
-    band = exponent.compared("slt", 0).select(exponent.constant(0), exponent.least(1023)) >> 5
+    band = exponent.compared("slt", 0).select(exponent.constant(0), least(exponent, 1023)) >> 5
     parts = [_table_entry((band << 2) + k) for k in range(4)]
     small = (bits - (band << (5 + 52))).as_float(F64)  # x 2^(-32 band), as the table is scaled
     small = x.is_nan().choose(x, small)
     first, second, third = (small * part for part in parts[:3])
     errors = [
-        small.product_error(part, product)
+        product_error(small, part, product)
         for part, product in zip(parts, (first, second, third), strict=False)
     ]
     turns, below = two_sum(_without_turns(first), _without_turns(errors[0]))
@@ -83,7 +86,7 @@ def reduced_f64(x: Float) -> tuple[Float, Float, Int]:
     turns, rest = fast_two_sum(turns, rest)
     high, low = constants.HALF_PI
     r = turns * high
-    error = turns.product_error(turns.constant(high), r)
+    error = product_error(turns, turns.constant(high), r)
     return r, error + turns.times_plus(low, rest * high), n
 
 
@@ -200,7 +203,7 @@ def tan_f64(x: Float) -> Float:
     inverse = 1.0 / below
     quotient = above * inverse
     product = quotient * below
-    rest = (above - product) - quotient.product_error(below, product)
+    rest = (above - product) - product_error(quotient, below, product)
     rest = rest + (above_lost - quotient * below_lost)
     result = rest.times_plus(inverse, quotient)
     return _itself_where_tiny(x, with_flipped_sign(result, n & 1))

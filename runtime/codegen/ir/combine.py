@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,6 +35,7 @@ class Element:
     parts: int = 1
 
 
+@cache
 def element_of(
     dtype: Dtype, origin: Origin = Origin.ANYWHERE, instructions: Instructions = PLAIN
 ) -> Element:
@@ -119,12 +121,13 @@ def combination(dtype: Dtype, reduction: ReductionKind, wide: str, lanes: int = 
     return _INTEGER_OPERATIONS[reduction].format(s=sign, **types)
 
 
+@cache
 def combining_ir(
     dtype: Dtype,
     reduction: ReductionKind,
     suffix: str = "",
     instructions: Instructions = PLAIN,
-) -> list[str]:
+) -> tuple[str, ...]:
     """Return @widen, @narrow and @combine, with a suffix: between stored and accumulator type, and in the latter."""
     origin = Origin.CHOSEN if reduction in _CHOOSING else Origin.COMPUTED
     element = element_of(dtype, origin, instructions)
@@ -132,11 +135,11 @@ def combining_ir(
     combine = _COMBINATION.format(
         name=f"combine{suffix}", type=wide, body=combination(dtype, reduction, wide)
     )
-    return [
+    return (
         _conversion(f"widen{suffix}", stored, wide, element.widen),
         _conversion(f"narrow{suffix}", wide, stored, element.narrow),
         combine,
-    ]
+    )
 
 
 def neutral(kind: PrimitiveType, reduction: ReductionKind) -> str:

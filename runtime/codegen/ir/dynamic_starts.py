@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TypeAlias
 
+from runtime.codegen.elements.builder import Int, Whole
 from runtime.codegen.ir.element_operations import stored_type
-from runtime.codegen.ir.function_writer import NestWriter
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.record import Record, Word, record, sized
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
+from runtime.codegen.ir.values import Pointer
 from runtime.program.scalar_program import ScalarConstant, ScalarProgram, ScalarStep
 from spmd.shape import PrimitiveType
+
+#: An address, or a number that stands for an element.
+Place: TypeAlias = Pointer | Int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,130 +75,107 @@ class StartsForm:
     shifts: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StartsWords:
-    """Record words: for each stage its parameters (addresses, or numbers) and (limit, stride) of each shift.
+@record
+class ShiftRecord(Record):
+    """Largest value of a start, and the bytes, or ones, that a step of it goes."""
 
-    ``shifts``: (limit, stride) of the shifts of arrays.
-    """
-
-    stages: Sequence[tuple[Sequence[int], Sequence[tuple[int, int]]]]
-    shifts: Sequence[tuple[int, int]]
-
-    def packed(self) -> list[int]:
-        words: list[int] = []
-        for parameters, shifts in (*self.stages, ((), self.shifts)):
-            words += [*parameters, *itertools.chain.from_iterable(shifts)]
-        return words
+    limit: Word
+    stride: Word
 
 
-@dataclass(frozen=True, slots=True)
-class NestWords:
+@record
+class StageRecord(Record):
+    """Parameters of a stage, which are addresses or numbers, and the shifts of those that earlier starts move."""
+
+    parameters: Sequence[Word]
+    shifts: Sequence[ShiftRecord]
+
+
+@record
+class StartsRecord(Record):
+    """Words that ``computed_starts`` reads one by one, and then ``moved_by``: the stages, and the shifts of arrays."""
+
+    stages: Sequence[StageRecord]
+    shifts: Sequence[ShiftRecord]
+
+
+@record
+class NestRecord(Record):
     """Record of a loop nest: base addresses of its arrays (or numbers), sizes, strides, starts.
 
     Strides are given for each array, in bytes or in ones, in the order of ``sizes``. No size is 0.
     """
 
-    firsts: Sequence[int]
-    sizes: Sequence[int]
-    strides: Sequence[Sequence[int]]
-    starts: StartsWords
-
-    def packed(self) -> list[int]:
-        strides = itertools.chain.from_iterable(self.strides)
-        return [*self.firsts, *self.sizes, *strides, *self.starts.packed()]
+    firsts: Sequence[Word]
+    sizes: Sequence[Word]
+    strides: Sequence[Sequence[Word]] = sized("firsts", "sizes")
+    starts: StartsRecord
 
 
 def starts_ir(form: StartsForm) -> list[str]:
-    """Return the functions that ``shifted`` calls."""
-    parts = []
+    """Return the functions that ``computed_starts`` calls."""
+    parts: list[str] = []
     for number, stage in enumerate(form.stages):
         parts += program_ir(stage.program, f"starts{number}")
-    return [*CLAMPS, *parts] if parts else []
-
-
-#: Functions that ``moved_inside`` calls.
-CLAMPS = ("declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)")
+    return parts
 
 
 def shifted(
-    writer: NestWriter,
-    form: StartsForm,
-    cursors: Mapping[int, str],
-    counts: Sequence[bool],
-) -> dict[int, str]:
+    writer: FunctionWriter, form: StartsForm, cursors: Mapping[int, Place]
+) -> dict[int, Place]:
     """Move ``cursors`` to the clamped starts of their slices; the record's next words contain the parameters."""
-    starts = computed_starts(writer, form)
-    return moved_by(writer, form.shifts, starts, cursors, counts)
+    return moved_by(writer, form.shifts, computed_starts(writer, form), cursors)
 
 
-def computed_starts(writer: NestWriter, form: StartsForm) -> list[str]:
+def computed_starts(writer: FunctionWriter, form: StartsForm) -> list[Int]:
     """Emit the starts of the last stage; the record's next words are those of all stages."""
-    starts: list[str] = []
+    starts: list[Int] = []
     for number, stage in enumerate(form.stages):
-        words = {
+        words: dict[int, Place] = {
             i: writer.next_word("i64" if counted else "ptr")
             for i, counted in enumerate(stage.counted)
         }
-        places = moved_by(writer, stage.shifts, starts, words, stage.counted)
+        places = moved_by(writer, stage.shifts, starts, words)
         program = stage.program
         arguments = []
         for i, kind in enumerate(program.parameters):
-            stored = stored_type(kind)
-            if not stage.counted[i]:
-                value = writer.value(f"load {stored}, ptr {places[i]}")
-            elif stored == "i64":
-                value = places[i]
+            place, stored = places[i], stored_type(kind)
+            if isinstance(place, Int):
+                arguments.append(place.resized(stored))
             else:
-                value = writer.value(f"trunc i64 {places[i]} to {stored}")
-            arguments.append(f"{stored} {value}")
-        struct = struct_type(program)
-        values = writer.value(f"call {struct} @starts{number}({', '.join(arguments)})")
-        starts = [
-            writer.value(f"extractvalue {struct} {values}, {n}")
-            for n in range(len(program.results))
-        ]
+                arguments.append(place.load(stored))
+        count = len(program.results)
+        starts = writer.results(struct_type(program), count, f"starts{number}", *arguments)
     return starts
 
 
 def moved_by(
-    writer: NestWriter,
+    writer: FunctionWriter,
     shifts: Sequence[Sequence[int]],
-    starts: Sequence[str],
-    cursors: Mapping[int, str],
-    counts: Sequence[bool],
-) -> dict[int, str]:
+    starts: Sequence[Int],
+    cursors: Mapping[int, Place],
+) -> dict[int, Place]:
     """Move ``cursors`` by the ``starts`` whose numbers are in ``shifts``; the next words are limits and strides."""
     moved = dict(cursors)
     for i, numbers in enumerate(shifts):
         for number in numbers:
             limit, stride = writer.next_word(), writer.next_word()
-            moved[i] = moved_inside(
-                writer, moved[i], starts[number], limit, stride, counts=counts[i]
-            )
+            moved[i] = moved_to(moved[i], inside(starts[number], limit) * stride)
     return moved
 
 
-def moved_inside(
-    writer: NestWriter, cursor: str, start: str, limit: str, stride: str, *, counts: bool = False
-) -> str:
-    """Move ``cursor`` by ``start``, clamped to [0, ``limit``], times ``stride``."""
-    way = writer.value(f"mul i64 {inside(writer, start, limit)}, {stride}")
-    return writer.moved(cursor, way, counts=counts)
+def moved_to(place: Place, way: Whole) -> Place:
+    """Move an address by ``way`` bytes, or a number by as many ones."""
+    return place.at(way) if isinstance(place, Pointer) else place + way
 
 
-def inside(writer: NestWriter, start: str, limit: str) -> str:
+def inside(start: Int, limit: Whole) -> Int:
     """Clamp ``start`` to [0, ``limit``]."""
-    above = writer.value(f"call i64 @llvm.smax.i64(i64 {start}, i64 0)")
-    return writer.value(f"call i64 @llvm.smin.i64(i64 {above}, i64 {limit})")
+    return start.smax(0).smin(limit)
 
 
-def widened_index(writer: NestWriter, kind: PrimitiveType, index: str) -> str:
+def widened_index(kind: PrimitiveType, index: Int) -> Int:
     """Convert an index of type ``kind`` to i64; larger values of u64 are clamped."""
     if kind is PrimitiveType.U64:
-        beyond = writer.value(f"icmp slt i64 {index}, 0")
-        return writer.value(f"select i1 {beyond}, i64 {(1 << 63) - 1}, i64 {index}")
-    if kind.byte_size == 8:
-        return index
-    extend = "sext" if kind.is_signed_integer else "zext"
-    return writer.value(f"{extend} i{8 * kind.byte_size} {index} to i64")
+        return (index < 0).select(index.constant((1 << 63) - 1), index)
+    return index.resized("i64", signed=kind.is_signed_integer)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from runtime.codegen.elements.builder import F32, F64, Instructions, Lines
+from runtime.codegen.elements.builder import Instructions, Lines
+from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.origins import origin_of
 from runtime.codegen.elements.registry import BODIES, float_function, float_lines
 from runtime.codegen.elements.storage import element_form, narrowing, stored_type, wide_type

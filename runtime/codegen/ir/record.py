@@ -1,36 +1,299 @@
-"""Records of named words for native code: the index of each name, and the addresses of lists."""
+"""Records of 64-bit words: one class states the order of fields for Python, which packs them, and for native code.
+
+A ``@record`` class is like a dataclass whose fields are numbers (``Word``), addresses (``Address``), other records,
+or lists of these. A list has as many items as the function says that is generated for the record:
+
+    @record
+    class Row(Record):
+        address: Address
+        strides: Sequence[Word] = sized("rank")
+
+    @record
+    class Rows(Record):
+        rows: Sequence[Row]
+        count: Word
+
+    Rows([Row(x.ctypes.data, x.strides) for x in arrays], 5).to_array()     # numpy.int64, in the order of the fields
+    FunctionWriter("spmd_rows", Rows, rows=2, rank=3).record.rows[1].strides[2]     # an Int
+
+A record of a fixed size is a NumPy structured type, too: ``structured(Row)``; ``word_index`` gives a field's number.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import lru_cache
+from types import MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
 import numpy as np
 
 from spmd.literal import NDArray
 
-Words: TypeAlias = Sequence[int] | NDArray
+if TYPE_CHECKING:
+    Word = Any
+    Address = Any
+    Listed = Any
+else:
+
+    class Word:
+        """A number of 64 bits: an ``int`` in Python, an ``Int`` in generated code."""
+
+    class Address:
+        """An address: an ``int`` in Python, a ``Pointer`` in generated code."""
+
+    class Listed:
+        """Words behind the record, which has their address: a sequence in Python, a ``Pointer`` in generated code."""
+
+
+T = TypeVar("T")
+
+
+class _Sized:
+    """Lengths of a list and of the lists in it, by name: what a class says of a field until it is a record."""
+
+    def __init__(self, lengths: tuple[str, ...]) -> None:
+        self.lengths = lengths
+
+
+def sized(*lengths: str) -> Any:
+    """Return a list field whose length, and those of the lists in it, have these names; else it is the field's name."""
+    return _Sized(lengths)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(sized,))
+def record(cls: type[T]) -> type[T]:
+    """Make a record of a subclass of Record: its fields are those of its bases, then its own.
+
+    A dataclass would do; making one takes half a millisecond, which a program's start has not for each of 60 records.
+    """
+    own = vars(cls)
+    names = {name: None for base in cls.__mro__[1:] for name in getattr(base, _FIELDS, ())}
+    names.update(dict.fromkeys(own.get("__annotations__", ())))
+    lengths = dict(getattr(cls, _LENGTHS, {}))
+    for name in names:
+        if isinstance(own.get(name), _Sized):
+            lengths[name] = own[name].lengths
+            delattr(cls, name)
+    setattr(cls, _FIELDS, tuple(names))
+    setattr(cls, _LENGTHS, lengths)
+    cls._shape = None  # type: ignore[attr-defined]
+    return cls
+
+
+_FIELDS, _LENGTHS = "_field_names", "_field_lengths"
+
+
+class Record:
+    """Base class of records. A tuple of numbers may stand for a record of single words in another one."""
+
+    _field_names: ClassVar[tuple[str, ...]] = ()
+    _field_lengths: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    _shape: ClassVar[Shape | None] = None
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        """Set all fields: by position, then by name. Raises TypeError unless each one is given once."""
+        names = self._field_names
+        if len(values) + len(named) != len(names):
+            raise TypeError(f"{type(self).__name__} has the fields {', '.join(names)}")
+        fields = self.__dict__  # in the order of the fields
+        fields.update(zip(names, values, strict=False))
+        if named:
+            try:
+                fields.update([(name, named[name]) for name in names[len(values) :]])
+            except KeyError as missing:
+                raise TypeError(f"{type(self).__name__} has no {missing}") from None
+
+    def with_fields(self, **changed: Any) -> Self:
+        """Return a record that differs in these fields."""
+        return type(self)(**(self.__dict__ | changed))
+
+    def to_words(self) -> list[int]:
+        """Return the words of all fields."""
+        words: list[int] = []
+        self._append_to(words, {})
+        return words
+
+    def to_array(self) -> NDArray:
+        """Return the packed words, whose address native code takes; ``Listed`` words lie behind the record itself."""
+        words: list[int] = []
+        listed: dict[int, Any] = {}
+        self._append_to(words, listed)
+        if not listed:
+            return np.array(words, np.int64)
+        lists = [np.asarray(each, np.int64).ravel() for each in listed.values()]
+        array = np.concatenate([np.array(words, np.int64), *lists])
+        end = len(words)
+        for place, each in zip(listed, lists, strict=True):
+            array[place] = array.ctypes.data + 8 * end
+            end += len(each)
+        return array
+
+    def _append_to(self, words: list[int], listed: dict[int, Any]) -> None:
+        """Append the words of all fields; ``listed`` has lists by the number of the word for their address."""
+        shape = self._shape or _shape(type(self))
+        if shape.is_flat:
+            words.extend(self.__dict__.values())
+            return
+        for one, value in zip(shape.fields, self.__dict__.values(), strict=True):
+            if one.is_word:
+                words.append(value)
+            elif one.kind is Listed:
+                listed[len(words)] = value
+                words.append(0)
+            elif one.is_record:
+                for item in value if one.lengths else (value,):
+                    if isinstance(item, tuple):
+                        words.extend(item)
+                    else:
+                        item._append_to(words, listed)
+            else:
+                for _ in one.lengths[1:]:
+                    value = itertools.chain.from_iterable(value)
+                words.extend(value)
+
+
+def field_names(kind: type[Record]) -> tuple[str, ...]:
+    """Return the names of all fields, in order."""
+    return kind._field_names
+
+
+def word_index(kind: type[Record], name: str) -> int:
+    """Return the number of the first word of field ``name``; no list may come before it."""
+    at = 0
+    for one in _shape(kind).fields:
+        if one.name == name:
+            return at
+        at += _size(one, {})
+    raise KeyError(name)
+
+
+def word_count(kind: type[Record], lengths: Mapping[str, int] = MappingProxyType({})) -> int:
+    """Return the number of words of a record whose lists have these ``lengths``."""
+    return _layout(kind, lengths)[1]
+
+
+def structured(kind: type[Record]) -> np.dtype[Any]:
+    """Return the NumPy type of a record that has no lists and no records in it."""
+    return np.dtype([(one.name, np.int64) for one in _shape(kind).fields])
 
 
 @dataclass(frozen=True, slots=True)
-class RecordLayout:
-    """64-bit words by name, in order; ``pointers`` are read as such."""
+class Field:
+    """Field of items of ``kind``: Word, Address or a record; ``lengths``: names of a list's, from the outer one on."""
 
-    names: tuple[str, ...]
-    pointers: frozenset[str]
-
-    def read(self, *names: str) -> str:
-        """Return lines that load each of these words of %record into %name."""
-        kinds = ("ptr @pointer" if name in self.pointers else "i64 @word" for name in names)
-        return "\n".join(
-            f"  %{name} = call {kind}(ptr %record, i64 {self.names.index(name)})"
-            for name, kind in zip(names, kinds, strict=True)
-        )
+    name: str
+    kind: Any
+    lengths: tuple[str, ...]
+    is_record: bool
+    is_word: bool
 
 
-def with_lists(head: Sequence[int], lists: Sequence[Words], address: int) -> NDArray:
-    """Return the words of ``head``, then the addresses of ``lists``, then these; all of it begins at ``address``."""
-    ends = np.cumsum([len(head) + len(lists), *map(len, lists)])
-    parts = [head, address + 8 * ends[:-1], *lists]
-    return np.concatenate([np.asarray(part, np.int64) for part in parts])
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Fields of a record. is_flat: each is one word that is given."""
+
+    fields: tuple[Field, ...]
+    is_flat: bool
+
+
+def _size(one: Field, lengths: Mapping[str, int]) -> int:
+    """Return the number of words of a field."""
+    return _item_size(one.kind, lengths) * math.prod([lengths[name] for name in one.lengths])
+
+
+def _item_size(kind: type, lengths: Mapping[str, int]) -> int:
+    return word_count(kind, lengths) if issubclass(kind, Record) else 1
+
+
+def _shape(cls: Any) -> Shape:
+    """Return the fields of a record class, which keeps them."""
+    known: Shape | None = vars(cls).get("_shape")
+    if known is not None:
+        return known
+    hints = get_type_hints(cls)
+    found = []
+    for name in cls._field_names:
+        kind, depth = hints[name], 0
+        while arguments := get_args(kind):
+            kind, depth = arguments[0], depth + 1
+        lengths = cls._field_lengths.get(name, (name,) * min(depth, 1))
+        assert len(lengths) == depth, f"{cls.__name__}.{name} names the lengths of its lists"
+        is_record = issubclass(kind, Record)
+        is_word = not (lengths or is_record or kind is Listed)
+        found.append(Field(name, kind, lengths, is_record, is_word))
+    cls._shape = shape = Shape(tuple(found), all(one.is_word for one in found))
+    return shape
+
+
+def _layout(kind: Any, lengths: Mapping[str, int]) -> tuple[dict[str, tuple[int, Field]], int]:
+    """Return each field with the number of its first word, and the number of words of all."""
+    return _layout_of(kind, tuple(lengths.items()))
+
+
+@lru_cache(maxsize=1024)
+def _layout_of(
+    kind: Any, lengths: tuple[tuple[str, int], ...]
+) -> tuple[dict[str, tuple[int, Field]], int]:
+    found, at = {}, 0
+    for one in _shape(kind).fields:
+        found[one.name] = at, one
+        at += _size(one, dict(lengths))
+    return found, at
+
+
+class RecordView:
+    """Fields of a record of generated code: attributes that are values, views of records, and lists of both.
+
+    load: emits the load of a word, given its number and whether it is an address. is_kept: a field is loaded once.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[int, bool], Any],
+        kind: type[Record],
+        lengths: Mapping[str, int],
+        first: int = 0,
+        *,
+        is_kept: bool = True,
+    ) -> None:
+        self._load = load
+        self._lengths = lengths
+        self._first = first
+        self._is_kept = is_kept
+        self._found, _ = _layout(kind, lengths)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            place, one = self._found[name]
+        except KeyError:
+            raise AttributeError(name) from None
+        first = self._first + place
+        if one.lengths or one.is_record:
+            value = self._read(one.kind, first, one.lengths)
+        else:
+            value = self._load(first, one.kind is not Word)
+        if self._is_kept:
+            self.__dict__[name] = value
+        return value
+
+    def _read(self, kind: Any, first: int, lengths: Sequence[str]) -> Any:
+        if lengths:
+            count, *inner = (self._lengths[name] for name in lengths)
+            item = _item_size(kind, self._lengths) * math.prod(inner)
+            return [self._read(kind, first + k * item, lengths[1:]) for k in range(count)]
+        if issubclass(kind, Record):
+            return RecordView(self._load, kind, self._lengths, first, is_kept=self._is_kept)
+        return self._load(first, kind is not Word)

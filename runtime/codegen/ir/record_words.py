@@ -1,8 +1,10 @@
-"""Common code for native functions that read a record of 64-bit words: its words, and multi-indices."""
+"""Lines of IR for functions that are written as text: the words of a record, and the end of a round."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import get_type_hints
+
+from runtime.codegen.ir.record import Record, Word, word_index
 
 #: ``@word`` and ``@pointer``: word ``number`` of a record.
 WORDS = """
@@ -19,50 +21,14 @@ define internal ptr @pointer(ptr %record, i64 %number) alwaysinline {
 }
 """
 
-#: Number of digits that ``@offset`` takes.
-RANK = 4
 
-#: ``@offset``: the sum of digits times strides, which lie ``apart`` words apart from word ``first``
-#: on. Needs WORDS.
-OFFSET = """
-define internal i64 @offset(
-    ptr %record, i64 %first, i64 %apart, i64 %d0, i64 %d1, i64 %d2, i64 %d3) alwaysinline {
-  %n1 = add i64 %first, %apart
-  %n2 = add i64 %n1, %apart
-  %n3 = add i64 %n2, %apart
-  %s0 = call i64 @word(ptr %record, i64 %first)
-  %s1 = call i64 @word(ptr %record, i64 %n1)
-  %s2 = call i64 @word(ptr %record, i64 %n2)
-  %s3 = call i64 @word(ptr %record, i64 %n3)
-  %p0 = mul i64 %d0, %s0
-  %p1 = mul i64 %d1, %s1
-  %p2 = mul i64 %d2, %s2
-  %p3 = mul i64 %d3, %s3
-  %p01 = add i64 %p0, %p1
-  %p23 = add i64 %p2, %p3
-  %p = add i64 %p01, %p23
-  ret i64 %p
-}
-"""
-
-
-def digits(name: str, number: str, sizes: Sequence[str]) -> str:
-    """Return lines that split ``number`` into %{name}0, %{name}1, .., by ``sizes`` (values), the last one fastest."""
-    lines = []
-    for d in range(len(sizes) - 1, 0, -1):
-        lines += [
-            f"  %{name}{d} = urem i64 {number}, {sizes[d]}",
-            f"  %{name}_left{d} = udiv i64 {number}, {sizes[d]}",
-        ]
-        number = f"%{name}_left{d}"
-    return "\n".join([*lines, f"  %{name}0 = add i64 {number}, 0"])
-
-
-def offset(result: str, name: str, first_word: int, apart: int = 1) -> str:
-    """Return the line that computes %{result}: digits %{name}0.. times the strides from word ``first_word`` on."""
-    arguments = ", ".join(f"i64 %{name}{d}" for d in range(RANK))
-    return (
-        f"  %{result} = call i64 @offset(ptr %record, i64 {first_word}, i64 {apart}, {arguments})"
+def read(kind: type[Record], *names: str) -> str:
+    """Return lines that load each of these fields of %record, a ``kind``, into %name."""
+    hints = get_type_hints(kind)
+    loads = ("i64 @word" if hints[name] is Word else "ptr @pointer" for name in names)
+    return "\n".join(
+        f"  %{name} = call {load}(ptr %record, i64 {word_index(kind, name)})"
+        for name, load in zip(names, loads, strict=True)
     )
 
 

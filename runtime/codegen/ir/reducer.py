@@ -27,7 +27,7 @@ def combining(kind: PrimitiveType, reducer: Reducer) -> Combining:
     """
     if not isinstance(reducer, ScalarProgram):
         element = element_of(kind.numpy)
-        return Combining(element.stored, element.wide, tuple(combining_ir(kind.numpy, reducer)))
+        return Combining(element.stored, element.wide, combining_ir(kind.numpy, reducer))
     t, struct = stored_type(kind), struct_type(reducer)
     same = (
         f"define internal {t} @{name}({t} %x) alwaysinline {{\n  ret {t} %x\n}}"

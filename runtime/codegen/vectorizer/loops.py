@@ -1,7 +1,7 @@
 """Vectorizer for loops over elements, on the text of their LLVM IR: LLVM's own takes most of a compilation's time.
 
-``NestWriter.element_loop`` writes loops whose iterations are independent and whose body is one block; the functions it
-calls are straight-line code, too. Each line of such a body has a vector form. The remainder of a loop is computed by
+``FunctionWriter.vector_loop`` writes loops whose iterations are independent and whose body is one block; the functions
+it calls are straight-line code, too. Each line of such a body has a vector form. The remainder of a loop is computed by
 the same lines under a mask; LLVM would make loops over shorter vectors and single elements.
 """
 

@@ -26,19 +26,32 @@ from collectives.communicator.steps.shared_steps import (
     SwapRows,
 )
 from runtime.codegen.ir.combine import can_reduce, element_of
+from runtime.codegen.ir.record import Record
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.collective.reduce_rows_ir import Prefixes, Streams, reduce_rows_ir, streams_of_code
 from runtime.cpu.collective.shared_memory_ir import (
     AWAIT_MESSAGES,
     ENTRY_POINTS,
-    HEADER_WORDS,
     INDEX_TYPES,
-    RECORD_WORDS,
     START_MESSAGES,
     STEP_FUNCTIONS,
     move_rows_ir,
     shared_memory_ir,
+)
+from runtime.cpu.collective.step_records import (
+    RECORD_WORDS,
+    AwaitMessagesRecord,
+    AwaitRecord,
+    CopyRowsRecord,
+    FillZeroRecord,
+    HeaderRecord,
+    MoveRowsRecord,
+    ReduceRowsRecord,
+    RotateRecord,
+    SignalRecord,
+    StartMessagesRecord,
+    SwapRowsRecord,
 )
 from spmd.device import ReductionKind
 from spmd.errors import UnsupportedError
@@ -186,9 +199,11 @@ class NativeSteps:
         self._lists: list[Words] = []
         self._tables = [self._table(steps) for steps in (program.steps, program.alternate)]
         count = len(program.steps)
-        addresses = [table.ctypes.data for table in self._tables]
-        header = [count, count, -program.signals, program.signals, *addresses]
-        self._header = np.array([*header, *[0] * (HEADER_WORDS - len(header))], np.int64)
+        this, following = (table.ctypes.data for table in self._tables)
+        signals = program.signals
+        self._header = HeaderRecord(
+            count, count, -signals, signals, this, following, 0, 0
+        ).to_array()
         self._engine = engine
 
     @cached_property
@@ -239,37 +254,40 @@ class NativeSteps:
     def _table(self, steps: Sequence[Step]) -> Words:
         table = np.zeros((max(len(steps), 1), RECORD_WORDS), np.int64)
         for record, step in zip(table, steps, strict=False):
-            words = self._arguments(step)
-            record[1 : 1 + len(words)] = words
+            words = self._record_of(step).to_words()
+            record[: len(words)] = words
         return table
 
-    def _arguments(self, step: Step) -> list[int]:
+    def _record_of(self, step: Step) -> Record:
+        """Return the record of ``step``, whose function is not known yet."""
         if isinstance(step, Signal):
-            return [step.counter, step.number]
+            return SignalRecord(0, step.counter, step.number)
         if isinstance(step, Await):
-            return [self._list(step.counters), len(step.counters), step.number]
+            return AwaitRecord(0, self._list(step.counters), len(step.counters), step.number)
         if isinstance(step, StartMessages):
-            function, sent = step.messages.start_all, [step.messages.sent, *step.messages.crossing]
-            return [function, *_requests(step.messages), *sent]
+            function, sent = step.messages.start_all, (step.messages.sent, *step.messages.crossing)
+            return StartMessagesRecord(0, function, *_requests(step.messages), *sent)
         if isinstance(step, AwaitMessages):
-            return [step.messages.test_all, *_requests(step.messages), step.messages.statuses]
+            function, statuses = step.messages.test_all, step.messages.statuses
+            return AwaitMessagesRecord(0, function, *_requests(step.messages), statuses)
         if isinstance(step, CopyRows):
-            shape = [step.rows, step.row_bytes, step.source_stride, step.target_stride]
-            return [step.source, step.target, *shape]
+            shape = (step.rows, step.row_bytes, step.source_stride, step.target_stride)
+            return CopyRowsRecord(0, step.source, step.target, *shape)
         if isinstance(step, SwapRows):
-            return [step.one, step.other, step.rows, step.row_bytes, step.stride]
+            return SwapRowsRecord(0, step.one, step.other, step.rows, step.row_bytes, step.stride)
         if isinstance(step, RotateBytes):
-            places = [self._list(step.places), len(step.places)]
-            return [*places, step.num_bytes, int(step.is_cycle)]
+            places, count = self._list(step.places), len(step.places)
+            return RotateRecord(0, places, count, step.num_bytes, int(step.is_cycle))
         if isinstance(step, FillZero):
-            return [step.target, step.num_bytes]
+            return FillZeroRecord(0, step.target, step.num_bytes)
         if isinstance(step, ReduceRows):
             elements = step.row_elements * element_of(step.dtype).parts
-            sources = [self._list(step.sources), len(step.sources)]
-            targets = [self._list(step.targets), len(step.targets)]
-            return [*sources, *targets, step.rows, elements, step.source_stride, step.target_stride]
-        sizes = [step.entries, step.row_bytes, step.source_rows, step.target_rows]
-        return [step.source, step.target, *step.tables, *sizes]
+            sources, targets = self._list(step.sources), self._list(step.targets)
+            lists = (sources, len(step.sources), targets, len(step.targets))
+            strides = (step.source_stride, step.target_stride)
+            return ReduceRowsRecord(0, *lists, step.rows, elements, *strides)
+        sizes = (step.entries, step.row_bytes, step.source_rows, step.target_rows)
+        return MoveRowsRecord(0, step.source, step.target, *step.tables, *sizes)
 
     def _list(self, addresses: Sequence[int]) -> int:
         """Addresses as a list in memory: where it lies."""
@@ -277,5 +295,5 @@ class NativeSteps:
         return int(self._lists[-1].ctypes.data)
 
 
-def _requests(messages: Messages) -> list[int]:
-    return [messages.count, messages.requests, messages.error]
+def _requests(messages: Messages) -> tuple[int, int, int]:
+    return messages.count, messages.requests, messages.error

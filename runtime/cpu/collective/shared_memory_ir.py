@@ -1,6 +1,7 @@
 """LLVM IR of collectives over shared memory: an interpreter of step records, and the steps that meet and copy.
 
-A program is a table of records of RECORD_WORDS 64-bit words, of which the first is the address of a step function:
+A program is a table of records of RECORD_WORDS 64-bit words (step_records.py), of which the first is the address of a
+step function:
 
     i64 step(ptr record, ptr header, i64 spins)      0: done, go on; otherwise an RunStatus, and the program stops here
 
@@ -19,21 +20,26 @@ time.monotonic_ns and time.perf_counter_ns), 0 before they are known:
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record_words import WORDS
-from runtime.cpu.step.clock_ir import CLOCK
-from runtime.cpu.step.spin_wait_ir import WAITS
+from collectives.communicator.steps.engine import RunStatus
+from runtime.codegen.elements.builder import Bool, Int
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Record, word_index
+from runtime.codegen.ir.values import Pointer
+from runtime.cpu.collective.step_records import (
+    RECORD_WORDS,
+    AwaitRecord,
+    CopyRowsRecord,
+    FillZeroRecord,
+    HeaderRecord,
+    MoveRowsRecord,
+    SignalRecord,
+)
+from runtime.cpu.step.clock_ir import add_clock, note_time
+from runtime.cpu.step.spin_wait_ir import pause
 
-RECORD_WORDS = 10
-HEADER_WORDS = 8
-LANDED, MET = 6, 7
-
-INDEX_TYPES = {
-    "int32": ("i32", "sext"),
-    "uint32": ("i32", "zext"),
-    "int64": ("i64", ""),
-    "uint64": ("i64", ""),
-}
-"""Integer types of tables of offsets: LLVM's type, and how it becomes an i64."""
+INDEX_TYPES = {"int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64"}
+"""Integer types of tables of offsets, as LLVM's."""
 
 STEP_FUNCTIONS = (
     "spmd_signal",
@@ -47,230 +53,136 @@ ENTRY_POINTS = ("spmd_start", "spmd_advance")
 START_MESSAGES, AWAIT_MESSAGES = "spmd_start_messages", "spmd_await_messages"
 
 
+def step_function(module: Module, name: str, record: type[Record]) -> FunctionWriter:
+    """Return the writer of a step function of a ``record``, the header and spins."""
+    return FunctionWriter(name, record, module=module, parameters=("ptr", "i64"), result="i64")
+
+
+def header_slot(header: Pointer, name: str) -> Pointer:
+    return header.element("i64", word_index(HeaderRecord, name))
+
+
 def shared_memory_ir() -> str:
     """A module with ENTRY_POINTS and STEP_FUNCTIONS."""
-    return "\n".join([WORDS, WAITS, step_interpreter_ir(), _MEET, _COPY])
+    module = Module()
+    add_step_interpreter(module)
+    _add_signal(module)
+    _add_await(module)
+    _add_copies(module)
+    return module.text()
 
 
-def step_interpreter_ir(linkage: str = "") -> str:
-    """CLOCK and ENTRY_POINTS, after WORDS: also for a module that runs collectives among other things."""
-    interpreter = _INTERPRETER.format(words=RECORD_WORDS, linkage=linkage, landed=LANDED, met=MET)
-    return CLOCK + interpreter
+def add_step_interpreter(module: Module, linkage: str = "") -> None:
+    """Add the clock and ENTRY_POINTS: also to a module that runs collectives among other things."""
+    add_clock(module)
+    f = FunctionWriter(
+        "spmd_start", module=module, parameters=("ptr",), result="i64", linkage=linkage
+    )
+    (header,) = f.parameters
+    view = f.view(HeaderRecord, header)
+    with f.when(view.next.differs(view.count)):
+        f.ret(RunStatus.MISUSED)
+    header_slot(header, "before").store(view.before + view.signals)
+    this, following = view.this_steps, view.next_steps
+    header_slot(header, "this_steps").store(following)
+    header_slot(header, "next_steps").store(this)
+    for name in ("landed", "met", "next"):
+        header_slot(header, name).store(0)
+    f.ret(f.call("i64", "spmd_advance", header, 0))
+    f.finish()
+    _add_advance(module, linkage)
+
+
+def _add_advance(module: Module, linkage: str) -> None:
+    f = FunctionWriter(
+        "spmd_advance", module=module, parameters=("ptr", "i64"), result="i64", linkage=linkage
+    )
+    header, spins = f.parameters
+    view = f.view(HeaderRecord, header)
+    first, count, steps = view.next, view.count, view.this_steps
+    with f.repeat(first) as run:
+        (i,) = run.values
+        run.leave(i.compared("uge", count))
+        record = steps.element(f"[{RECORD_WORDS} x i64]", i)
+        outcome = f.call("i64", record.pointer().name, record, header, spins)
+        with f.when(outcome.differs(RunStatus.COMPLETE)):
+            header_slot(header, "next").store(i)
+            f.ret(outcome)
+        run.again(i + 1)
+    header_slot(header, "next").store(count)
+    note_time(f, header_slot(header, "landed"))
+    f.ret(RunStatus.COMPLETE)
+    f.finish()
+
+
+def _wanted(f: FunctionWriter) -> Int:
+    """Return the value of counters at which the record's signal is given."""
+    wanted: Int = f.view(HeaderRecord, f.parameters[1]).before + f.record.number
+    return wanted
+
+
+def _add_signal(module: Module) -> None:
+    f = step_function(module, "spmd_signal", SignalRecord)
+    f.record.counter.store(_wanted(f), order="release")
+    f.ret(RunStatus.COMPLETE)
+    f.finish()
+
+
+def _add_await(module: Module) -> None:
+    f = step_function(module, "spmd_await", AwaitRecord)
+    _, header, spins = f.parameters
+    counters, members, wanted = f.record.counters, f.record.members, _wanted(f)
+    with f.repeat(0, spins) as each:
+        i, patience = each.values
+        each.leave(i.compared("uge", members))
+        counter = counters.pointer(i)
+        with f.repeat(patience) as look:
+            (left,) = look.values
+            look.leave(counter.load(order="acquire") >= wanted)
+            with f.when(left <= 0):
+                f.ret(RunStatus.BLOCKED)
+            pause(f)
+            look.again(left - 1)
+        each.again(i + 1, left)
+    note_time(f, header_slot(header, "met"))
+    f.ret(RunStatus.COMPLETE)
+    f.finish()
+
+
+def _add_copies(module: Module) -> None:
+    f = step_function(module, "spmd_copy_rows", CopyRowsRecord)
+    rec = f.record
+    with f.loop(rec.rows) as r:
+        source, target = rec.source.at(r * rec.source_stride), rec.target.at(r * rec.target_stride)
+        f.memcpy(target, source, rec.row_bytes)
+    f.ret(RunStatus.COMPLETE)
+    f.finish()
+    f = step_function(module, "spmd_fill_zero", FillZeroRecord)
+    f.memset(f.record.target, f.record.num_bytes)
+    f.ret(RunStatus.COMPLETE)
+    f.finish()
 
 
 def move_rows_ir(name: str, dtype: str) -> str:
     """A module with the step function ``name``, which moves rows that tables of type ``dtype`` name."""
-    index, extend = INDEX_TYPES[dtype]
-    convert = f"%wide = {extend} {index} %w to i64" if extend else "%wide = add i64 %w, 0"
-    return WORDS + _MOVE_ROWS.format(name=name, index=index, convert=convert)
+    kind, signed = INDEX_TYPES[dtype], not dtype.startswith("u")
+    f = step_function(Module(), name, MoveRowsRecord)
+    rec = f.record
+    row_bytes = rec.row_bytes
+    with f.loop(rec.entries, nonempty=False) as u:
+        start, rows, place = (
+            table.element(kind, u).load(kind).resized("i64", signed=signed)
+            for table in (rec.starts, rec.amounts, rec.places)
+        )
+        outside = _outside(start, rows, rec.source_rows) | _outside(place, rows, rec.target_rows)
+        with f.when(outside):
+            f.ret(RunStatus.OUT_OF_BOUNDS)
+        source, target = rec.source.at(start * row_bytes), rec.target.at(place * row_bytes)
+        f.memcpy(target, source, rows * row_bytes)
+    f.ret(RunStatus.COMPLETE)
+    return f.end()
 
 
-# Header: 0 step that runs next, 1 number of steps, 2 signals given in runs before this one, 3 signals in a run,
-# 4 steps of this run, 5 steps of the next run (two tables take turns where slots do), LANDED, MET.
-_INTERPRETER = """
-define {linkage} i64 @spmd_start(ptr %header) {{
-entry:
-  %pc = load i64, ptr %header
-  %count = call i64 @word(ptr %header, i64 1)
-  %idle = icmp eq i64 %pc, %count
-  br i1 %idle, label %begin, label %misused
-begin:
-  %before_slot = getelementptr i64, ptr %header, i64 2
-  %before = load i64, ptr %before_slot
-  %signals = call i64 @word(ptr %header, i64 3)
-  %now = add i64 %before, %signals
-  store i64 %now, ptr %before_slot
-  %this_slot = getelementptr i64, ptr %header, i64 4
-  %next_slot = getelementptr i64, ptr %header, i64 5
-  %this = load ptr, ptr %this_slot
-  %next = load ptr, ptr %next_slot
-  store ptr %next, ptr %this_slot
-  store ptr %this, ptr %next_slot
-  %landed_slot = getelementptr i64, ptr %header, i64 {landed}
-  store i64 0, ptr %landed_slot
-  %met_slot = getelementptr i64, ptr %header, i64 {met}
-  store i64 0, ptr %met_slot
-  store i64 0, ptr %header
-  %outcome = call i64 @spmd_advance(ptr %header, i64 0)
-  ret i64 %outcome
-misused:
-  ret i64 2
-}}
-
-define {linkage} i64 @spmd_advance(ptr %header, i64 %spins) {{
-entry:
-  %pc = load i64, ptr %header
-  %count = call i64 @word(ptr %header, i64 1)
-  %steps = call ptr @pointer(ptr %header, i64 4)
-  br label %loop
-loop:
-  %i = phi i64 [ %pc, %entry ], [ %next, %passed ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %step, label %complete
-step:
-  %record = getelementptr [{words} x i64], ptr %steps, i64 %i
-  %function = load ptr, ptr %record
-  %outcome = call i64 %function(ptr %record, ptr %header, i64 %spins)
-  %done = icmp eq i64 %outcome, 0
-  br i1 %done, label %passed, label %stopped
-passed:
-  %next = add i64 %i, 1
-  br label %loop
-stopped:
-  store i64 %i, ptr %header
-  ret i64 %outcome
-complete:
-  store i64 %count, ptr %header
-  call void @note_time(ptr %header, i64 {landed})
-  ret i64 0
-}}
-"""
-
-# spmd_signal: function, own counter, number of the signal within the run.
-# spmd_await: function, addresses of counters, how many, number that each must have reached.
-_MEET = f"""
-define i64 @spmd_signal(ptr %record, ptr %header, i64 %spins) {{
-  %counter = call ptr @pointer(ptr %record, i64 1)
-  %number = call i64 @word(ptr %record, i64 2)
-  %before = call i64 @word(ptr %header, i64 2)
-  %value = add i64 %before, %number
-  store atomic i64 %value, ptr %counter release, align 8
-  ret i64 0
-}}
-
-define i64 @spmd_await(ptr %record, ptr %header, i64 %spins) {{
-entry:
-  %counters = call ptr @pointer(ptr %record, i64 1)
-  %members = call i64 @word(ptr %record, i64 2)
-  %number = call i64 @word(ptr %record, i64 3)
-  %before = call i64 @word(ptr %header, i64 2)
-  %wanted = add i64 %before, %number
-  br label %member
-member:
-  %i = phi i64 [ 0, %entry ], [ %next, %there ]
-  %left = phi i64 [ %spins, %entry ], [ %left_now, %there ]
-  %more = icmp ult i64 %i, %members
-  br i1 %more, label %look_at, label %all
-look_at:
-  %counter = call ptr @pointer(ptr %counters, i64 %i)
-  br label %look
-look:
-  %left_now = phi i64 [ %left, %look_at ], [ %fewer, %spin ]
-  %value = load atomic i64, ptr %counter acquire, align 8
-  %has_come = icmp sge i64 %value, %wanted
-  br i1 %has_come, label %there, label %absent
-absent:
-  %patient = icmp sgt i64 %left_now, 0
-  br i1 %patient, label %spin, label %blocked
-spin:
-  call void @pause()
-  %fewer = sub i64 %left_now, 1
-  br label %look
-there:
-  %next = add i64 %i, 1
-  br label %member
-blocked:
-  ret i64 1
-all:
-  call void @note_time(ptr %header, i64 {MET})
-  ret i64 0
-}}
-"""
-
-# spmd_copy_rows: function, source, target, rows, bytes of a row, bytes from row to row in the source, in the target.
-# spmd_fill_zero: function, target, bytes.
-_COPY = """
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-
-define i64 @spmd_copy_rows(ptr %record, ptr %header, i64 %spins) {
-entry:
-  %source = call ptr @pointer(ptr %record, i64 1)
-  %target = call ptr @pointer(ptr %record, i64 2)
-  %rows = call i64 @word(ptr %record, i64 3)
-  %bytes = call i64 @word(ptr %record, i64 4)
-  %source_stride = call i64 @word(ptr %record, i64 5)
-  %target_stride = call i64 @word(ptr %record, i64 6)
-  br label %row
-row:
-  %r = phi i64 [ 0, %entry ], [ %next, %row ]
-  %source_offset = mul i64 %r, %source_stride
-  %target_offset = mul i64 %r, %target_stride
-  %from = getelementptr i8, ptr %source, i64 %source_offset
-  %to = getelementptr i8, ptr %target, i64 %target_offset
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)
-  %next = add i64 %r, 1
-  %more = icmp ult i64 %next, %rows
-  br i1 %more, label %row, label %end
-end:
-  ret i64 0
-}
-
-define i64 @spmd_fill_zero(ptr %record, ptr %header, i64 %spins) {
-  %target = call ptr @pointer(ptr %record, i64 1)
-  %bytes = call i64 @word(ptr %record, i64 2)
-  call void @llvm.memset.p0.i64(ptr %target, i8 0, i64 %bytes, i1 false)
-  ret i64 0
-}
-"""
-
-# One sender's rows to places that the data says. Record: function, source, target, the sender's tables of (offsets in
-# the source, amounts, offsets in the target), entries in each, bytes of a row, rows of the source, rows of the target.
-_MOVE_ROWS = """
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
-define internal i64 @entry(ptr %table, i64 %number) alwaysinline {{
-  %p = getelementptr {index}, ptr %table, i64 %number
-  %w = load {index}, ptr %p
-  {convert}
-  ret i64 %wide
-}}
-
-define internal i1 @outside(i64 %start, i64 %rows, i64 %size) alwaysinline {{
-  ; unsigned: negative numbers are large ones; no sum, which could wrap
-  %too_many = icmp ugt i64 %rows, %size
-  %room = sub i64 %size, %rows
-  %too_far = icmp ugt i64 %start, %room
-  %outside = or i1 %too_many, %too_far
-  ret i1 %outside
-}}
-
-define i64 @{name}(ptr %record, ptr %header, i64 %spins) {{
-entry:
-  %source = call ptr @pointer(ptr %record, i64 1)
-  %target = call ptr @pointer(ptr %record, i64 2)
-  %starts = call ptr @pointer(ptr %record, i64 3)
-  %amounts = call ptr @pointer(ptr %record, i64 4)
-  %places = call ptr @pointer(ptr %record, i64 5)
-  %entries = call i64 @word(ptr %record, i64 6)
-  %row_bytes = call i64 @word(ptr %record, i64 7)
-  %source_rows = call i64 @word(ptr %record, i64 8)
-  %target_rows = call i64 @word(ptr %record, i64 9)
-  br label %update
-update:
-  %u = phi i64 [ 0, %entry ], [ %next, %move ]
-  %more = icmp ult i64 %u, %entries
-  br i1 %more, label %read, label %end
-read:
-  %start = call i64 @entry(ptr %starts, i64 %u)
-  %rows = call i64 @entry(ptr %amounts, i64 %u)
-  %place = call i64 @entry(ptr %places, i64 %u)
-  %bad_source = call i1 @outside(i64 %start, i64 %rows, i64 %source_rows)
-  %bad_target = call i1 @outside(i64 %place, i64 %rows, i64 %target_rows)
-  %bad = or i1 %bad_source, %bad_target
-  br i1 %bad, label %outside, label %move
-move:
-  %from_bytes = mul i64 %start, %row_bytes
-  %to_bytes = mul i64 %place, %row_bytes
-  %bytes = mul i64 %rows, %row_bytes
-  %from = getelementptr i8, ptr %source, i64 %from_bytes
-  %to = getelementptr i8, ptr %target, i64 %to_bytes
-  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %bytes, i1 false)
-  %next = add i64 %u, 1
-  br label %update
-outside:
-  ret i64 3
-end:
-  ret i64 0
-}}
-"""
+def _outside(start: Int, rows: Int, size: Int) -> Bool:
+    """Return whether rows exceed ``size``. Unsigned: negative numbers are large ones; no sum, which could wrap."""
+    return rows.compared("ugt", size) | start.compared("ugt", size - rows)

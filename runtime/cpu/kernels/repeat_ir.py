@@ -5,14 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-import numpy as np
-
-from runtime.codegen.ir.record_words import WORDS
+from runtime.codegen.elements.builder import Int
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.record import Address, Record, Word, record, word_count, word_index
+from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.native_call import NativeCall
 
 FUNCTION = "spmd_repeat"
+
+
+@record
+class CallRecord(Record):
+    """Function, and the record that it takes."""
+
+    function: Address
+    record: Address
+
+
+@record
+class MoveRecord(Record):
+    """Address of a word, and what is added to it after each time."""
+
+    word: Address
+    step: Word
+
+
+@record
+class RepeatRecord(Record):
+    """Times, numbers of calls and of moves, and these."""
+
+    times: Word
+    call_count: Word
+    move_count: Word
+    calls: Sequence[CallRecord]
+    moves: Sequence[MoveRecord]
 
 
 def repeated(
@@ -22,74 +50,41 @@ def repeated(
 
     Words are as they were at the end.
     """
-    moves = [(word, step) for word, step in moves if step]
     if count == 1:
         return tuple(calls)
-    words = [count, len(calls), len(moves)]
-    words += [word for call in calls for word in (call.function, call.record)]
-    words += [word for move in moves for word in move]
-    record = np.array(words, np.int64)
+    inner = [CallRecord(call.function, call.record) for call in calls]
+    moving = [MoveRecord(word, step) for word, step in moves if step]
+    record = RepeatRecord(count, len(inner), len(moving), inner, moving).to_array()
     code = repeat_code()
     return (NativeCall(code, FUNCTION, record.ctypes.data, (record, tuple(calls))),)
 
 
 @cache
 def repeat_code() -> NativeLibrary:
-    """``FUNCTION``, which takes the record's address."""
-    return host_jit().compile(WORDS + _IR, (FUNCTION,), passes=Passes.TIDY)
+    """``FUNCTION``, which takes the address of a RepeatRecord."""
+    return host_jit().compile(_repeat_ir(), (FUNCTION,), passes=Passes.TIDY)
 
 
-# Record: times, calls, moves; a function and a record for each call; address and step of each move.
-_IR = f"""
-define internal void @move_words(ptr %moves, i64 %count, i64 %times) alwaysinline {{
-entry:
-  br label %look
-look:
-  %i = phi i64 [ 0, %entry ], [ %next, %move ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %move, label %end
-move:
-  %pair = getelementptr [2 x i64], ptr %moves, i64 %i
-  %place = call ptr @pointer(ptr %pair, i64 0)
-  %step = call i64 @word(ptr %pair, i64 1)
-  %way = mul i64 %step, %times
-  %before = load i64, ptr %place
-  %after = add i64 %before, %way
-  store i64 %after, ptr %place
-  %next = add i64 %i, 1
-  br label %look
-end:
-  ret void
-}}
+def _repeat_ir() -> str:
+    f = FunctionWriter(FUNCTION, RepeatRecord, calls=0, moves=0)
+    rec = f.record
+    times, call_count, move_count = rec.times, rec.call_count, rec.move_count
+    calls = f.parameters[0].element("i64", word_index(RepeatRecord, "calls"))
+    moves = calls.element(_CALL, call_count)
+    with f.loop(times):
+        with f.loop(call_count) as c:
+            call = calls.element(_CALL, c)
+            f.call("void", call.pointer(0).name, call.pointer(1))
+        _move_words(f, moves, move_count, f.constant(1))
+    _move_words(f, moves, move_count, -times)
+    return f.end()
 
-define void @{FUNCTION}(ptr %record) {{
-entry:
-  %times = call i64 @word(ptr %record, i64 0)
-  %call_count = call i64 @word(ptr %record, i64 1)
-  %move_count = call i64 @word(ptr %record, i64 2)
-  %calls = getelementptr i64, ptr %record, i64 3
-  %moves = getelementptr [2 x i64], ptr %calls, i64 %call_count
-  br label %time
-time:
-  %t = phi i64 [ 0, %entry ], [ %next_t, %called ]
-  br label %call
-call:
-  %c = phi i64 [ 0, %time ], [ %next_c, %call ]
-  %pair = getelementptr [2 x i64], ptr %calls, i64 %c
-  %function = call ptr @pointer(ptr %pair, i64 0)
-  %inner = call ptr @pointer(ptr %pair, i64 1)
-  call void %function(ptr %inner)
-  %next_c = add i64 %c, 1
-  %more_c = icmp ult i64 %next_c, %call_count
-  br i1 %more_c, label %call, label %called
-called:
-  call void @move_words(ptr %moves, i64 %move_count, i64 1)
-  %next_t = add i64 %t, 1
-  %more_t = icmp ult i64 %next_t, %times
-  br i1 %more_t, label %time, label %end
-end:
-  %back = sub i64 0, %times
-  call void @move_words(ptr %moves, i64 %move_count, i64 %back)
-  ret void
-}}
-"""
+
+def _move_words(f: FunctionWriter, moves: Pointer, count: Int, times: Int) -> None:
+    with f.loop(count, nonempty=False) as i:
+        move = f.view(MoveRecord, moves.element(_MOVE, i))
+        word = move.word
+        word.store(word.word() + move.step * times)
+
+
+_CALL, _MOVE = (f"[{word_count(kind)} x i64]" for kind in (CallRecord, MoveRecord))

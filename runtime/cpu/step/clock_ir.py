@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import time
 
-CLOCK = f"""
-declare i32 @clock_gettime(i32, ptr)
+from runtime.codegen.elements.builder import Int
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.values import Pointer
 
-define internal i64 @now() noinline {{
-  %time = alloca [2 x i64]
-  %t = call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr %time)
-  %seconds = load i64, ptr %time
-  %rest_slot = getelementptr i64, ptr %time, i64 1
-  %rest = load i64, ptr %rest_slot
-  %whole = mul i64 %seconds, 1000000000
-  %nanoseconds = add i64 %whole, %rest
-  ret i64 %nanoseconds
-}}
 
-define internal void @note_time(ptr %record, i64 %word) alwaysinline {{
-entry:
-  %slot = getelementptr i64, ptr %record, i64 %word
-  %known = load i64, ptr %slot
-  %is_new = icmp eq i64 %known, 0
-  br i1 %is_new, label %new, label %end
-new:
-  %now = call i64 @now()
-  store i64 %now, ptr %slot
-  br label %end
-end:
-  ret void
-}}
-"""
-"""``@now()``: nanoseconds. ``@note_time(record, word)``: leave them in that word, where it is 0."""
+def add_clock(module: Module) -> None:
+    """Add what ``now`` calls."""
+    module.declare("declare i32 @clock_gettime(i32, ptr)")
+    f = FunctionWriter(
+        "now", module=module, result="i64", linkage="internal", attributes="noinline"
+    )
+    moment = f.variable("[2 x i64]")
+    f.call("i32", "clock_gettime", f.constant(time.CLOCK_MONOTONIC, "i32"), moment)
+    f.ret(moment.word(0) * 1_000_000_000 + moment.word(1))
+    f.finish()
+
+
+def now(f: FunctionWriter) -> Int:
+    """Return the time in nanoseconds."""
+    found: Int = f.call("i64", "now")
+    return found
+
+
+def note_time(f: FunctionWriter, slot: Pointer) -> None:
+    """Leave the time in a word, where it is 0."""
+    with f.when(slot.word().equals(0)):
+        slot.store(now(f))

@@ -8,7 +8,10 @@ runtime/cpu/step/polling_points.py says where they are).
 
 from __future__ import annotations
 
-from runtime.cpu.step.table_record import FLIGHT_LIST, IN_FLIGHT, LOOKED
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.cpu.step.clock_ir import now
+from runtime.cpu.step.table_record import IN_FLIGHT, LOOKED, TableRecord
 
 #: Since the last look around, before another one does anything. A look at messages takes 2 to 6 us (MPICH over TCP), so
 #: this keeps looks to a tenth of a loop whose trips are shorter.
@@ -16,87 +19,68 @@ LOOK_NANOSECONDS = 50_000
 
 TAKE_OFF, LAND, ADVANCE_ALL, LOOK_AROUND = "take_off", "land", "advance_all", "look_around"
 
-FLIGHTS_IR = f"""
-define internal void @{TAKE_OFF}(ptr %table, ptr %header) {{
-  %flights = getelementptr i64, ptr %table, i64 {IN_FLIGHT}
-  %list = call ptr @pointer(ptr %table, i64 {FLIGHT_LIST})
-  %flying = load i64, ptr %flights
-  %place = getelementptr ptr, ptr %list, i64 %flying
-  store ptr %header, ptr %place
-  %one_more = add i64 %flying, 1
-  store i64 %one_more, ptr %flights
-  ret void
-}}
 
-define internal void @{LAND}(ptr %table, ptr %header) {{
-entry:
-  %flights = getelementptr i64, ptr %table, i64 {IN_FLIGHT}
-  %list = call ptr @pointer(ptr %table, i64 {FLIGHT_LIST})
-  %flying = load i64, ptr %flights
-  %one_fewer = sub i64 %flying, 1
-  br label %search
-search:
-  %i = phi i64 [ 0, %entry ], [ %next, %other ]
-  %more = icmp ult i64 %i, %flying
-  br i1 %more, label %compare, label %end
-compare:
-  %place = getelementptr ptr, ptr %list, i64 %i
-  %one = load ptr, ptr %place
-  %found = icmp eq ptr %one, %header
-  br i1 %found, label %remove, label %other
-other:
-  %next = add i64 %i, 1
-  br label %search
-remove:
-  %last_place = getelementptr ptr, ptr %list, i64 %one_fewer
-  %last = load ptr, ptr %last_place
-  store ptr %last, ptr %place
-  store i64 %one_fewer, ptr %flights
-  br label %end
-end:
-  ret void
-}}
+def add_flights(module: Module) -> None:
+    """Add functions to a module that has a clock and ENTRY_POINTS. A failure shows in the wait for the collective.
 
-define internal void @{ADVANCE_ALL}(ptr %table) {{
-entry:
-  %flying = call i64 @word(ptr %table, i64 {IN_FLIGHT})
-  %list = call ptr @pointer(ptr %table, i64 {FLIGHT_LIST})
-  br label %look
-look:
-  %i = phi i64 [ 0, %entry ], [ %next, %one ]
-  %more = icmp ult i64 %i, %flying
-  br i1 %more, label %one, label %end
-one:
-  %header = call ptr @pointer(ptr %list, i64 %i)
-  %ignored = call i64 @spmd_advance(ptr %header, i64 0)
-  %next = add i64 %i, 1
-  br label %look
-end:
-  ret void
-}}
+    TAKE_OFF: (table, header of a collective's steps) enters it. LAND: the same, where it is there: it is over.
+    ADVANCE_ALL: (table) lets everything go on that can. LOOK_AROUND: (table) the same, unless that was done just now.
+    """
+    _add_take_off(module)
+    _add_land(module)
+    _add_advance_all(module)
+    _add_look_around(module)
 
-define internal void @{LOOK_AROUND}(ptr %table) noinline {{
-entry:
-  %flying = call i64 @word(ptr %table, i64 {IN_FLIGHT})
-  %none = icmp eq i64 %flying, 0
-  br i1 %none, label %end, label %some
-some:
-  %looked_slot = getelementptr i64, ptr %table, i64 {LOOKED}
-  %looked = load i64, ptr %looked_slot
-  %now = call i64 @now()
-  %ago = sub i64 %now, %looked
-  %is_due = icmp uge i64 %ago, {LOOK_NANOSECONDS}
-  br i1 %is_due, label %look, label %end
-look:
-  store i64 %now, ptr %looked_slot
-  call void @{ADVANCE_ALL}(ptr %table)
-  br label %end
-end:
-  ret void
-}}
-"""
-"""What becomes of a failure shows in the wait for the collective. The module has WORDS, CLOCK and ENTRY_POINTS.
 
-TAKE_OFF: (table, header of a collective's steps) enters it. LAND: the same, where it is there: it is over.
-ADVANCE_ALL: (table) lets everything go on that can. LOOK_AROUND: (table) the same, unless that was done just now.
-"""
+def _function(module: Module, name: str, *parameters: str, attributes: str = "") -> FunctionWriter:
+    return FunctionWriter(
+        name,
+        TableRecord,
+        module=module,
+        parameters=parameters,
+        linkage="internal",
+        attributes=attributes,
+    )
+
+
+def _add_take_off(module: Module) -> None:
+    f = _function(module, TAKE_OFF, "ptr")
+    table, header = f.parameters
+    flying = f.record.in_flight
+    f.record.flight_list.element("ptr", flying).store(header)
+    table.element("i64", IN_FLIGHT).store(flying + 1)
+    f.finish()
+
+
+def _add_land(module: Module) -> None:
+    f = _function(module, LAND, "ptr")
+    table, header = f.parameters
+    flying, headers = f.record.in_flight, f.record.flight_list
+    one_fewer = flying - 1
+    with f.loop(flying, nonempty=False) as i:
+        place = headers.element("ptr", i)
+        with f.when(place.pointer().equals(header)):
+            place.store(headers.pointer(one_fewer))
+            table.element("i64", IN_FLIGHT).store(one_fewer)
+            f.ret()
+    f.finish()
+
+
+def _add_advance_all(module: Module) -> None:
+    f = _function(module, ADVANCE_ALL)
+    headers = f.record.flight_list
+    with f.loop(f.record.in_flight, nonempty=False) as i:
+        f.call("i64", "spmd_advance", headers.pointer(i), 0)
+    f.finish()
+
+
+def _add_look_around(module: Module) -> None:
+    f = _function(module, LOOK_AROUND, attributes="noinline")
+    (table,) = f.parameters
+    with f.unless_zero(f.record.in_flight):
+        looked = table.element("i64", LOOKED)
+        time = now(f)
+        with f.when((time - looked.word()).compared("uge", LOOK_NANOSECONDS)):
+            looked.store(time)
+            f.call("void", ADVANCE_ALL, table)
+    f.finish()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collectives.communicator.native_collective import NativeCollective
-from runtime.cpu.collective.shared_memory_ir import LANDED, MET
+from runtime.cpu.collective.step_records import LANDED, MET
 from runtime.cpu.step.table_record import LOG_WORDS, STAMP_WORDS
 from runtime.program.thunks.thunk import Thunk, walk
 from runtime.timeline.timestamps import KEPT_STEPS, Moment, RecordedStep, mark_of

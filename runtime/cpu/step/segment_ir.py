@@ -15,31 +15,47 @@ from enum import IntEnum
 from functools import cached_property
 from typing import Protocol
 
-from runtime.codegen.ir.record_words import WORDS
-from runtime.cpu.collective.shared_memory_ir import step_interpreter_ir
+from collectives.communicator.steps.engine import RunStatus
+from runtime.codegen.elements.builder import Int
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Address, Record, Word, record, word_count
+from runtime.codegen.ir.values import Pointer
+from runtime.cpu.collective.shared_memory_ir import add_step_interpreter
 from runtime.cpu.kernels.native_call import NativeCall
-from runtime.cpu.step.in_flight_ir import ADVANCE_ALL, FLIGHTS_IR, LAND, LOOK_AROUND, TAKE_OFF
-from runtime.cpu.step.spin_wait_ir import WAITS
+from runtime.cpu.step.clock_ir import now
+from runtime.cpu.step.in_flight_ir import ADVANCE_ALL, LAND, LOOK_AROUND, TAKE_OFF, add_flights
 from runtime.cpu.step.table_record import (
     HEADER_WORDS,
-    LOG,
     LOG_WORDS,
-    OFFER,
     OUTCOME,
-    POSITION,
     ROW,
-    ROWS,
     STAMP_WORDS,
+    TableRecord,
 )
-from runtime.cpu.step.work_sharing_ir import SHARE, SHARE_IR, Share
+from runtime.cpu.step.work_sharing_ir import SHARE, Share, add_shares
 
 FUNCTION = "spmd_segment"
 #: Jumps after which the code returns; a trip of a loop is one.
 JUMPS = 128
 
 #: In place of a function's address.
-_JUMP, _UNLESS, _UNLESS_EQUAL, _PYTHON, _START, _AWAIT, _STAMP, _SHARE, _PROGRESS = range(9)
-_ROW_WORDS = 5
+_CODES = 9
+_JUMP, _UNLESS, _UNLESS_EQUAL, _PYTHON, _START, _AWAIT, _STAMP, _SHARE, _PROGRESS = range(_CODES)
+
+
+@record
+class RowRecord(Record):
+    """Row of a table: a function's address or a code, its record, the thunk's number; for jumps where to, and why."""
+
+    function: Word
+    record: Address
+    number: Word
+    away: Word
+    value: Word
+
+
+_ROW = f"[{word_count(RowRecord)} x i64]"
 
 
 class Stop(IntEnum):
@@ -186,141 +202,114 @@ class SegmentRow:
         return self.function, record, self.number, self.away, self.value
 
 
-_IR = f"""
-define i64 @{FUNCTION}(ptr %table, i64 %spins) {{
-entry:
-  %count = call i64 @word(ptr %table, i64 {ROWS})
-  %position = call ptr @pointer(ptr %table, i64 {POSITION})
-  %started = getelementptr i64, ptr %position, i64 1
-  %row_slot = getelementptr i64, ptr %table, i64 {ROW}
-  %outcome_slot = getelementptr i64, ptr %table, i64 {OUTCOME}
-  %offer = call ptr @pointer(ptr %table, i64 {OFFER})
-  %rows = getelementptr i64, ptr %table, i64 {HEADER_WORDS}
-  %first = load i64, ptr %row_slot
-  br label %look
-look:
-  %i = phi i64 [ %first, %entry ], [ %following, %next ], [ %there, %jumped ]
-  %jumps = phi i64 [ {JUMPS}, %entry ], [ %jumps, %next ], [ %left, %jumped ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %row, label %finished
-row:
-  %r = getelementptr [{_ROW_WORDS} x i64], ptr %rows, i64 %i
-  %function_word = call i64 @word(ptr %r, i64 0)
-  %record = call ptr @pointer(ptr %r, i64 1)
-  %number = call i64 @word(ptr %r, i64 2)
-  store atomic i64 %number, ptr %position monotonic, align 8
-  %following = add i64 %i, 1
-  switch i64 %function_word, label %call [
-    i64 {_JUMP}, label %jump
-    i64 {_UNLESS}, label %unless
-    i64 {_UNLESS_EQUAL}, label %unless_equal
-    i64 {_PYTHON}, label %python
-    i64 {_START}, label %start
-    i64 {_AWAIT}, label %await
-    i64 {_STAMP}, label %stamp
-    i64 {_SHARE}, label %share
-    i64 {_PROGRESS}, label %progress
-  ]
-call:
-  %function = inttoptr i64 %function_word to ptr
-  call void %function(ptr %record)
-  br label %next
-share:
-  %looks = call i64 @word(ptr %r, i64 4)
-  %is_looking = icmp ne i64 %looks, 0
-  %watched = select i1 %is_looking, ptr %table, ptr null
-  call void @{SHARE}(ptr %record, ptr %offer, ptr %watched)
-  br label %next
-unless:
-  %byte = load i8, ptr %record
-  %is_false = icmp eq i8 %byte, 0
-  br i1 %is_false, label %jump, label %next
-unless_equal:
-  %value = call i64 @word(ptr %r, i64 4)
-  %selector = load i32, ptr %record
-  %wide = sext i32 %selector to i64
-  %differs = icmp ne i64 %wide, %value
-  br i1 %differs, label %jump, label %next
-stamp:
-  %log = call ptr @pointer(ptr %table, i64 {LOG})
-  %stamps = call i64 @word(ptr %log, i64 0)
-  %room = call i64 @word(ptr %log, i64 1)
-  %is_full = icmp uge i64 %stamps, %room
-  br i1 %is_full, label %python, label %take
-take:
-  %entries = getelementptr i64, ptr %log, i64 {LOG_WORDS}
-  %entry_slot = getelementptr [{STAMP_WORDS} x i64], ptr %entries, i64 %stamps
-  %mark = call i64 @word(ptr %r, i64 4)
-  store i64 %mark, ptr %entry_slot
-  %time_slot = getelementptr i64, ptr %entry_slot, i64 1
-  %is_known = icmp ne ptr %record, null
-  br i1 %is_known, label %known, label %present
-known:
-  %noted = load i64, ptr %record
-  br label %taken
-present:
-  %now = call i64 @now()
-  br label %taken
-taken:
-  %time = phi i64 [ %noted, %known ], [ %now, %present ]
-  store i64 %time, ptr %time_slot
-  %stamps_taken = add i64 %stamps, 1
-  store i64 %stamps_taken, ptr %log
-  br label %next
-start:
-  store atomic i64 %number, ptr %started monotonic, align 8
-  %begun = call i64 @spmd_start(ptr %record)
-  switch i64 %begun, label %failed [
-    i64 0, label %next
-    i64 1, label %take_off
-  ]
-take_off:
-  call void @{TAKE_OFF}(ptr %table, ptr %record)
-  br label %next
-await:
-  %come = call i64 @spmd_advance(ptr %record, i64 %spins)
-  switch i64 %come, label %failed [
-    i64 0, label %land
-    i64 1, label %late
-  ]
-land:
-  call void @{LAND}(ptr %table, ptr %record)
-  br label %next
-late:
-  call void @{ADVANCE_ALL}(ptr %table)
-  br label %blocked
-progress:
-  call void @{LOOK_AROUND}(ptr %table)
-  br label %next
-next:
-  br label %look
-jump:
-  %away = call i64 @word(ptr %r, i64 3)
-  %there = add i64 %i, %away
-  %left = sub i64 %jumps, 1
-  %again = icmp ne i64 %left, 0
-  br i1 %again, label %jumped, label %interrupted
-jumped:
-  br label %look
-interrupted:
-  store i64 %there, ptr %row_slot
-  ret i64 {Stop.INTERRUPTED}
-blocked:
-  store i64 %i, ptr %row_slot
-  ret i64 {Stop.BLOCKED}
-python:
-  store i64 %i, ptr %row_slot
-  ret i64 {Stop.PYTHON}
-failed:
-  %why = phi i64 [ %begun, %start ], [ %come, %await ]
-  store i64 %why, ptr %outcome_slot
-  store i64 %i, ptr %row_slot
-  ret i64 {Stop.FAILED}
-finished:
-  store i64 %count, ptr %row_slot
-  ret i64 {Stop.FINISHED}
-}}
-"""
+def add_segment(module: Module) -> None:
+    """Add ``FUNCTION``, which takes a table's address and how often to look at who is late; it returns a Stop."""
+    add_step_interpreter(module, "internal")
+    add_flights(module)
+    add_shares(module)
+    _Segment(module).write()
 
-SEGMENT_IR = "\n".join([WORDS, WAITS, step_interpreter_ir("internal"), FLIGHTS_IR, SHARE_IR, _IR])
-"""A module with ``FUNCTION``: takes a table's address and how often to look at who is late; returns a Stop."""
+
+class _Segment:
+    """Writes ``FUNCTION``: a loop over rows, whose first words say what they do."""
+
+    def __init__(self, module: Module) -> None:
+        self.f = FunctionWriter(
+            FUNCTION, TableRecord, module=module, parameters=("i64",), result="i64"
+        )
+        self.table, self.spins = self.f.parameters
+
+    def write(self) -> None:
+        f, rec = self.f, self.f.record
+        count, position, offer = rec.rows, rec.position, rec.offer
+        rows = self.table.element("i64", HEADER_WORDS)
+        with f.repeat(rec.row, JUMPS) as rounds:
+            i, jumps = rounds.values
+            rounds.leave(i.compared("uge", count))
+            self.row, self.number = i, f.view(RowRecord, rows.element(_ROW, i))
+            function, record, number = self.number.function, self.number.record, self.number.number
+            position.store(number, order="monotonic")
+            following = i + 1
+            self.next = f.label("n")
+            cases, call = f.switch(function, _CODES)
+            f.begin(call)
+            f.call("void", f.append(f"inttoptr i64 {function} to ptr"), record)
+            f.jump(self.next)
+            f.begin(cases[_SHARE])
+            watched = self.table.or_null(self.number.value.differs(0))
+            f.call("void", SHARE, record, offer, watched)
+            f.jump(self.next)
+            f.begin(cases[_UNLESS])
+            f.branch(record.load("i8").equals(0), cases[_JUMP], self.next)
+            f.begin(cases[_UNLESS_EQUAL])
+            selector = record.load("i32").resized("i64", signed=True)
+            f.branch(selector.differs(self.number.value), cases[_JUMP], self.next)
+            f.begin(cases[_STAMP])
+            self.stamp(record, cases[_PYTHON])
+            f.begin(cases[_START])
+            position.element("i64", 1).store(number, order="monotonic")
+            self.start(record)
+            f.begin(cases[_AWAIT])
+            self.wait(record)
+            f.begin(cases[_PROGRESS])
+            f.call("void", LOOK_AROUND, self.table)
+            f.jump(self.next)
+            f.begin(cases[_PYTHON])
+            self.stop(Stop.PYTHON)
+            f.begin(self.next)
+            rounds.again(following, jumps)
+            f.begin(cases[_JUMP])
+            there, left = i + self.number.away, jumps - 1
+            with f.when(left.differs(0)):
+                rounds.again(there, left)
+            self.table.element("i64", ROW).store(there)
+            f.ret(Stop.INTERRUPTED)
+        self.table.element("i64", ROW).store(count)
+        f.ret(Stop.FINISHED)
+        f.finish()
+
+    def stop(self, why: Stop) -> None:
+        """Leave the table, to go on with this row."""
+        self.table.element("i64", ROW).store(self.row)
+        self.f.ret(why)
+
+    def fail(self, outcome: Int) -> None:
+        self.table.element("i64", OUTCOME).store(outcome)
+        self.stop(Stop.FAILED)
+
+    def stamp(self, time_at: Pointer, full: str) -> None:
+        f, log = self.f, self.f.record.log
+        stamps = log.word(0)
+        room = f.label()
+        f.branch(stamps.compared("uge", log.word(1)), full, room)
+        f.begin(room)
+        entry = log.element("i64", LOG_WORDS).element(f"[{STAMP_WORDS} x i64]", stamps)
+        entry.store(self.number.value)
+        with f.when(time_at.is_null()) as branch:
+            present = now(f)
+            branch.otherwise()
+            noted = time_at.word()
+        entry.element("i64", 1).store(branch.merged(present, noted))
+        log.store(stamps + 1)
+        f.jump(self.next)
+
+    def start(self, header: Pointer) -> None:
+        f = self.f
+        begun = f.call("i64", "spmd_start", header)
+        with f.when(begun.equals(RunStatus.COMPLETE)):
+            f.jump(self.next)
+        with f.when(begun.equals(RunStatus.BLOCKED)):
+            f.call("void", TAKE_OFF, self.table, header)
+            f.jump(self.next)
+        self.fail(begun)
+
+    def wait(self, header: Pointer) -> None:
+        f = self.f
+        come = f.call("i64", "spmd_advance", header, self.spins)
+        with f.when(come.equals(RunStatus.COMPLETE)):
+            f.call("void", LAND, self.table, header)
+            f.jump(self.next)
+        with f.when(come.equals(RunStatus.BLOCKED)):
+            f.call("void", ADVANCE_ALL, self.table)
+            self.stop(Stop.BLOCKED)
+        self.fail(come)

@@ -14,12 +14,17 @@ import ctypes
 from enum import IntEnum
 from functools import cache
 
+from runtime.codegen.elements.builder import Int
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.step.core_affinity_ir import CORES_IR, KEEP_OFF
-from runtime.cpu.step.segment_ir import FUNCTION, SEGMENT_IR, Stop
+from runtime.cpu.step.core_affinity_ir import KEEP_OFF, add_keep_off, core_of, note_core
+from runtime.cpu.step.segment_ir import FUNCTION, Stop, add_segment
+from runtime.cpu.step.spin_wait_ir import give_way, pause
 from runtime.cpu.step.work_sharing_ir import HELP
-from runtime.cpu.step.worker_ir import DRIVE, LANE_IR, REWIND, WorkerWord, worker_word
+from runtime.cpu.step.worker_ir import DRIVE, REWIND, WorkerWord, add_worker, slot
 
 
 class WorkerStop(IntEnum):
@@ -63,8 +68,7 @@ class TeamCode:
 @cache
 def team_library() -> NativeLibrary:
     names = (FUNCTION, DRIVE, "spmd_serve", "spmd_team", "spmd_retire", "spmd_open_worker")
-    ir = "\n".join([SEGMENT_IR, LANE_IR, CORES_IR, _IR])
-    return host_jit().compile(ir, names, passes=Passes.CALL)
+    return host_jit().compile(_team_ir(), names, passes=Passes.CALL)
 
 
 @cache
@@ -72,239 +76,165 @@ def team_code() -> TeamCode:
     return TeamCode()
 
 
-_IR = f"""
-declare i32 @usleep(i32)
-declare i32 @sem_init(ptr, i32, i32)
-declare i32 @sem_wait(ptr)
-declare i32 @sem_post(ptr)
+def _team_ir() -> str:
+    module = Module("declare i32 @sem_init(ptr, i32, i32)", "declare i32 @usleep(i32)")
+    module.declare("declare i32 @sem_wait(ptr)")
+    module.declare("declare i32 @sem_post(ptr)")
+    add_segment(module)
+    add_worker(module)
+    add_keep_off(module)
+    _add_open(module)
+    _add_assist(module)
+    _add_serve(module)
+    _add_ask(module)
+    _add_team(module)
+    return module.text()
 
-define void @spmd_open_worker(ptr %worker) {{
-  %semaphore = {worker_word(WorkerWord.SEMAPHORE)}
-  %r = call i32 @sem_init(ptr %semaphore, i32 0, i32 0)
-  ret void
-}}
 
-define internal i64 @assist(ptr %worker, i64 %helped) {{
-entry: ; returns the step that it has helped with: until that is over on the first worker, or another is asked for
-  %asked_slot = {worker_word(WorkerWord.ASKED)}
-  %step = load i64, ptr %asked_slot
-  %patience = call i64 @word(ptr %worker, i64 {WorkerWord.PATIENCE.value})
-  %workers = call ptr @pointer(ptr %worker, i64 {WorkerWord.WORKERS.value})
-  %first = call ptr @pointer(ptr %workers, i64 0)
-  %over_slot = getelementptr i64, ptr %first, i64 {WorkerWord.DONE.value}
-  br label %round
-round:
-  %vain = phi i64 [ 0, %entry ], [ %vain_next, %again ]
-  %asked = load atomic i64, ptr %asked_slot monotonic, align 8
-  %is_asked = icmp eq i64 %asked, %step
-  br i1 %is_asked, label %due, label %end
-due:
-  %over = load atomic i64, ptr %over_slot monotonic, align 8
-  %is_over = icmp eq i64 %over, %step
-  br i1 %is_over, label %end, label %look
-look:
-  %i = phi i64 [ 0, %due ], [ %next, %one ]
-  %done = phi i1 [ false, %due ], [ %done_next, %one ]
-  %more = icmp ult i64 %i, %helped
-  br i1 %more, label %one, label %looked
-one:
-  %other = call ptr @pointer(ptr %workers, i64 %i)
-  %offer = getelementptr i64, ptr %other, i64 {WorkerWord.OFFER.value}
-  %has_helped = call i1 @{HELP}(ptr %offer)
-  %done_next = or i1 %done, %has_helped
-  %next = add i64 %i, 1
-  br label %look
-looked:
-  br i1 %done, label %again, label %in_vain
-in_vain:
-  %vain_more = add i64 %vain, 1
-  %soon = icmp ult i64 %vain, %patience
-  br i1 %soon, label %spin, label %nap
-spin:
-  call void @pause()
-  br label %again
-nap:
-  %n = call i32 @usleep(i32 {NAP_MICROSECONDS})
-  br label %again
-again:
-  %vain_next = phi i64 [ 0, %looked ], [ %vain_more, %spin ], [ %vain_more, %nap ]
-  br label %round
-end:
-  ret i64 %step
-}}
+def _add_open(module: Module) -> None:
+    f = FunctionWriter("spmd_open_worker", module=module, parameters=("ptr",))
+    zero = f.constant(0, "i32")
+    f.call("i32", "sem_init", slot(f.parameters[0], WorkerWord.SEMAPHORE), zero, zero)
+    f.finish()
 
-define i64 @spmd_serve(ptr %worker, i64 %at_work) {{
-entry:
-  %asked_slot = {worker_word(WorkerWord.ASKED)}
-  %done_slot = {worker_word(WorkerWord.DONE)}
-  %asleep = {worker_word(WorkerWord.ASLEEP)}
-  %semaphore = {worker_word(WorkerWord.SEMAPHORE)}
-  %patience = call i64 @word(ptr %worker, i64 {WorkerWord.PATIENCE.value})
-  %eager = lshr i64 %patience, 1
-  %working = icmp ne i64 %at_work, 0
-  br i1 %working, label %work, label %idle
-idle:
-  %done = load i64, ptr %done_slot
-  br label %look
-look:
-  %looks = phi i64 [ 0, %idle ], [ %looks_next, %polite ], [ 0, %sleep ], [ 0, %watch ]
-  %asked = load atomic i64, ptr %asked_slot acquire, align 8
-  %retired = icmp slt i64 %asked, 0
-  br i1 %retired, label %end, label %compare
-compare:
-  %idles = icmp eq i64 %asked, %done
-  br i1 %idles, label %wait, label %called
-wait:
-  %looks_next = add i64 %looks, 1
-  %patient = icmp ult i64 %looks, %patience
-  br i1 %patient, label %polite, label %watch
-polite:
-  call void @give_way(i64 %looks, i64 %eager)
-  br label %look
-watch:
-  store atomic i64 1, ptr %asleep seq_cst, align 8
-  %last_look = load atomic i64, ptr %asked_slot seq_cst, align 8
-  %still = icmp eq i64 %last_look, %done
-  br i1 %still, label %sleep, label %look
-sleep:
-  %s = call i32 @sem_wait(ptr %semaphore)
-  store atomic i64 0, ptr %asleep seq_cst, align 8
-  br label %look
-called:
-  store atomic i64 0, ptr %asleep seq_cst, align 8
-  %core = call i64 @note_core(ptr %worker)
-  %earlier = call i64 @word(ptr %worker, i64 {WorkerWord.EARLIER.value})
-  %workers = call ptr @pointer(ptr %worker, i64 {WorkerWord.WORKERS.value})
-  br label %each
-each:
-  %e = phi i64 [ 0, %called ], [ %e_next, %other ]
-  %e_more = icmp ult i64 %e, %earlier
-  br i1 %e_more, label %other, label %work
-other:
-  %e_worker = call ptr @pointer(ptr %workers, i64 %e)
-  %e_core = call i64 @core_of(ptr %e_worker)
-  %e_next = add i64 %e, 1
-  %same = icmp eq i64 %e_core, %core
-  br i1 %same, label %crowded, label %each
-crowded:
-  call void @{KEEP_OFF}(ptr %worker, ptr %workers, i64 %earlier)
-  br label %work
-work:
-  %helped = call i64 @word(ptr %worker, i64 {WorkerWord.HELPED.value})
-  %is_helper = icmp ne i64 %helped, 0
-  br i1 %is_helper, label %help, label %drive
-help:
-  %helped_with = call i64 @assist(ptr %worker, i64 %helped)
-  store atomic i64 %helped_with, ptr %done_slot release, align 8
-  br label %idle
-drive:
-  %stop = call i64 @{DRIVE}(ptr %worker, i64 0)
-  %finished = icmp eq i64 %stop, {Stop.FINISHED.value}
-  br i1 %finished, label %report, label %python
-report:
-  %step = load atomic i64, ptr %asked_slot monotonic, align 8
-  store atomic i64 %step, ptr %done_slot release, align 8
-  br label %idle
-python:
-  ret i64 %stop
-end:
-  ret i64 {WorkerStop.RETIRED.value}
-}}
 
-define internal void @ask(ptr %worker, i64 %step) {{
-entry:
-  %asked_slot = {worker_word(WorkerWord.ASKED)}
-  %asleep = {worker_word(WorkerWord.ASLEEP)}
-  store atomic i64 %step, ptr %asked_slot seq_cst, align 8
-  %sleeps = load atomic i64, ptr %asleep seq_cst, align 8
-  %must_wake = icmp ne i64 %sleeps, 0
-  br i1 %must_wake, label %wake, label %end
-wake:
-  %semaphore = {worker_word(WorkerWord.SEMAPHORE)}
-  %r = call i32 @sem_post(ptr %semaphore)
-  br label %end
-end:
-  ret void
-}}
+def _add_assist(module: Module) -> None:
+    """Add ``assist``(worker, helped): help until a step is over on the first worker, or another one is asked for.
 
-define void @spmd_retire(ptr %worker) {{
-  call void @ask(ptr %worker, i64 -1)
-  ret void
-}}
+    It returns the step that it has helped with.
+    """
+    f = FunctionWriter(
+        "assist", module=module, parameters=("ptr", "i64"), result="i64", linkage="internal"
+    )
+    worker, helped = f.parameters
+    asked = slot(worker, WorkerWord.ASKED)
+    step, patience = asked.word(), worker.word(WorkerWord.PATIENCE)
+    workers = worker.pointer(WorkerWord.WORKERS)
+    over = slot(workers.pointer(0), WorkerWord.DONE)
+    with f.repeat(0) as rounds:
+        (vain,) = rounds.values
+        rounds.leave(asked.load(order="monotonic").differs(step))
+        rounds.leave(over.load(order="monotonic").equals(step))
+        with f.repeat(0, f.false()) as look:
+            i, done = look.values
+            look.leave(i.compared("uge", helped))
+            has_helped = f.call("i1", HELP, slot(workers.pointer(i), WorkerWord.OFFER))
+            look.again(i + 1, done | has_helped)
+        with f.when(done):
+            rounds.again(0)
+        with f.when(vain.ult(patience)) as soon:
+            pause(f)
+            soon.otherwise()
+            f.call("i32", "usleep", f.constant(NAP_MICROSECONDS, "i32"))
+        rounds.again(vain + 1)
+    f.ret(step)
+    f.finish()
 
-define i64 @spmd_team(ptr %team, i64 %begin) {{
-entry:
-  %count = call i64 @word(ptr %team, i64 {TeamWord.WORKERS.value})
-  %workers = call ptr @pointer(ptr %team, i64 {TeamWord.LANE_LIST.value})
-  %step_slot = getelementptr i64, ptr %team, i64 {TeamWord.STEP.value}
-  %own = call ptr @pointer(ptr %workers, i64 0)
-  %new = icmp ne i64 %begin, 0
-  br i1 %new, label %begins, label %drive
-begins:
-  %before = load i64, ptr %step_slot
-  %now = add i64 %before, 1
-  store i64 %now, ptr %step_slot
-  %core = call i64 @note_core(ptr %own)
-  br label %prepare
-prepare: ; all workers before any runs: a worker looks at others' states
-  %p = phi i64 [ 0, %begins ], [ %p_next, %worker_prepared ]
-  %p_more = icmp ult i64 %p, %count
-  br i1 %p_more, label %worker_prepared, label %ask
-worker_prepared:
-  %p_worker = call ptr @pointer(ptr %workers, i64 %p)
-  call void @{REWIND}(ptr %p_worker)
-  %p_next = add i64 %p, 1
-  br label %prepare
-ask:
-  %i = phi i64 [ 1, %prepare ], [ %next, %one ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %one, label %drive
-one:
-  %worker = call ptr @pointer(ptr %workers, i64 %i)
-  call void @ask(ptr %worker, i64 %now)
-  %next = add i64 %i, 1
-  br label %ask
-drive:
-  %stop = call i64 @{DRIVE}(ptr %own, i64 0)
-  %finished = icmp eq i64 %stop, {Stop.FINISHED.value}
-  br i1 %finished, label %join, label %python
-python:
-  ret i64 %stop
-join: ; helpers need not be waited for: they have nothing of a share that is not done
-  %step = load i64, ptr %step_slot
-  %working = call i64 @word(ptr %team, i64 {TeamWord.WORKING.value})
-  %rounds = call i64 @word(ptr %own, i64 {WorkerWord.ROUNDS.value})
-  %yields = call i64 @word(ptr %own, i64 {WorkerWord.YIELDS.value})
-  %patience = add i64 %rounds, %yields
-  br label %each
-each:
-  %e = phi i64 [ 1, %join ], [ %e_next, %come ]
-  %e_more = icmp ult i64 %e, %working
-  br i1 %e_more, label %other, label %all
-other:
-  %e_worker = call ptr @pointer(ptr %workers, i64 %e)
-  %done_slot = getelementptr i64, ptr %e_worker, i64 {WorkerWord.DONE.value}
-  br label %look
-look:
-  %looks = phi i64 [ 0, %other ], [ %looks_next, %polite ]
-  %done = load atomic i64, ptr %done_slot acquire, align 8
-  %has_come = icmp eq i64 %done, %step
-  br i1 %has_come, label %come, label %wait
-come:
-  %e_next = add i64 %e, 1
-  br label %each
-wait:
-  %looks_next = add i64 %looks, 1
-  %patient = icmp ult i64 %looks, %patience
-  br i1 %patient, label %polite, label %late
-polite:
-  call void @give_way(i64 %looks, i64 %rounds)
-  br label %look
-late:
-  ret i64 {WorkerStop.JOINING.value}
-all:
-  %over_slot = getelementptr i64, ptr %own, i64 {WorkerWord.DONE.value}
-  store atomic i64 %step, ptr %over_slot release, align 8
-  ret i64 {Stop.FINISHED.value}
-}}
-"""
+
+def _add_serve(module: Module) -> None:
+    f = FunctionWriter("spmd_serve", module=module, parameters=("ptr", "i64"), result="i64")
+    worker, at_work = f.parameters
+    asked, finished = slot(worker, WorkerWord.ASKED), slot(worker, WorkerWord.DONE)
+    with f.repeat(at_work) as steps:
+        (is_at_work,) = steps.values
+        with f.when(is_at_work.equals(0)):
+            _await_step(f, worker, finished.word())
+            _keep_apart(f, worker)
+        helped = worker.word(WorkerWord.HELPED)
+        with f.when(helped.differs(0)):
+            finished.store(f.call("i64", "assist", worker, helped), order="release")
+            steps.again(0)
+        stop = f.call("i64", DRIVE, worker, 0)
+        with f.when(stop.equals(Stop.FINISHED)):
+            finished.store(asked.load(order="monotonic"), order="release")
+            steps.again(0)
+        f.ret(stop)
+    f.finish()
+
+
+def _await_step(f: FunctionWriter, worker: Pointer, done: Int) -> None:
+    """Wait until another step than ``done`` is asked for: spin, then sleep. Return if no more are to come."""
+    asked, asleep = slot(worker, WorkerWord.ASKED), slot(worker, WorkerWord.ASLEEP)
+    patience = worker.word(WorkerWord.PATIENCE)
+    with f.repeat(0) as look:
+        (looks,) = look.values
+        wanted = asked.load(order="acquire")
+        with f.when(wanted < 0):
+            f.ret(WorkerStop.RETIRED)
+        look.leave(wanted.differs(done))
+        with f.when(looks.ult(patience)):
+            give_way(f, looks, patience >> 1)
+            look.again(looks + 1)
+        asleep.store(1, order="seq_cst")
+        with f.when(asked.load(order="seq_cst").equals(done)):
+            f.call("i32", "sem_wait", slot(worker, WorkerWord.SEMAPHORE))
+            asleep.store(0, order="seq_cst")
+        look.again(0)
+    asleep.store(0, order="seq_cst")
+
+
+def _keep_apart(f: FunctionWriter, worker: Pointer) -> None:
+    """Move to another core if an earlier worker is on this one."""
+    core = note_core(f, worker)
+    earlier, workers = worker.word(WorkerWord.EARLIER), worker.pointer(WorkerWord.WORKERS)
+    with f.repeat(0) as each:
+        (i,) = each.values
+        each.leave(i.compared("uge", earlier))
+        with f.when(core_of(workers.pointer(i)).equals(core)):
+            f.call("void", KEEP_OFF, worker, workers, earlier)
+            each.leave()
+        each.again(i + 1)
+
+
+def _add_ask(module: Module) -> None:
+    f = FunctionWriter("ask", module=module, parameters=("ptr", "i64"), linkage="internal")
+    worker, step = f.parameters
+    slot(worker, WorkerWord.ASKED).store(step, order="seq_cst")
+    with f.when(slot(worker, WorkerWord.ASLEEP).load(order="seq_cst").differs(0)):
+        f.call("i32", "sem_post", slot(worker, WorkerWord.SEMAPHORE))
+    f.finish()
+    f = FunctionWriter("spmd_retire", module=module, parameters=("ptr",))
+    f.call("void", "ask", f.parameters[0], -1)
+    f.finish()
+
+
+def _add_team(module: Module) -> None:
+    f = FunctionWriter("spmd_team", module=module, parameters=("ptr", "i64"), result="i64")
+    team, begin = f.parameters
+    count, workers = team.word(TeamWord.WORKERS), team.pointer(TeamWord.LANE_LIST)
+    number, own = team.element("i64", TeamWord.STEP), workers.pointer(0)
+    with f.unless_zero(begin):
+        step = number.word() + 1
+        number.store(step)
+        note_core(f, own)
+        with f.loop(
+            count, nonempty=False
+        ) as i:  # all before any runs: a worker looks at others' states
+            f.call("void", REWIND, workers.pointer(i))
+        with f.loop(count, first=1, nonempty=False) as i:
+            f.call("void", "ask", workers.pointer(i), step)
+    stop = f.call("i64", DRIVE, own, 0)
+    with f.when(stop.differs(Stop.FINISHED)):
+        f.ret(stop)
+    _join(f, own, workers, number.word())
+    f.ret(Stop.FINISHED)
+    f.finish()
+
+
+def _join(f: FunctionWriter, own: Pointer, workers: Pointer, step: Int) -> None:
+    """Wait for workers that have tables. Helpers need not be waited for: they have nothing of a share that is not done.
+
+    The function returns if they are late.
+    """
+    working, rounds = f.parameters[0].word(TeamWord.WORKING), own.word(WorkerWord.ROUNDS)
+    patience = rounds + own.word(WorkerWord.YIELDS)
+    with f.loop(working, first=1, nonempty=False) as i:
+        done = slot(workers.pointer(i), WorkerWord.DONE)
+        with f.repeat(0) as look:
+            (looks,) = look.values
+            look.leave(done.load(order="acquire").equals(step))
+            with f.when(looks.compared("uge", patience)):
+                f.ret(WorkerStop.JOINING)
+            give_way(f, looks, rounds)
+            look.again(looks + 1)
+    slot(own, WorkerWord.DONE).store(step, order="release")

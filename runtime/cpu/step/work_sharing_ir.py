@@ -16,8 +16,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.values import Pointer
 from runtime.cpu.kernels.native_call import NativeCall
 from runtime.cpu.step.in_flight_ir import LOOK_AROUND
+from runtime.cpu.step.spin_wait_ir import give_way
 
 #: Words of a share; what all threads count up lies on lines of its own.
 CLAIMED, BACK, DONE, COUNT, PIECES = 0, 1, 8, 16, 17
@@ -54,110 +58,74 @@ class Share:
         self.address = int(words.ctypes.data)
 
 
-def _slot(name: str, word: int) -> str:
-    return f"  %{name}_slot = getelementptr i64, ptr %share, i64 {word}"
+def add_shares(module: Module) -> None:
+    """Add functions to a module that has those of flights.
+
+    SHARE: (share, address of the OFFER word, or null: no helpers; the table, or null). HELP: (such an address). Where a
+    table is given, what is in flight goes on between pieces. HELP returns whether it has done anything.
+    """
+    _add_run_piece(module)
+    _add_share(module)
+    _add_help(module)
 
 
-SHARE_IR = f"""
-define internal void @run_piece(ptr %share, i64 %number) {{
-entry:
-  %pieces = getelementptr i64, ptr %share, i64 {PIECES}
-  %piece = getelementptr [{_PIECE_WORDS} x i64], ptr %pieces, i64 %number
-  %count = call i64 @word(ptr %piece, i64 0)
-  %calls = call ptr @pointer(ptr %piece, i64 1)
-  br label %look
-look:
-  %i = phi i64 [ 0, %entry ], [ %next, %one ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %one, label %end
-one:
-  %call = getelementptr [{_CALL_WORDS} x i64], ptr %calls, i64 %i
-  %function = call ptr @pointer(ptr %call, i64 0)
-  %record = call ptr @pointer(ptr %call, i64 1)
-  call void %function(ptr %record)
-  %next = add i64 %i, 1
-  br label %look
-end:
-{_slot("done", DONE)}
-  %d = atomicrmw add ptr %done_slot, i64 1 release
-  ret void
-}}
+def _add_run_piece(module: Module) -> None:
+    f = FunctionWriter("run_piece", module=module, parameters=("ptr", "i64"), linkage="internal")
+    share, number = f.parameters
+    piece = share.element("i64", PIECES).element(f"[{_PIECE_WORDS} x i64]", number)
+    count, calls = piece.word(0), piece.pointer(1)
+    with f.loop(count, nonempty=False) as i:
+        call = calls.element(f"[{_CALL_WORDS} x i64]", i)
+        f.call("void", call.pointer(0).name, call.pointer(1))
+    share.element("i64", DONE).update("add", 1, "release")
+    f.finish()
 
-define internal void @{SHARE}(ptr %share, ptr %offer, ptr %table) noinline {{
-entry:
-{_slot("claimed", CLAIMED)}
-{_slot("back", BACK)}
-{_slot("done", DONE)}
-  %count = call i64 @word(ptr %share, i64 {COUNT})
-  %is_offered = icmp ne ptr %offer, null
-  %is_looking = icmp ne ptr %table, null
-  store atomic i64 0, ptr %done_slot monotonic, align 8
-  store atomic i64 0, ptr %back_slot monotonic, align 8
-  store atomic i64 0, ptr %claimed_slot release, align 8
-  br i1 %is_offered, label %offers, label %take
-offers:
-  %where = ptrtoint ptr %share to i64
-  store atomic i64 %where, ptr %offer release, align 8
-  br label %take
-take:
-  %front = phi i64 [ 0, %entry ], [ 0, %offers ], [ %front_next, %piece ], [ %front_next, %looks ]
-  %before = atomicrmw add ptr %claimed_slot, i64 1 acq_rel
-  %is_left = icmp ult i64 %before, %count
-  br i1 %is_left, label %piece, label %none_left
-piece:
-  call void @run_piece(ptr %share, i64 %front)
-  %front_next = add i64 %front, 1
-  br i1 %is_looking, label %looks, label %take
-looks:
-  call void @{LOOK_AROUND}(ptr %table)
-  br label %take
-none_left:
-  br i1 %is_offered, label %withdraws, label %end
-withdraws:
-  store atomic i64 0, ptr %offer release, align 8
-  br label %look
-look:
-  %turns = phi i64 [ 0, %withdraws ], [ %turns_next, %wait ]
-  %done = load atomic i64, ptr %done_slot acquire, align 8
-  %all = icmp eq i64 %done, %count
-  br i1 %all, label %end, label %wait
-wait:
-  call void @give_way(i64 %turns, i64 {_LOOKS})
-  %turns_next = add i64 %turns, 1
-  br label %look
-end:
-  ret void
-}}
 
-define internal i1 @{HELP}(ptr %offer) {{
-entry:
-  %where = load atomic i64, ptr %offer acquire, align 8
-  %is_none = icmp eq i64 %where, 0
-  br i1 %is_none, label %nothing, label %offered
-offered:
-  %share = inttoptr i64 %where to ptr
-{_slot("claimed", CLAIMED)}
-{_slot("back", BACK)}
-  %count = call i64 @word(ptr %share, i64 {COUNT})
-  %seen = load atomic i64, ptr %claimed_slot monotonic, align 8
-  %may_be_left = icmp ult i64 %seen, %count
-  br i1 %may_be_left, label %claim, label %nothing
-claim:
-  %before = atomicrmw add ptr %claimed_slot, i64 1 acq_rel
-  %is_left = icmp ult i64 %before, %count
-  br i1 %is_left, label %piece, label %nothing
-piece:
-  %taken = atomicrmw add ptr %back_slot, i64 1 monotonic
-  %behind = sub i64 %count, %taken
-  %number = sub i64 %behind, 1
-  call void @run_piece(ptr %share, i64 %number)
-  ret i1 1
-nothing:
-  ret i1 0
-}}
-"""
-"""``SHARE``: (share, address of the OFFER word, or null: no helpers; the table, or null). ``HELP``: (such an address).
+def _add_share(module: Module) -> None:
+    f = FunctionWriter(
+        SHARE,
+        module=module,
+        parameters=("ptr", "ptr", "ptr"),
+        linkage="internal",
+        attributes="noinline",
+    )
+    share, offer, table = f.parameters
+    claimed, back, done = (share.element("i64", word) for word in (CLAIMED, BACK, DONE))
+    count = share.word(COUNT)
+    is_alone, is_looking = offer.is_null(), ~table.is_null()
+    done.store(0, order="monotonic")
+    back.store(0, order="monotonic")
+    claimed.store(0, order="release")
+    with f.when(~is_alone):
+        offer.store(share.as_int(), order="release")
+    with f.repeat(0) as pieces:
+        (front,) = pieces.values
+        pieces.leave(claimed.update("add", 1, "acq_rel").compared("uge", count))
+        f.call("void", "run_piece", share, front)
+        with f.when(is_looking):
+            f.call("void", LOOK_AROUND, table)
+        pieces.again(front + 1)
+    with f.when(is_alone):
+        f.ret()
+    offer.store(0, order="release")
+    with f.repeat(0) as look:
+        (turns,) = look.values
+        look.leave(done.load(order="acquire").equals(count))
+        give_way(f, turns, _LOOKS)
+        look.again(turns + 1)
+    f.finish()
 
-Where a table is given, what is in flight goes on between pieces. HELP returns whether it has done anything. The module
-has WORDS, WAITS and FLIGHTS_IR.
-"""
+
+def _add_help(module: Module) -> None:
+    f = FunctionWriter(HELP, module=module, parameters=("ptr",), result="i1", linkage="internal")
+    where = f.parameters[0].load(order="acquire")
+    with f.when(where.differs(0)):
+        share = Pointer(f, f.append(f"inttoptr i64 {where} to ptr"))
+        claimed, count = share.element("i64", CLAIMED), share.word(COUNT)
+        may_be_left = claimed.load(order="monotonic").ult(count)
+        with f.when(may_be_left), f.when(claimed.update("add", 1, "acq_rel").ult(count)):
+            taken = share.element("i64", BACK).update("add", 1, "monotonic")
+            f.call("void", "run_piece", share, (count - taken) - 1)
+            f.ret(f.true())
+    f.ret(f.false())
+    f.finish()

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from runtime.codegen.ir.control_flow import Repetition
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.values import Pointer
 from runtime.cpu.step.segment_ir import FUNCTION, Stop
+from runtime.cpu.step.spin_wait_ir import give_way
 from runtime.cpu.step.table_record import IN_FLIGHT, ROW, STATE, State
 
 #: (worker): put its tables to their first rows. (worker, begin): run its tables, from their first row where ``begin``;
@@ -42,124 +47,76 @@ class WorkerWord(IntEnum):
 LANE_WORDS = 32
 
 
-def worker_word(name: WorkerWord) -> str:
-    return f"getelementptr i64, ptr %worker, i64 {name.value}"
+def slot(worker: Pointer, word: WorkerWord) -> Pointer:
+    return worker.element("i64", word.value)
 
 
-LANE_IR = f"""
-define internal void @{REWIND}(ptr %worker) {{
-entry:
-  %count = call i64 @word(ptr %worker, i64 {WorkerWord.TABLES.value})
-  %tables = call ptr @pointer(ptr %worker, i64 {WorkerWord.TABLE_LIST.value})
-  %current = {worker_word(WorkerWord.CURRENT)}
-  store i64 0, ptr %current
-  br label %look
-look:
-  %i = phi i64 [ 0, %entry ], [ %next, %one ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %one, label %end
-one:
-  %table = call ptr @pointer(ptr %tables, i64 %i)
-  %row = getelementptr i64, ptr %table, i64 {ROW}
-  %state = getelementptr i64, ptr %table, i64 {STATE}
-  %flights = getelementptr i64, ptr %table, i64 {IN_FLIGHT}
-  store i64 0, ptr %row
-  store i64 {State.RUNNING.value}, ptr %state
-  store i64 0, ptr %flights
-  %next = add i64 %i, 1
-  br label %look
-end:
-  ret void
-}}
+def add_worker(module: Module) -> None:
+    """Add REWIND and DRIVE to a module that has a segment's functions."""
+    _add_rewind(module)
+    _add_drive(module)
 
-define i64 @{DRIVE}(ptr %worker, i64 %begin) {{
-entry:
-  %new = icmp ne i64 %begin, 0
-  br i1 %new, label %begins, label %ready
-begins:
-  call void @{REWIND}(ptr %worker)
-  br label %ready
-ready:
-  %count = call i64 @word(ptr %worker, i64 {WorkerWord.TABLES.value})
-  %tables = call ptr @pointer(ptr %worker, i64 {WorkerWord.TABLE_LIST.value})
-  %spins = call i64 @word(ptr %worker, i64 {WorkerWord.SPINS.value})
-  %rounds = call i64 @word(ptr %worker, i64 {WorkerWord.ROUNDS.value})
-  %yields = call i64 @word(ptr %worker, i64 {WorkerWord.YIELDS.value})
-  %patience = add i64 %rounds, %yields
-  %current = {worker_word(WorkerWord.CURRENT)}
-  %first = load i64, ptr %current
-  br label %round
-round:
-  %vain = phi i64 [ 0, %ready ], [ %vain_next, %again ]
-  %from = phi i64 [ %first, %ready ], [ 0, %again ]
-  br label %look
-look: ; where it goes on at a table, those before it are taken for alive, and for having come on
-  %i = phi i64 [ %from, %round ], [ %next, %passed ]
-  %alive = phi i64 [ %from, %round ], [ %alive_next, %passed ]
-  %moved = phi i64 [ %from, %round ], [ %moved_next, %passed ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %table, label %round_over
-table:
-  %t = call ptr @pointer(ptr %tables, i64 %i)
-  %state_slot = getelementptr i64, ptr %t, i64 {STATE}
-  %state = load i64, ptr %state_slot
-  switch i64 %state, label %elsewhere [
-    i64 {State.RUNNING.value}, label %run
-    i64 {State.FINISHED.value}, label %over
-  ]
-run:
-  %before = call i64 @word(ptr %t, i64 {ROW})
-  %stop = call i64 @{FUNCTION}(ptr %t, i64 %spins)
-  switch i64 %stop, label %python [
-    i64 {Stop.FINISHED.value}, label %ends
-    i64 {Stop.BLOCKED.value}, label %blocked
-  ]
-ends:
-  store i64 {State.FINISHED.value}, ptr %state_slot
-  br label %over
-blocked:
-  %after = call i64 @word(ptr %t, i64 {ROW})
-  %on = icmp ne i64 %before, %after
-  br label %elsewhere
-elsewhere:
-  %came_on = phi i1 [ %on, %blocked ], [ false, %table ]
-  %has_moved = zext i1 %came_on to i64
-  br label %passed
-over:
-  %ended = phi i64 [ 0, %table ], [ 1, %ends ]
-  br label %passed
-passed:
-  %is_alive = phi i64 [ 1, %elsewhere ], [ 0, %over ]
-  %did_move = phi i64 [ %has_moved, %elsewhere ], [ %ended, %over ]
-  %alive_next = add i64 %alive, %is_alive
-  %moved_next = add i64 %moved, %did_move
-  %next = add i64 %i, 1
-  br label %look
-round_over:
-  %none = icmp eq i64 %alive, 0
-  br i1 %none, label %finished, label %not_yet
-not_yet:
-  %moves = icmp ne i64 %moved, 0
-  br i1 %moves, label %again, label %in_vain
-in_vain:
-  %vain_more = add i64 %vain, 1
-  %late = icmp ugt i64 %vain_more, %patience
-  br i1 %late, label %stuck, label %wait
-wait:
-  call void @give_way(i64 %vain, i64 %rounds)
-  br label %again
-again:
-  %vain_next = phi i64 [ 0, %not_yet ], [ %vain_more, %wait ]
-  br label %round
-python:
-  store i64 %i, ptr %current
-  ret i64 %stop
-stuck:
-  store i64 0, ptr %current
-  ret i64 {Stop.BLOCKED.value}
-finished:
-  store i64 0, ptr %current
-  ret i64 {Stop.FINISHED.value}
-}}
-"""
-"""REWIND and DRIVE, in a module that has SEGMENT_IR."""
+
+def _add_rewind(module: Module) -> None:
+    f = FunctionWriter(REWIND, module=module, parameters=("ptr",), linkage="internal")
+    (worker,) = f.parameters
+    count, tables = worker.word(WorkerWord.TABLES), worker.pointer(WorkerWord.TABLE_LIST)
+    slot(worker, WorkerWord.CURRENT).store(0)
+    with f.loop(count, nonempty=False) as i:
+        table = tables.pointer(i)
+        table.element("i64", ROW).store(0)
+        table.element("i64", STATE).store(State.RUNNING.value)
+        table.element("i64", IN_FLIGHT).store(0)
+    f.finish()
+
+
+def _add_drive(module: Module) -> None:
+    f = FunctionWriter(DRIVE, module=module, parameters=("ptr", "i64"), result="i64")
+    worker, begin = f.parameters
+    with f.unless_zero(begin):
+        f.call("void", REWIND, worker)
+    count, rounds = worker.word(WorkerWord.TABLES), worker.word(WorkerWord.ROUNDS)
+    patience = rounds + worker.word(WorkerWord.YIELDS)
+    current = slot(worker, WorkerWord.CURRENT)
+    with f.repeat(0, current.word()) as turn:
+        vain, start = turn.values
+        # Where it goes on at a table, those before it are taken for alive, and for having come on.
+        with f.repeat(start, start, start) as each:
+            i, alive, moved = each.values
+            each.leave(i.compared("uge", count))
+            _drive_table(f, each, current)
+        with f.when(alive.equals(0)):
+            current.store(0)
+            f.ret(Stop.FINISHED)
+        with f.when(moved.differs(0)):
+            turn.again(0, 0)
+        more = vain + 1
+        with f.when(more.compared("ugt", patience)):
+            current.store(0)
+            f.ret(Stop.BLOCKED)
+        give_way(f, vain, rounds)
+        turn.again(more, 0)
+    f.finish()
+
+
+def _drive_table(f: FunctionWriter, each: Repetition, current: Pointer) -> None:
+    """Run the next table as far as it comes; count whether it is alive, and whether it has moved."""
+    worker = f.parameters[0]
+    i, alive, moved = each.values
+    table = worker.pointer(WorkerWord.TABLE_LIST).pointer(i)
+    state, row = table.element("i64", STATE), table.element("i64", ROW)
+    known = state.word()
+    with f.when(known.equals(State.RUNNING.value)):
+        before = row.word()
+        stop = f.call("i64", FUNCTION, table, worker.word(WorkerWord.SPINS))
+        with f.when(stop.equals(Stop.FINISHED)):
+            state.store(State.FINISHED.value)
+            each.again(i + 1, alive, moved + 1)
+        with f.when(stop.equals(Stop.BLOCKED)):
+            has_moved = before.differs(row.word()).resized("i64")
+            each.again(i + 1, alive + 1, moved + has_moved)
+        current.store(i)
+        f.ret(stop)
+    with f.when(known.equals(State.FINISHED.value)):
+        each.again(i + 1, alive, moved)
+    each.again(i + 1, alive + 1, moved)

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.codegen.elements.builder import Instructions
+from runtime.codegen.elements.builder import Instructions, Int
 from runtime.codegen.ir.dynamic_starts import (
-    CLAMPS,
     StartsForm,
     StartsStage,
     computed_starts,
@@ -16,6 +15,7 @@ from runtime.codegen.ir.dynamic_starts import (
 )
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.scalar_program_ir import program_ir
+from runtime.codegen.ir.values import typed
 from runtime.gpu.codegen.launch import ALIGNMENT, Held, PtxArgument
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.index_maps import Shift
@@ -94,12 +94,11 @@ def begun(writer: PtxWriter, walk: GpuWalk) -> str:
 
 
 def starts_functions(stages: Sequence[loop.StartsStage]) -> list[str]:
-    parts = [
+    return [
         part
         for number, stage in enumerate(stages)
         for part in program_ir(stage.program, f"starts{number}", INSTRUCTIONS)
     ]
-    return [*CLAMPS, *parts]
 
 
 def computed(
@@ -113,16 +112,19 @@ def computed(
         writer.constants += _shift_words(walks)
         counts = tuple(walk.counts for walk in walks)
         forms.append(StartsStage(stage.program, counts, _shift_numbers(walks)))
-    return computed_starts(writer, StartsForm(tuple(forms), ()))
+    return [start.name for start in computed_starts(writer, StartsForm(tuple(forms), ()))]
 
 
 def moved(writer: PtxWriter, walks: Sequence[GpuWalk], starts: Sequence[str]) -> list[str]:
     """Emit the base address of each array, moved by its shifts."""
-    first = {i: begun(writer, walk) for i, walk in enumerate(walks)}
+    first = {
+        i: typed(writer, "i64" if walk.counts else "ptr", begun(writer, walk))
+        for i, walk in enumerate(walks)
+    }
     writer.constants += _shift_words(walks)
-    counts = [walk.counts for walk in walks]
-    places = moved_by(writer, _shift_numbers(walks), starts, first, counts)
-    return [places[i] for i in range(len(walks))]
+    numbers = [Int(writer, "i64", start) for start in starts]
+    places = moved_by(writer, _shift_numbers(walks), numbers, first)
+    return [places[i].name for i in range(len(walks))]
 
 
 def _shift_words(walks: Sequence[GpuWalk]) -> list[str]:
@@ -199,4 +201,9 @@ def moved_place(writer: PtxWriter, place: str, way: int) -> str:
 
 def place_at(writer: PtxWriter, walk: GpuWalk, base: str, way: str) -> str:
     """Emit the address ``base`` moved by ``way``, an index."""
-    return base if way == "0" else writer.moved(base, writer.to_i64(way), counts=walk.counts)
+    if way == "0":
+        return base
+    distance = writer.to_i64(way)
+    if walk.counts:
+        return writer.value(f"add i64 {base}, {distance}")
+    return writer.value(f"getelementptr i8, ptr {base}, i64 {distance}")

@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.codegen.ir.dynamic_starts import CLAMPS, inside, widened_index
+from runtime.codegen.elements.builder import Int
+from runtime.codegen.ir.dynamic_starts import inside, widened_index
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.gpu.codegen.array_access import (
     GpuWalk,
@@ -143,7 +144,7 @@ class WindowWriter:
             place = writer.value(f"getelementptr i8, ptr {vector}, i64 {offset}")
             kind = windows.indices.kind
             index = writer.value(f"load {stored_type(kind)}, ptr {place}, align {kind.byte_size}")
-            found.append(widened_index(writer, kind, index))
+            found.append(widened_index(kind, Int(writer, f"i{8 * kind.byte_size}", index)).name)
         return found
 
     def moved(self, place: str, starts: Sequence[str]) -> str:
@@ -199,7 +200,7 @@ class _Gather(WindowWriter):
             rank = len(windows.batch.sizes)
             batch, window = digits[:rank], digits[rank:]
             starts = [
-                inside(writer, start, str(limit))
+                inside(Int(writer, "i64", start), limit).name
                 for start, (_, _, limit) in zip(self.starts(batch), windows.components, strict=True)
             ]
             source = self.moved(self.at("far", batch, window, self.count), starts)
@@ -208,4 +209,4 @@ class _Gather(WindowWriter):
             steps = windows.window.far[-1], windows.window.near[-1]
             elements = load(writer, windows.far, source, steps[0], self.count, pieces[0])
             store(writer, windows.near, target, steps[1], elements, pieces[1])
-        return writer.source("spmd_gather", CLAMPS, self.blocks, THREADS)
+        return writer.source("spmd_gather", (), self.blocks, THREADS)

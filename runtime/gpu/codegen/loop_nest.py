@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.dynamic_starts import inside
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.gpu.codegen.array_access import (
@@ -104,7 +105,7 @@ class Spans:
         self.writer = writer
         self.spans: dict[int | None, tuple[str, str]] = {}
         for d, each in nest.ranges:
-            shift = inside(writer, starts[each.start], str(each.limit))
+            shift = inside(Int(writer, "i64", starts[each.start]), each.limit).name
             begins, ends = (value(f"sub i64 {edge}, {shift}") for edge in (each.first, each.end))
             begin, last = self.spans.get(d, ("0", "1" if d is None else str(nest.sizes[d])))
             self.spans[d] = (

@@ -183,7 +183,7 @@ class _ReduceWindow(_PerElement):
     def functions(self) -> list[str]:
         if isinstance(self.reduction, ScalarProgram):
             return program_ir(self.reduction, "reducer", INSTRUCTIONS)
-        return element_combining_ir(self.kind, self.reduction, "", INSTRUCTIONS)
+        return [*element_combining_ir(self.kind, self.reduction, "", INSTRUCTIONS)]
 
     def prepare(self) -> None:
         self.place = self.writer.value(f"alloca {self.wide}")

@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 
 from runtime.codegen.elements.combining import element_combining_ir
-from runtime.codegen.ir.dynamic_starts import CLAMPS
 from runtime.codegen.ir.element_operations import wide_type
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.gpu.codegen.array_access import (
@@ -148,14 +147,15 @@ class _Scatter(WindowWriter):
         else:
             self.in_order(share, first, total, step)
         blocks = self.across * self.shares
-        return writer.source("spmd_scatter", [*CLAMPS, *self.functions()], blocks, THREADS)
+        return writer.source("spmd_scatter", self.functions(), blocks, THREADS)
 
     def functions(self) -> list[str]:
         if self.reduction is None:
             return []
         if isinstance(self.reduction, ScalarProgram):
             return program_ir(self.reduction, "reducer", INSTRUCTIONS)
-        return element_combining_ir(self.windows.near.kind, self.reduction, "", INSTRUCTIONS)
+        kind = self.windows.near.kind
+        return [*element_combining_ir(kind, self.reduction, "", INSTRUCTIONS)]
 
     def apart(self, vector: str, window: Sequence[str]) -> None:
         """Emit the atomic combination of one element of one vector's window, in any order."""
@@ -283,5 +283,5 @@ class _InTurn(_Scatter):
             with writer.strided_loop(thread, end, str(MOST_THREADS)) as number:
                 self.combine(batch, starts, writer.digits(number, self.groups))
             writer.barrier()
-        functions = [*CLAMPS, *self.functions()]
+        functions = self.functions()
         return writer.source("spmd_scatter_in_turn", functions, 1, MOST_THREADS)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from typing import Any
 
 from runtime.codegen.elements.bfloat16 import ROUND
-from runtime.codegen.ir.function_writer import NestWriter
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.values import typed
 from runtime.gpu.codegen.launch import WARP, KernelSource, PtxArgument
 
 _DECLARATIONS = (
@@ -30,14 +31,15 @@ _DECLARATIONS = (
 _SHARED = "ptr addrspace(3)"
 
 
-@dataclass
-class PtxWriter(NestWriter):
+class PtxWriter(FunctionWriter):
     """Writer of one kernel. ``index``: the type of indices, i32 if everything fits."""
 
-    index: str = "i32"
-    arguments: list[PtxArgument] = field(default_factory=list)
-    shared_bytes: int = 0
-    constants: list[str] = field(default_factory=list)
+    def __init__(self, index: str = "i32") -> None:
+        super().__init__("")
+        self.index = index
+        self.arguments: list[PtxArgument] = []
+        self.shared_bytes = 0
+        self.constants: list[str] = []
 
     def pointer(self, argument: PtxArgument) -> str:
         """Return the parameter for ``argument``."""
@@ -45,9 +47,9 @@ class PtxWriter(NestWriter):
             self.arguments.append(argument)
         return f"%p{self.arguments.index(argument)}"
 
-    def next_word(self, kind: str = "i64") -> str:
+    def next_word(self, kind: str = "i64") -> Any:
         """Return the next constant, in place of the record word that the processor's code reads."""
-        return self.constants.pop(0)
+        return typed(self, kind, self.constants.pop(0))
 
     # ---- numbers of thread and block
     def thread(self) -> str:
@@ -180,12 +182,12 @@ class PtxWriter(NestWriter):
         self.begin(head)
         self.names += 1
         number = f"%i{self.names}"
-        at = len(self.lines)
+        at = len(self._lines)
         self.add(f"br i1 {self.value(more(number))}, label %{body}, label %{end}")
         self.begin(body)
         yield number
         after = self.value(following(number))
-        self.lines.insert(
+        self._lines.insert(
             at, f"  {number} = phi {kind} [ {first}, %{before} ], [ {after}, %{self.block} ]"
         )
         self.add(f"br label %{head}")
@@ -206,8 +208,7 @@ class PtxWriter(NestWriter):
             *dict.fromkeys([*_DECLARATIONS, *functions]),
             *shared,
             f"define ptx_kernel void @{entry}({parameters}) {{",
-            "entry:",
-            *self.lines,
+            *self.body(),
             "  ret void\n}",
             "!nvvm.annotations = !{!0}",
             f'!0 = !{{ptr @{entry}, !"maxntidx", i32 {threads}}}',

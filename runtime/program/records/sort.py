@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from runtime.program.kernel import Kernel
 from runtime.program.scalar_program import ScalarProgram
 
+#: Dimensions besides the sorted one at most.
+RANK = 4
+
 
 @dataclass(frozen=True)
 class SortKernel(Kernel):

@@ -6,7 +6,7 @@ import numpy as np
 
 from runtime.cpu.kernels.convert import converting
 from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables
-from runtime.cpu.kernels.convolution.ir.grouped_ir import FUNCTION, GroupWords, group_code
+from runtime.cpu.kernels.convolution.ir.grouped_ir import FUNCTION, GroupRecord, group_code
 from runtime.cpu.kernels.native_call import in_order, native_call
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.convolution import GroupConvolutionKernel
@@ -21,9 +21,7 @@ def bind_group_convolution(kernel: GroupConvolutionKernel, arrays: KernelArrays)
     x, w, out = [
         array if array.dtype == kernel.element_type.numpy else spare.pop(0) for array in given
     ]
-    words = _words(kernel.window, x, w, out)
-    record = np.zeros(len(words.packed_at(0)), np.int64)
-    record[:] = words.packed_at(record.ctypes.data)
+    record = _record(kernel.window, x, w, out).to_array()
     convolve = native_call(group_code(kernel.element_type), FUNCTION, record, (x, w, out))
     before = [
         converting(array, own)
@@ -34,14 +32,14 @@ def bind_group_convolution(kernel: GroupConvolutionKernel, arrays: KernelArrays)
     return in_order(*before, convolve, *after)
 
 
-def _words(window: Window, x: NDArray, w: NDArray, out: NDArray) -> GroupWords:
+def _record(window: Window, x: NDArray, w: NDArray, out: NDArray) -> GroupRecord:
     missing = tuple(range(2, 4 - window.rank))
     x, out = np.expand_dims(x, missing), np.expand_dims(out, missing)
     w = np.expand_dims(w, tuple(d - 1 for d in missing))
     dims = (*[WindowDimension()] * len(missing), *window.dims)
     tables, start = coordinate_tables(Window(dims), x, out.shape[2:-1], w.shape[1:-2])
     first, dilation = zip(*map(_first_and_dilation, dims), strict=True)
-    return GroupWords(
+    return GroupRecord(
         x=x.ctypes.data + start,
         w=w.ctypes.data,
         out=out.ctypes.data,

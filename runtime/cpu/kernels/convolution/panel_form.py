@@ -18,17 +18,19 @@ from runtime.cpu.kernels.convolution.ir.panel_ir import (
     ROW_MAJOR,
     SPATIAL,
     TRANSPOSE,
-    ConvolutionWords,
+    OuterDimension,
+    PanelPlace,
+    PanelRecord,
     convolution_code,
 )
 from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import FUNCTION as CONVOLVE_GRADIENT
-from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import GradientWords, gradient_code
+from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import GradientRecord, gradient_code
 from runtime.cpu.kernels.convolution.ir.tile_image_ir import FUNCTION as CONVOLVE_IMAGE
-from runtime.cpu.kernels.convolution.ir.tile_image_ir import ImageWords, image_code
+from runtime.cpu.kernels.convolution.ir.tile_image_ir import ImageRecord, image_code
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_form
-from runtime.cpu.kernels.convolution.tile_gradient_form import gradient_words
+from runtime.cpu.kernels.convolution.tile_gradient_form import gradient_record
 from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geometry
-from runtime.cpu.kernels.convolution.tile_image_form import image_words
+from runtime.cpu.kernels.convolution.tile_image_form import image_record
 from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
 from runtime.cpu.kernels.convolution.vector_form import vector_action
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
@@ -83,9 +85,7 @@ def _by_panels(
 ) -> NativeAction:
     gemm = gemm_function(kernel.element_type)
     assert gemm is not None, "the lowering asked for it"
-    words = _words(kernel, x, w, out, panel)
-    record = np.zeros(len(words.packed(0)), np.int64)
-    record[:] = words.packed(record.ctypes.data)
+    record = _record(kernel, x, w, out, panel).to_array()
     code = convolution_code(kernel.element_type, gemm)
     return native_call(code, FUNCTION, record, (x, w, out, panel))
 
@@ -107,21 +107,20 @@ def _by_tiles(
         np.expand_dims(out, missing),
     )
     otherwise = call.function, call.record
-    words: ImageWords | GradientWords
+    words: ImageRecord | GradientRecord
+    held: Sequence[NDArray] = ()
     if isinstance(tiles, ImageTiles):
         shape = geometry(kernel.window, x.shape, out.shape)
         assert shape is not None, "the lowering asked for it"
-        words = image_words(tiles, shape, planar, scratch, otherwise)
+        words, held = image_record(tiles, shape, planar, scratch, otherwise)
         code, function = image_code(), CONVOLVE_IMAGE
     else:
         sparse = gradient_geometry(kernel.window, x.shape, out.shape)
         assert sparse is not None, "the lowering asked for it"
         sparse = replace(sparse, together=tiles.together)
-        words = gradient_words(tiles, sparse, planar, scratch, otherwise)
+        words = gradient_record(tiles, sparse, planar, scratch, otherwise)
         code, function = gradient_code(), CONVOLVE_GRADIENT
-    record = np.zeros(len(words.packed_at(0)), np.int64)
-    record[:] = words.packed_at(record.ctypes.data)
-    action = native_call(code, function, record, (*arrays, scratch))
+    action = native_call(code, function, words.to_array(), (*arrays, scratch, *held))
     return NativeAction([replace(one, alive=(*one.alive, by_panels)) for one in action.calls])
 
 
@@ -162,9 +161,9 @@ class _Steps:
         return (0, *coordinates)  # type: ignore[return-value]
 
 
-def _words(
+def _record(
     kernel: PanelConvolutionKernel, x: NDArray, w: NDArray, out: NDArray, panel: NDArray
-) -> ConvolutionWords:
+) -> PanelRecord:
     steps = _Steps(kernel.window, x)
     rows = [(out.shape[d], steps.of_result(d)) for d in kernel.rows]
     depth = [(w.shape[d], steps.of_w(d)) for d in kernel.depth]
@@ -172,7 +171,10 @@ def _words(
     tables, start = coordinate_tables(kernel.window, x, out.shape[2:-1], w.shape[1:-2])
     w_matrix, out_matrix = _Matrix(w, kernel.depth), _Matrix(out, kernel.rows)
     by_row = out_matrix.by_row
-    return ConvolutionWords(
+    every = [(1, (0, 0, 0, 0))] * (SPATIAL + 1 - len(outer)) + list(outer)
+    runs, instances = _places(inner[:-1]), _instances(kernel, steps, w, out)
+    all_tables = ((0,),) * (SPATIAL - len(tables)) + tables
+    return PanelRecord(
         x=x.ctypes.data + start,
         w=w.ctypes.data,
         out=out.ctypes.data,
@@ -186,14 +188,18 @@ def _words(
         leading_out=out_matrix.leading_dimension,
         depth_stride_w=w_matrix.row_stride,
         row_stride_out=out_matrix.row_stride,
-        outer=((1, 0, 0, 0, 0),) * (SPATIAL + 1 - len(outer))
-        + tuple((size, *step) for size, step in outer),
+        total=math.prod(size for size, _ in outer),
         outer_per_block=kernel.outer_per_block,
-        runs=tuple(_places(inner[:-1])),
+        run_count=len(runs),
         run_length=kernel.run_length,
         runs_per_block=kernel.runs_per_block,
-        instances=tuple(_instances(kernel, steps, w, out)),
-        tables=((0,),) * (SPATIAL - len(tables)) + tables,
+        instance_count=len(instances),
+        outer=[OuterDimension(size, PanelPlace(step[0], step[1:])) for size, step in every],
+        instances=instances,
+        runs=runs,
+        table0=all_tables[0],
+        table1=all_tables[1],
+        table2=all_tables[2],
     )
 
 

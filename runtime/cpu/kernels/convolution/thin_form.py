@@ -8,10 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.codegen.ir.record import Words, with_lists
 from runtime.cpu.kernels.convolution.convolution_axes import coordinate_tables
 from runtime.cpu.kernels.convolution.ir.panel_ir import SPATIAL
-from runtime.cpu.kernels.convolution.ir.thin_ir import FUNCTION, thin_code
+from runtime.cpu.kernels.convolution.ir.thin_ir import (
+    FUNCTION,
+    PhaseRecord,
+    ThinRecord,
+    thin_code,
+)
 from runtime.cpu.kernels.native_call import NativeAction, native_call
 from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
@@ -43,19 +47,16 @@ def convolving_thinly(x: NDArray, parts: Sequence[ThinPart]) -> NativeAction:
         for size, stride in zip(x.shape[2:-1], x.strides[2:-1], strict=True)
     )
     instances = [
-        word
-        for g, n in itertools.product(range(len(out)), range(out.shape[1]))
-        for word in (
+        (
             first + g * x.strides[0] + n * x.strides[1],
             g,
             g * out.strides[0] + n * out.strides[1],
         )
+        for g, n in itertools.product(range(len(out)), range(out.shape[1]))
     ]
     lines = max(part.out.shape[2] * part.out.shape[3] for part in parts)
-    record = _record(
-        (len(instances) // 3, lines, len(records)),
-        [instances, [record.ctypes.data for record in records]],
-    )
+    phases = [record.ctypes.data for record in records]
+    record = ThinRecord(len(instances), lines, len(records), instances, phases).to_array()
     code = thin_code(PrimitiveType.from_numpy(x.dtype), out.shape[-1])
     arrays = [array for part in parts for array in (part.w, part.out)]
     return native_call(code, FUNCTION, record, (x, zeros, *records, *arrays))
@@ -88,12 +89,24 @@ def _of_phase(x: NDArray, part: ThinPart, zeros: NDArray) -> NDArray:
             if min(far, down) >= 0:
                 entries += (far + down, i * w.strides[1] + j * w.strides[2])
         lines += (depth * out.strides[2] + height * out.strides[3], before, len(entries) // 2)
-    head = (
-        *(w.ctypes.data, w.strides[0], w.strides[3], w.strides[-1], x.shape[-1]),
-        *(zeros.ctypes.data, out.ctypes.data, out.strides[4], out.strides[-1]),
-        *(len(lines) // 3, out.shape[4], w.shape[3]),
+    record = PhaseRecord(
+        w=w.ctypes.data,
+        w_group_bytes=w.strides[0],
+        w_column_bytes=w.strides[3],
+        w_feature_bytes=w.strides[-1],
+        channels=x.shape[-1],
+        zeros=zeros.ctypes.data,
+        out=out.ctypes.data,
+        out_column_bytes=out.strides[4],
+        out_feature_bytes=out.strides[-1],
+        line_count=len(lines) // 3,
+        width=out.shape[4],
+        column_taps=w.shape[3],
+        lines=lines,
+        entries=entries,
+        columns=met[2],
     )
-    return _record(head, [lines, entries, met[2].ravel()])
+    return record.to_array()
 
 
 def _met(dim: WindowDimension, table: Sequence[int], outputs: int) -> NDArray:
@@ -103,9 +116,3 @@ def _met(dim: WindowDimension, table: Sequence[int], outputs: int) -> NDArray:
         np.arange(dim.size)[:, None] * dim.window_dilation + coordinates
     ]
     return met[::-1] if dim.reversal else met
-
-
-def _record(head: Sequence[int], lists: Sequence[Words]) -> NDArray:
-    record: NDArray = np.zeros(len(with_lists(head, lists, 0)), np.int64)
-    record[:] = with_lists(head, lists, record.ctypes.data)
-    return record

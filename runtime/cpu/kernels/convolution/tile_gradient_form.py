@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import GradientWords
+from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import GradientRecord
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, PARTS
 from runtime.cpu.kernels.convolution.tile_costs import ADD, SPLIT, TURN_AND_SPLIT
 from runtime.cpu.kernels.convolution.tile_gradient_geometry import GradientGeometry
@@ -93,13 +93,13 @@ def _largest(
     return None
 
 
-def gradient_words(
+def gradient_record(
     tiles: GradientTiles,
     shape: GradientGeometry,
     arrays: tuple[NDArray, NDArray, NDArray],
     scratch: NDArray,
     otherwise: tuple[int, int],
-) -> GradientWords:
+) -> GradientRecord:
     """x, w and out with a group dimension and two spatial ones; ``otherwise``: code and record for large numbers."""
     x, w, out = arrays
     rows, columns = shape.rows, shape.columns
@@ -118,7 +118,16 @@ def gradient_words(
     taps, places = _taps(
         shape, channels, tiles.channels < out.shape[1], line_bytes, part_bytes, out
     )
-    return GradientWords(
+    instances, panels = (
+        list(_instances(tiles, x, w, out)),
+        list(_panels(tiles, shape, tables, x, w)),
+    )
+    phases = [
+        (skipped, phase * phase_bytes + place * place_bytes, min(runs, 1) if dense else runs)
+        for phase in range(shape.column_phases)
+        for skipped, place, runs in [_columns_shown(shape, phase, x)]
+    ]
+    return GradientRecord(
         x=x.ctypes.data,
         w=w.ctypes.data,
         out=out.ctypes.data,
@@ -147,14 +156,15 @@ def gradient_words(
         plane_pair_bytes=4 * channels,
         out_feature_bytes=out.strides[-1],
         dense=out.strides[-1] == 4,
-        instances=tuple(_instances(tiles, x, w, out)),
-        panels=tuple(_panels(tiles, shape, tables, x, w)),
-        phases=tuple(
-            (skipped, phase * phase_bytes + place * place_bytes, min(runs, 1) if dense else runs)
-            for phase in range(shape.column_phases)
-            for skipped, place, runs in [_columns_shown(shape, phase, x)]
-        ),
-        taps=tuple(taps),
+        instance_count=len(instances),
+        panel_count=len(panels),
+        phase_count=len(phases),
+        tap_count=len(taps),
+        panel_words=len(panels[0]),
+        instances=instances,
+        panels=panels,
+        phases=phases,
+        taps=taps,
         positions=_positions(shape, w),
         left_steps=tables.left,
         right_steps=tables.right,

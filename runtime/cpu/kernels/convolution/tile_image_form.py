@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from runtime.cpu.kernels.convolution.convolution_axes import Axis, Part
-from runtime.cpu.kernels.convolution.ir.tile_image_ir import ImageWords
+from runtime.cpu.kernels.convolution.ir.tile_image_ir import ImageRecord
 from runtime.cpu.kernels.convolution.ir.tile_image_pack_ir import KernelForm
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, PARTS
 from runtime.cpu.kernels.convolution.tile_costs import ADD, SPLIT
@@ -89,14 +89,17 @@ def _plans(shape: Geometry, images: int, features: int, budget: int) -> list[Ima
     return plans
 
 
-def image_words(
+def image_record(
     tiles: ImageTiles,
     plain: Geometry,
     arrays: tuple[NDArray, NDArray, NDArray],
     scratch: NDArray,
     otherwise: tuple[int, int],
-) -> ImageWords:
-    """x, w and out with a group dimension and two spatial ones; ``otherwise``: code and record for large numbers."""
+) -> tuple[ImageRecord, list[NDArray]]:
+    """Return the record, and tables that its words point to.
+
+    x, w and out with a group dimension and two spatial ones; ``otherwise``: code and record for large numbers.
+    """
     x, w, out = arrays
     pieces = plain.channels // tiles.channels
     arranged = plain.of_channels(tiles.channels).arranged(tiles.arrangement)
@@ -110,15 +113,32 @@ def image_words(
     part_bytes = phase_bytes * shape.phase_count
     dense = shape.column_step == shape.together == 1 and x.strides[3] == shape.channels * 4
     form = _kernel_form(shape, w)
-    parts, place = [], 0
+    parts, held, place = [], list[NDArray](), 0
     for part in shape.parts():
         steps = shape.step_count(part)
         left, kernel = _steps(shape, part, phase_bytes, w, form)
-        parts.append((steps, place, _outputs(tiles, shape, part, lines, out), left, kernel))
+        tables = [_outputs(tiles, shape, part, lines, out), left, kernel]
+        held += (own := [np.array(table, np.int64) for table in tables])
+        parts.append((steps, place, *(table.ctypes.data for table in own)))
         place += steps * FORM.step_bytes * tiles.block_features // PANEL
     panels, units = _panels(tiles, shape, x, out)
     merged = len(shape.members(shape.parts()[0]))
-    return ImageWords(
+    phases = [
+        (shift - rows.axis.low, *_columns_shown(shape, phase, x, dense))
+        for shift in rows.phases
+        for phase in shape.column_phases
+    ]
+    instances = [
+        (
+            g * x.strides[0] + piece * shape.channels * x.strides[-1],
+            g * w.strides[0] + piece * shape.channels * w.strides[3],
+            g * out.strides[0],
+            int(piece > 0),
+        )
+        for g in range(len(x))
+        for piece in range(pieces)
+    ]
+    record = ImageRecord(
         x=x.ctypes.data,
         w=w.ctypes.data,
         out=out.ctypes.data,
@@ -147,27 +167,19 @@ def image_words(
         out_feature_bytes=out.strides[-1],
         dense=merged == 1 and out.strides[-1] == 4,
         kernel_form=form,
-        phases=tuple(
-            (shift - rows.axis.low, *_columns_shown(shape, phase, x, dense))
-            for shift in rows.phases
-            for phase in shape.column_phases
-        ),
-        instances=tuple(
-            (
-                g * x.strides[0] + piece * shape.channels * x.strides[-1],
-                g * w.strides[0] + piece * shape.channels * w.strides[3],
-                g * out.strides[0],
-                int(piece > 0),
-            )
-            for g in range(len(x))
-            for piece in range(pieces)
-        ),
-        panels=tuple(panels),
-        units=tuple(units),
-        lane_places=tuple(_lane_places(shape, out)),
-        parts=tuple(parts),
-        right_steps=tuple(FORM.step_bytes * i for i in range(max(steps for steps, *_ in parts))),
+        phase_count=len(phases),
+        instance_count=len(instances),
+        panel_count=len(panels),
+        part_count=len(parts),
+        phases=phases,
+        instances=instances,
+        panels=panels,
+        units=units,
+        lane_places=_lane_places(shape, out),
+        parts=parts,
+        right_steps=[FORM.step_bytes * i for i in range(max(steps for steps, *_ in parts))],
     )
+    return record, held
 
 
 def _shown(columns: Axis) -> int:

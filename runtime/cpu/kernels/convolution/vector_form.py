@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from runtime.cpu.kernels.convolution.ir.vector_ir import FUNCTION, VectorWords, vector_code
+from runtime.cpu.kernels.convolution.ir.vector_ir import FUNCTION, VectorRecord, vector_code
 from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import DEPTH, ITEM, PITCH, vector_form
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import PLACE, UNIT
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
@@ -99,8 +99,7 @@ def vector_action(
     shape = _Shape(dims, x, w, out)
     make = shape.by_rows if plan.left is LeftForm.ROWS else shape.by_depth
     words = make(plan, scratch)
-    record = np.zeros(len(words.packed_at(0)), np.int64)
-    record[:] = words.packed_at(record.ctypes.data)
+    record = words.to_array()
     code = vector_code(plan.form, plan.left)
     return native_call(code, FUNCTION, record, (*arrays, scratch))
 
@@ -118,7 +117,7 @@ class _Shape:
     w: NDArray
     out: NDArray
 
-    def by_rows(self, plan: VectorPlan, scratch: NDArray) -> VectorWords:
+    def by_rows(self, plan: VectorPlan, scratch: NDArray) -> VectorRecord:
         x, out = self.x, self.out
         outer = [(out.shape[1], (x.strides[1], 0, 0, 0, out.strides[1]))]
         outer += [
@@ -141,7 +140,7 @@ class _Shape:
             row_bytes=plan.features * ITEM,
         )
 
-    def by_depth(self, plan: VectorPlan, scratch: NDArray) -> VectorWords:
+    def by_depth(self, plan: VectorPlan, scratch: NDArray) -> VectorRecord:
         x, w, out = self.x, self.w, self.out
         outer, start = [(w.shape[-2], (x.strides[-1], 0, 0, 0, w.strides[-2]))], 0
         for d, dim in enumerate(self.dims):
@@ -217,7 +216,7 @@ class _Shape:
         block_outer: int,
         run: int,
         row_bytes: int,
-    ) -> VectorWords:
+    ) -> VectorRecord:
         x, w, out = self.x, self.w, self.out
         low = [dim.padding_low for dim in self.dims]
         before = -sum(n * s for n, s in zip(low, x.strides[2:], strict=False))
@@ -231,7 +230,7 @@ class _Shape:
         ends = list(
             itertools.accumulate((size * ITEM for size in _scratch_parts(plan)), initial=begin)
         )
-        return VectorWords(
+        return VectorRecord(
             x=x.ctypes.data,
             w=w.ctypes.data,
             out=out.ctypes.data,

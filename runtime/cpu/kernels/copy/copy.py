@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from runtime.cpu.kernels.copy.copy_ir import (
     FUNCTION,
     RANK,
     WIDTHS,
-    CopyWords,
+    CopyRecord,
     Innermost,
     copy_code,
 )
@@ -25,6 +25,8 @@ from spmd.literal import NDArray
 
 #: (size, stride in the source, in the target)
 _Dimension: TypeAlias = tuple[int, int, int]
+#: Of the innermost operation: count, columns, strides in the source and in the target.
+_Inner: TypeAlias = tuple[int, int, int, int]
 
 #: Bytes of the widest elements whose transposes gain by tiles.
 _WIDEST_TILED = 8
@@ -69,9 +71,9 @@ def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
         innermost = _reversed_past_near_caches(target.ctypes.data, width, words, outer)
     if len(outer) > RANK:
         return None
-    packed = CopyWords(source.ctypes.data, target.ctypes.data, words, outer).packed()
-    record = np.array(packed, np.int64)
-    return native_call(copy_code(innermost, width), FUNCTION, record, (source, target))
+    around: Sequence[Any] = outer  # tuples of numbers, which are records
+    record = CopyRecord(source.ctypes.data, target.ctypes.data, len(outer), *words, around)
+    return native_call(copy_code(innermost, width), FUNCTION, record.to_array(), (source, target))
 
 
 def merged_by_target(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
@@ -91,30 +93,30 @@ def merged_by_target(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
 
 def _innermost(
     dimensions: list[_Dimension], width: int
-) -> tuple[Innermost, int, Sequence[int], list[_Dimension]]:
-    """Return the innermost operation, the width of its elements, its record words, and the dimensions around it."""
+) -> tuple[Innermost, int, _Inner, list[_Dimension]]:
+    """Return the innermost operation, the width of its elements, its sizes and strides, and the other dimensions."""
     if not dimensions or dimensions[-1][1:] == (width, width):
         *outer, (size, _, _) = dimensions or [(1, width, width)]
         row = size * width
         if row not in WIDTHS or not outer:
-            return Innermost.ROWS, 1, (row,), outer
+            return Innermost.ROWS, 1, (row, 1, 0, 0), outer
         dimensions, width = outer, row  # a short row is one wide element
     *outer, (size, source, target) = dimensions
     if target == width:
         if source == 0:
-            return Innermost.FILL, width, (size,), outer
+            return Innermost.FILL, width, (size, 1, 0, 0), outer
         if source == -width:
-            return Innermost.REVERSED, width, (size,), outer
+            return Innermost.REVERSED, width, (size, 1, 0, 0), outer
         along = next((d for d in outer if d[1] == width), None)
         if along is not None and width <= _WIDEST_TILED:
             outer.remove(along)
             words = (size, along[0], source, along[2])
             return Innermost.TRANSPOSE, width, words, outer
-    return Innermost.STRIDED, width, (size, source, target), outer
+    return Innermost.STRIDED, width, (size, 1, source, target), outer
 
 
 def _transpose_past_near_caches(
-    places: tuple[int, int], width: int, words: Sequence[int], outer: Sequence[_Dimension]
+    places: tuple[int, int], width: int, words: _Inner, outer: Sequence[_Dimension]
 ) -> Innermost:
     """The code that fits, whose tiles take 32 registers of 64 bytes, which not all hosts have.
 
@@ -133,10 +135,10 @@ def _transpose_past_near_caches(
 
 
 def _reversed_past_near_caches(
-    target: int, width: int, words: Sequence[int], outer: Sequence[_Dimension]
+    target: int, width: int, words: _Inner, outer: Sequence[_Dimension]
 ) -> Innermost:
     """Past all caches where rows are some lines, and elements begin with a multiple of their size."""
-    (count,) = words
+    count = words[0]
     places = (target, *(dimension[2] for dimension in outer))
     if width > _WIDEST_TILED or count * width < _LEAST_STREAMED_ROW:
         return Innermost.REVERSED

@@ -8,7 +8,12 @@ import numpy as np
 
 from runtime.cpu.kernels.copy.copy import copying, native_copy
 from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD, TARGET_WORD
-from runtime.cpu.kernels.copy.slice_offset_ir import FUNCTION, PlaceWords, place_code
+from runtime.cpu.kernels.copy.slice_offset_ir import (
+    FUNCTION,
+    SliceOffsetRecord,
+    SliceStart,
+    place_code,
+)
 from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.copy import (
@@ -72,7 +77,7 @@ def placed(
 ) -> NativeAction:
     """``copy``, whose record's ``word`` is set to where the block of ``sizes`` of ``whole`` begins at ``starts``."""
     moving = [
-        (start.ctypes.data, limit - size, stride)
+        SliceStart(start.ctypes.data, limit - size, stride)
         for start, size, limit, stride in zip(
             starts, sizes, whole.shape, whole.strides, strict=True
         )
@@ -81,9 +86,9 @@ def placed(
     if not moving or not copy.calls:
         return copy
     (call,) = copy.calls
-    words = PlaceWords(call.record + 8 * word, whole.ctypes.data, moving).packed()
+    record = SliceOffsetRecord(call.record + 8 * word, whole.ctypes.data, moving)
     code = place_code(PrimitiveType.from_numpy(starts[0].dtype), len(moving))
-    place = native_call(code, FUNCTION, np.array(words, np.int64), (whole, *starts))
+    place = native_call(code, FUNCTION, record.to_array(), (whole, *starts))
     return NativeAction((*place.calls, call))
 
 

@@ -9,7 +9,7 @@ from runtime.cpu.kernels.fft.ufunc_call_ir import (
     FUNCTION,
     LINES_WORD,
     RESULTS_WORD,
-    LineLoopWords,
+    LineLoopRecord,
     line_loop_code,
 )
 from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call
@@ -66,14 +66,13 @@ def _single_lines(transform: str, source: NDArray, target: NDArray, axis: int) -
         [source.shape[d] for d in kept], [[x.strides[d] for d in kept] for x in (source, target)]
     )
     *outer, (lines, step, target_step) = [*zip(sizes, *strides, strict=True)] or [(1, 0, 0)]
-    words = LineLoopWords(
+    record = LineLoopRecord(
         loop.function,
         loop.data,
-        (source.ctypes.data, factor.ctypes.data, target.ctypes.data),
-        (lines, source.shape[axis], target.shape[axis]),
-        (step, 0, target_step, source.strides[axis], target.strides[axis]),
-    )
-    record = np.array(words.packed(), np.int64)
+        *(source.ctypes.data, factor.ctypes.data, target.ctypes.data),
+        *(lines, source.shape[axis], target.shape[axis]),
+        *(step, 0, target_step, source.strides[axis], target.strides[axis]),
+    ).to_array()
     alive = (source, target, factor)
     calls = native_call(line_loop_code(), FUNCTION, record, alive).calls
     record_at = record.ctypes.data

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from runtime.codegen.elements.builder import FloatFormat
+from runtime.codegen.elements.formats import FloatFormat
+from runtime.codegen.ir.record import Record
 from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.kernels.fft import fft_ir, fft_load_store_ir, fft_real_ir
-from runtime.cpu.kernels.fft.fft_ir import FORMATS, VECTOR_BYTES, PassForm, PassWords, lanes_of
-from runtime.cpu.kernels.fft.fft_load_store_ir import Lie, LinesForm, LinesWords
+from runtime.cpu.kernels.fft.fft_ir import FORMATS, VECTOR_BYTES, PassForm, PassRecord, lanes_of
+from runtime.cpu.kernels.fft.fft_load_store_ir import Lie, LinesForm, LinesRecord
 from runtime.cpu.kernels.fft.fft_plan import places_of, radices_of, roots_of_unity, twiddles_of
-from runtime.cpu.kernels.fft.fft_real_ir import RealForm, RealWords
+from runtime.cpu.kernels.fft.fft_real_ir import RealForm, RealRecord
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall, native_call
 from runtime.cpu.kernels.repeat_ir import repeated
 from runtime.program.index_order import merged_dims
@@ -155,7 +156,7 @@ class _Bundle:
     ) -> NativeCall:
         factor = np.array(scale, self.buffer.dtype)
         lie = side.lie(self.buffer.itemsize) if lines == lanes_of(self.form) else Lie.APART
-        words = LinesWords(
+        record = LinesRecord(
             side.array.ctypes.data + first * side.line_step,
             self.buffer.ctypes.data,
             places.ctypes.data,
@@ -168,31 +169,31 @@ class _Bundle:
         )
         code = fft_load_store_ir.lines_code(LinesForm(self.form, lie, stores, swaps))
         return _call(
-            code, fft_load_store_ir.FUNCTION, words, (side.array, self.buffer, places, factor)
+            code, fft_load_store_ir.FUNCTION, record, (side.array, self.buffer, places, factor)
         )
 
     def _real(self, places: NDArray) -> NativeCall:
         numbers = np.arange(1, self.points // 2 + 1)
         twiddles = roots_of_unity(numbers, 2 * self.points, self.buffer.dtype)
-        words = RealWords(
+        record = RealRecord(
             self.buffer.ctypes.data, self.points, twiddles.ctypes.data, places.ctypes.data
         )
         code = fft_real_ir.real_code(RealForm(self.form, self.transform == "IRFFT"))
-        return _call(code, fft_real_ir.FUNCTION, words, (self.buffer, twiddles, places))
+        return _call(code, fft_real_ir.FUNCTION, record, (self.buffer, twiddles, places))
 
     def _passes(self) -> list[NativeCall]:
         radices, done, calls = radices_of(self.points), 1, []
         assert radices is not None, "it was asked for before"
         for radix in radices:
             twiddles = twiddles_of(done * radix, radix, self.buffer.dtype.str)
-            words = PassWords(
+            record = PassRecord(
                 self.buffer.ctypes.data,
                 self.points // (done * radix),
                 done,
                 twiddles.ctypes.data,
             )
             code = fft_ir.pass_code(PassForm(self.form, radix, done == 1))
-            calls.append(_call(code, fft_ir.FUNCTION, words, (self.buffer, twiddles)))
+            calls.append(_call(code, fft_ir.FUNCTION, record, (self.buffer, twiddles)))
             done *= radix
         return calls
 
@@ -200,8 +201,8 @@ class _Bundle:
 def _call(
     code: NativeLibrary,
     name: str,
-    words: LinesWords | RealWords | PassWords,
+    record: Record,
     arrays: tuple[NDArray, ...],
 ) -> NativeCall:
-    (call,) = native_call(code, name, np.array(words.packed(), np.int64), arrays).calls
+    (call,) = native_call(code, name, record.to_array(), arrays).calls
     return call

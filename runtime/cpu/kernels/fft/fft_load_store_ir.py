@@ -9,15 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
-from runtime.codegen.elements.builder import FloatFormat
-from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor
+from runtime.codegen.elements.builder import Float, Int, Whole
+from runtime.codegen.elements.complex_numbers import Complex
+from runtime.codegen.elements.formats import FloatFormat
+from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Address, Record, Word, record
+from runtime.codegen.ir.values import Pointer, Vector
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.kernels.fft.fft_ir import VECTOR_BYTES, Complex, VectorWriter, lanes_of
+from runtime.cpu.kernels.fft.fft_ir import (
+    VECTOR_BYTES,
+    in_all_lanes,
+    load_slot,
+    store_slot,
+    vectors_of,
+)
 
 FUNCTION = "spmd_fft_lines"
 #: Elements of side-by-side lines that are fetched before their turn: each may lie on a page of its own.
@@ -48,100 +59,100 @@ class LinesForm:
     swapped: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LinesWords:
+@record
+class LinesRecord(Record):
     """Lines of ``count`` elements; steps in bytes, ``part`` from an element's real part to the imaginary one.
 
     places: the slot of each element, in bytes from the buffer's beginning. factor: the address of what results are
     multiplied by.
     """
 
-    array: int
-    buffer: int
-    places: int
-    factor: int
-    lines: int
-    line_step: int
-    count: int
-    element_step: int
-    part: int
-
-    def packed(self) -> list[int]:
-        return list(astuple(self))
+    array: Address
+    buffer: Address
+    places: Address
+    factor: Address
+    lines: Word
+    line_step: Word
+    count: Word
+    element_step: Word
+    part: Word
 
 
 @cache
 def lines_code(form: LinesForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of packed words."""
+    """``FUNCTION``, which takes the address of a LinesRecord."""
     passes = Passes.VECTORIZE if form.lie is Lie.APART else Passes.TIDY
-    return host_jit().compile(_PREFETCH + _Lines(form).function(), (FUNCTION,), passes=passes)
+    return host_jit().compile(_Lines(form).text(), (FUNCTION,), passes=passes)
 
 
-_PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)\n"
+_PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
 
 class _Lines:
     """Writes the function."""
 
+    buffer: Pointer
+    places: Pointer
+
     def __init__(self, form: LinesForm) -> None:
         self.form = form
-        self.writer = VectorWriter(form.form)
+        self.f = FunctionWriter(FUNCTION, LinesRecord, module=Module(_PREFETCH))
+        self.vectors = vectors_of(form.form)
         self.part_bytes = form.form.bits // 8
-        self.lanes = lanes_of(form.form)
 
-    def function(self) -> str:
-        writer, word = self.writer, self.writer.next_word
-        array, self.buffer, self.places, factor = (word("ptr") for _ in range(4))
-        self.lines, self.line_step, self.count, self.element_step, self.part = (
-            word() for _ in range(5)
-        )
-        self.one_factor = writer.value(f"load {self.form.form.name}, ptr {factor}")
-        self.factor = writer.everywhere(factor)[0] if self.form.stores else ""
+    def text(self) -> str:
+        f, rec = self.f, self.f.record
+        array, self.buffer, self.places, factor = rec.array, rec.buffer, rec.places, rec.factor
+        self.lines, self.line_step, self.count = rec.lines, rec.line_step, rec.count
+        self.element_step, self.part = rec.element_step, rec.part
+        self.one_factor = factor.load(self.form.form)
+        if self.form.stores:
+            self.factor = in_all_lanes(factor, self.form.form).re
         if self.form.lie is Lie.ALONG:
             self.squares(array)
         elif self.form.lie is Lie.ACROSS:
-            ahead = writer.value(f"mul i64 {self.element_step}, {AHEAD}")
-            with self.elements(array, "0", self.count) as (slot, at):
-                self.fetch(writer.moved_by(at, ahead))
+            ahead = self.element_step * AHEAD
+            with self.elements(array, 0, self.count) as (slot, at):
+                self.fetch(at.at(ahead))
                 self.across(at, slot)
         else:
-            self.apart(array, "0", self.count)
-        return writer.function(FUNCTION)
+            self.apart(array, 0, self.count)
+        return f.end()
 
-    def squares(self, array: str) -> None:
+    def squares(self, array: Pointer) -> None:
         """Write IR that moves as many elements at a time as fill a vector, then the rest."""
-        writer, value, lanes = self.writer, self.writer.value, self.lanes
+        f, lanes = self.f, self.vectors.lanes
         side = lanes // 2
-        squares = value(f"udiv i64 {self.count}, {side}")
-        with writer.unless_zero(squares):
-            cursors = {0: Cursor(array, str(VECTOR_BYTES))}
-            with writer.loop(squares, cursors) as (number, at):
-                first = value(f"mul i64 {number}, {side}")
-                rows = [at[0]]
-                for _ in range(1, lanes):
-                    rows.append(writer.moved_by(rows[-1], self.line_step))
-                slots = [self.slot(value(f"add i64 {first}, {e}")) for e in range(side)]
-                self.square(rows, slots)
-        done = value(f"mul i64 {squares}, {side}")
-        left = value(f"sub i64 {self.count}, {done}")
-        with writer.unless_zero(left):
-            way = value(f"mul i64 {done}, {self.element_step}")
-            self.apart(writer.moved_by(array, way), done, left)
+        squares = self.count // side
+        cursors = {0: Cursor(array, VECTOR_BYTES)}
+        with f.unless_zero(squares), f.cursor_loop(squares, cursors) as (number, at):
+            first = number * side
+            rows = [at[0]]
+            for _ in range(1, lanes):
+                rows.append(rows[-1].at(self.line_step))
+            self.square(rows, [self.slot(first + e) for e in range(side)])
+        done = squares * side
+        left = self.count - done
+        with f.unless_zero(left):
+            self.apart(array.at(done * self.element_step), done, left)
 
-    def square(self, rows: list[str], slots: list[str]) -> None:
-        writer, align = self.writer, self.part_bytes
+    def square(self, rows: list[Pointer], slots: list[Pointer]) -> None:
+        align = self.part_bytes
         if not self.form.stores:
-            columns = self.transposed([writer.load_part(row, align) for row in rows])
+            columns = self.transposed([row.load(self.vectors, align) for row in rows])
             for e, slot in enumerate(slots):
-                writer.store(self.in_order((columns[2 * e], columns[2 * e + 1])), slot)
+                store_slot(self.in_order(Complex(columns[2 * e], columns[2 * e + 1])), slot)
             return
-        columns = []
-        for slot in slots:
-            columns += self.in_order(writer.scaled(writer.load(slot), self.factor))
+        columns = [part for slot in slots for part in self.loaded(slot)]
         for x, row in zip(self.transposed(columns), rows, strict=True):
-            writer.store_part(x, row, align)
+            row.store(x, align)
 
-    def transposed(self, rows: list[str]) -> list[str]:
+    def loaded(self, slot: Pointer) -> tuple[Float, Float]:
+        """Return the parts of a result, multiplied by the factor."""
+        x = self.in_order(load_slot(slot, self.form.form).times(self.factor))
+        return x.re, x.im
+
+    def transposed(self, rows: list[Float]) -> list[Float]:
         """Element j of row i becomes element i of row j: bit by bit of i and j."""
         n, rows = len(rows), list(rows)
         bit = 1
@@ -154,67 +165,58 @@ class _Lines:
             bit *= 2
         return rows
 
-    def shuffled(self, a: str, b: str, numbers: list[int]) -> str:
-        mask = ", ".join(f"i32 {n}" for n in numbers)
-        t = self.writer.type
-        return self.writer.value(f"shufflevector {t} {a}, {t} {b}, <{len(numbers)} x i32> <{mask}>")
+    def shuffled(self, a: Float, b: Float, numbers: list[int]) -> Float:
+        pair = [Vector(self.f, x.type, x.name) for x in (a, b)]
+        return Float(self.f, self.vectors, pair[0].shuffled(numbers, pair[1]).name)
 
-    def across(self, at: str, slot: str) -> None:
+    def across(self, at: Pointer, slot: Pointer) -> None:
         """One element of all lines."""
-        writer, n, align = self.writer, self.lanes, self.part_bytes
-        later = writer.moved_by(at, VECTOR_BYTES)
+        n, align = self.vectors.lanes, self.part_bytes
+        later = at.at(VECTOR_BYTES)
         if not self.form.stores:
-            a, b = (writer.load_part(place, align) for place in (at, later))
-            parts = (
-                self.shuffled(a, b, list(range(0, 2 * n, 2))),
-                self.shuffled(a, b, list(range(1, 2 * n, 2))),
-            )
-            writer.store(self.in_order(parts), slot)
+            a, b = (place.load(self.vectors, align) for place in (at, later))
+            even = self.shuffled(a, b, list(range(0, 2 * n, 2)))
+            odd = self.shuffled(a, b, list(range(1, 2 * n, 2)))
+            store_slot(self.in_order(Complex(even, odd)), slot)
             return
-        real, imaginary = self.in_order(writer.scaled(writer.load(slot), self.factor))
+        real, imaginary = self.loaded(slot)
         for half, place in enumerate((at, later)):
             numbers = [c // 2 + half * n // 2 + (n if c % 2 else 0) for c in range(n)]
-            writer.store_part(self.shuffled(real, imaginary, numbers), place, align)
+            place.store(self.shuffled(real, imaginary, numbers), align)
 
-    def fetch(self, later: str) -> None:
+    def fetch(self, later: Pointer) -> None:
         """Two vectors of an element that comes later."""
+        writes = int(self.form.stores)
         for way in (0, VECTOR_BYTES):
-            place = self.writer.moved_by(later, way)
-            writes = int(self.form.stores)
-            self.writer.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 {writes}, i32 3, i32 1)")
+            place = later.at(way)
+            self.f.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 {writes}, i32 3, i32 1)")
 
-    def apart(self, array: str, first: str, count: str) -> None:
+    def apart(self, array: Pointer, first: Whole, count: Int) -> None:
         """``count`` elements from number ``first`` on, a lane at a time."""
-        writer, value, t = self.writer, self.writer.value, self.form.form.name
-        ways = self.in_order(("0", self.part))
+        f, t = self.f, self.form.form
+        ways = (self.part, 0) if self.form.swapped else (0, self.part)
         with self.elements(array, first, count) as (slot, at):
-            parts = [
-                (writer.moved_by(at, way), writer.moved_by(slot, n * VECTOR_BYTES))
-                for n, way in enumerate(ways)
-            ]
-            with writer.element_loop(self.lines) as k:
-                way = value(f"mul i64 {k}, {self.line_step}")
+            parts = [(at.at(way), slot.at(n * VECTOR_BYTES)) for n, way in enumerate(ways)]
+            with f.vector_loop(self.lines) as k:
+                way = k * self.line_step
                 for outside, inside in parts:
-                    place = writer.moved_by(outside, way)
-                    lane = value(f"getelementptr {t}, ptr {inside}, i64 {k}")
+                    place, lane = outside.at(way), inside.element(t.name, k)
                     source, target = (lane, place) if self.form.stores else (place, lane)
-                    x = value(f"load {t}, ptr {source}{INDEPENDENT}")
-                    if self.form.stores:
-                        x = value(f"fmul {t} {x}, {self.one_factor}")
-                    writer.add(f"store {t} {x}, ptr {target}{INDEPENDENT}")
+                    x = source.load(t)
+                    target.store(x * self.one_factor if self.form.stores else x)
 
     @contextmanager
-    def elements(self, array: str, first: str, count: str) -> Iterator[tuple[str, str]]:
+    def elements(
+        self, array: Pointer, first: Whole, count: Int
+    ) -> Iterator[tuple[Pointer, Pointer]]:
         """A loop over elements: the slot of each, and the first line's in the array."""
-        begin = self.writer.value(f"getelementptr i64, ptr {self.places}, i64 {first}")
-        cursors = {0: Cursor(begin, "8"), 1: Cursor(array, self.element_step)}
-        with self.writer.loop(count, cursors) as (_, at):
-            place = self.writer.value(f"load i64, ptr {at[0]}")
-            yield self.writer.moved_by(self.buffer, place), at[1]
+        begin = self.places.element("i64", first)
+        cursors = {0: Cursor(begin, 8), 1: Cursor(array, self.element_step)}
+        with self.f.cursor_loop(count, cursors) as (_, at):
+            yield self.buffer.at(at[0].word()), at[1]
 
-    def slot(self, number: str) -> str:
-        at = self.writer.value(f"getelementptr i64, ptr {self.places}, i64 {number}")
-        return self.writer.moved_by(self.buffer, self.writer.value(f"load i64, ptr {at}"))
+    def slot(self, number: Int) -> Pointer:
+        return self.buffer.at(self.places.element("i64", number).word())
 
-    def in_order(self, parts: Complex) -> Complex:
-        return (parts[1], parts[0]) if self.form.swapped else parts
+    def in_order(self, x: Complex) -> Complex:
+        return Complex(x.im, x.re) if self.form.swapped else x

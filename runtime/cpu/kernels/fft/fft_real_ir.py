@@ -7,14 +7,26 @@ X[k] = E + w O and X[h - k] = conj(E - w O), where w = exp(-pi i k / h).
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.elements.builder import FloatFormat
-from runtime.codegen.ir.function_writer import Cursor
+from runtime.codegen.elements.builder import Whole
+from runtime.codegen.elements.complex_numbers import Complex
+from runtime.codegen.elements.formats import FloatFormat
+from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Address, Record, Word, record
+from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.kernels.fft.fft_ir import Complex, VectorWriter, multiply_add
+from runtime.cpu.kernels.fft.fft_ir import (
+    in_all_lanes,
+    load_slot,
+    multiply_add,
+    product,
+    store_slot,
+    times_minus_i,
+)
 
 FUNCTION = "spmd_fft_real"
 
@@ -27,89 +39,85 @@ class RealForm:
     inverse: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RealWords:
+@record
+class RealRecord(Record):
     """Numbers 0 to ``half`` lie at ``places``, in bytes from the buffer's beginning; what is made takes their slots.
 
     twiddles: w of k = 1, .., half / 2.
     """
 
-    buffer: int
-    half: int
-    twiddles: int
-    places: int
-
-    def packed(self) -> list[int]:
-        return list(astuple(self))
+    buffer: Address
+    half: Word
+    twiddles: Address
+    places: Address
 
 
 @cache
 def real_code(form: RealForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of packed words."""
-    ir = "\n".join([multiply_add(form.form), _Real(form).function()])
-    return host_jit().compile(ir, (FUNCTION,), passes=Passes.TIDY)
+    """``FUNCTION``, which takes the address of a RealRecord."""
+    return host_jit().compile(_Real(form).text(), (FUNCTION,), passes=Passes.TIDY)
 
 
 class _Real:
     """Writes the function."""
 
+    buffer: Pointer
+    places: Pointer
+
     def __init__(self, form: RealForm) -> None:
         self.form = form
-        self.writer = VectorWriter(form.form)
+        self.f = FunctionWriter(FUNCTION, RealRecord, module=Module(multiply_add(form.form)))
 
-    def function(self) -> str:
-        writer, value, word = self.writer, self.writer.value, self.writer.next_word
-        self.buffer, half, twiddles, self.places = word("ptr"), word(), word("ptr"), word("ptr")
-        self.ends(self.slot("0"), self.slot(half))
-        pairs = value(f"udiv i64 {half}, 2")
-        step = 2 * self.form.form.bits // 8
-        with (
-            writer.unless_zero(pairs),
-            writer.loop(pairs, {0: Cursor(twiddles, str(step))}) as (number, at),
-        ):
-            k = value(f"add i64 {number}, 1")
-            near, far = self.slot(k), self.slot(value(f"sub i64 {half}, {k}"))
-            make = self.inverse_pair if self.form.inverse else self.pair
-            x, y = make(writer.load(near), writer.load(far), writer.everywhere(at[0]))
-            writer.store(x, near)
-            writer.store(y, far)
-        return writer.function(FUNCTION)
+    def text(self) -> str:
+        f, rec, form = self.f, self.f.record, self.form.form
+        self.buffer, half, twiddles, self.places = rec.buffer, rec.half, rec.twiddles, rec.places
+        self.ends(self.slot(0), self.slot(half))
+        pairs = half // 2
+        cursors = {0: Cursor(twiddles, 2 * form.bits // 8)}
+        with f.unless_zero(pairs), f.cursor_loop(pairs, cursors) as (number, at):
+            k = number + 1
+            near, far = self.slot(k), self.slot(half - k)
+            make = _inverse_pair if self.form.inverse else _pair
+            x, y = make(load_slot(near, form), load_slot(far, form), in_all_lanes(at[0], form))
+            store_slot(x, near)
+            store_slot(y, far)
+        return f.end()
 
-    def ends(self, first: str, last: str) -> None:
+    def ends(self, first: Pointer, last: Pointer) -> None:
         """X[0] and X[h], which are real: sum and difference of the parts of Z[0]."""
-        writer = self.writer
+        form = self.form.form
         if self.form.inverse:
-            real, other = writer.load(first)[0], writer.load(last)[0]
-            total = writer.binary("fadd", real, other), writer.binary("fsub", real, other)
-            writer.store((total[1], total[0]), first)
+            real, other = load_slot(first, form).re, load_slot(last, form).re
+            total = real + other
+            store_slot(Complex(real - other, total), first)
             return
-        real, imaginary = writer.load(first)
-        zero = writer.constant(0.0)
-        writer.store((writer.binary("fadd", real, imaginary), zero), first)
-        writer.store((writer.binary("fsub", real, imaginary), zero), last)
+        ends = load_slot(first, form)
+        zero = ends.re.constant(0.0)
+        store_slot(Complex(ends.re + ends.im, zero), first)
+        store_slot(Complex(ends.re - ends.im, zero), last)
 
-    def pair(self, x: Complex, y: Complex, twiddle: Complex) -> tuple[Complex, Complex]:
-        writer = self.writer
-        y, half = self.conjugate(y), writer.constant(0.5)
-        even = writer.scaled(writer.plus(x, y), half)
-        odd = writer.scaled(writer.times_minus_i(writer.minus(x, y)), half)
-        turned = writer.times(odd, twiddle)
-        return writer.plus(even, turned), self.conjugate(writer.minus(even, turned))
+    def slot(self, number: Whole) -> Pointer:
+        return self.buffer.at(self.places.element("i64", number).word())
 
-    def inverse_pair(self, x: Complex, y: Complex, twiddle: Complex) -> tuple[Complex, Complex]:
-        """(even + i odd) and (conj even + i conj odd), the parts of which are swapped."""
-        writer = self.writer
-        y = self.conjugate(y)
-        even = writer.plus(x, y)
-        odd = writer.times(writer.minus(x, y), self.conjugate(twiddle))
-        turned = writer.times_minus_i(odd)
-        near = writer.minus(even, turned)
-        far = self.conjugate(writer.plus(even, turned))
-        return (near[1], near[0]), (far[1], far[0])
 
-    def conjugate(self, x: Complex) -> Complex:
-        return x[0], self.writer.negative(x[1])
+def _pair(x: Complex, y: Complex, twiddle: Complex) -> tuple[Complex, Complex]:
+    y = _conjugate(y)
+    even = (x + y).times(0.5)
+    odd = times_minus_i(x - y).times(0.5)
+    turned = product(odd, twiddle)
+    return even + turned, _conjugate(even - turned)
 
-    def slot(self, number: str) -> str:
-        place = self.writer.value(f"getelementptr i64, ptr {self.places}, i64 {number}")
-        return self.writer.moved_by(self.buffer, self.writer.value(f"load i64, ptr {place}"))
+
+def _inverse_pair(x: Complex, y: Complex, twiddle: Complex) -> tuple[Complex, Complex]:
+    """(even + i odd) and (conj even + i conj odd), the parts of which are swapped."""
+    y = _conjugate(y)
+    even = x + y
+    odd = product(x - y, _conjugate(twiddle))
+    turned = times_minus_i(odd)
+    near = even - turned
+    far = _conjugate(even + turned)
+    return Complex(near.im, near.re), Complex(far.im, far.re)
+
+
+def _conjugate(x: Complex) -> Complex:
+    return Complex(x.re, -x.im)

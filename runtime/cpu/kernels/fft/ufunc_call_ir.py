@@ -3,47 +3,48 @@ arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.ir.record_words import WORDS
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.record import Address, Record, Word, record, word_index
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 
 FUNCTION = "spmd_line_loop"
+
+
+@record
+class LineLoopRecord(Record):
+    """function, data: of the loop. Then its arguments: addresses of lines, factor and results; sizes; steps."""
+
+    function: Address
+    data: Address
+    lines: Address
+    factor: Address
+    results: Address
+    count: Word
+    source_size: Word
+    target_size: Word
+    line_step: Word
+    factor_step: Word
+    result_step: Word
+    source_step: Word
+    target_step: Word
+
+
 #: Words that hold the addresses of lines and of results.
-LINES_WORD, RESULTS_WORD = 2, 4
-
-
-@dataclass(frozen=True, slots=True)
-class LineLoopWords:
-    """function, data: of the loop. args: addresses of lines, factor, results; sizes and steps as the loop has them."""
-
-    function: int
-    data: int
-    args: Sequence[int]
-    sizes: Sequence[int]
-    steps: Sequence[int]
-
-    def packed(self) -> list[int]:
-        return [self.function, self.data, *self.args, *self.sizes, *self.steps]
+LINES_WORD, RESULTS_WORD = (word_index(LineLoopRecord, name) for name in ("lines", "results"))
 
 
 @cache
 def line_loop_code() -> NativeLibrary:
-    """``FUNCTION``, which takes the address of packed words."""
-    return host_jit().compile(WORDS + _IR, (FUNCTION,), passes=Passes.TIDY)
-
-
-_IR = f"""
-define void @{FUNCTION}(ptr %record) {{
-  %function = call ptr @pointer(ptr %record, i64 0)
-  %data = call ptr @pointer(ptr %record, i64 1)
-  %args = getelementptr i64, ptr %record, i64 2
-  %sizes = getelementptr i64, ptr %record, i64 5
-  %steps = getelementptr i64, ptr %record, i64 8
-  call void %function(ptr %args, ptr %sizes, ptr %steps, ptr %data)
-  ret void
-}}
-"""
+    """``FUNCTION``, which takes the address of a LineLoopRecord."""
+    f = FunctionWriter(FUNCTION, LineLoopRecord)
+    rec = f.record
+    function, data = rec.function, rec.data
+    lists = [
+        f.parameters[0].element("i64", word_index(LineLoopRecord, name))
+        for name in ("lines", "count", "line_step")
+    ]
+    f.call("void", function.name, *lists, data)
+    return host_jit().compile(f.end(), (FUNCTION,), passes=Passes.TIDY)

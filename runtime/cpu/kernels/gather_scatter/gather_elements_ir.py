@@ -6,13 +6,16 @@ room for what is taken from.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.ir.dynamic_starts import widened_index
-from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.elements.builder import Int, Whole
+from runtime.codegen.ir.dynamic_starts import inside, widened_index
+from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.record import Address, Record, Word, record
+from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.cpu.kernels.cache_lines_ir import IN_ORDER, LINE_BYTES, PAST_CACHES
+from runtime.cpu.kernels.cache_lines_ir import IN_ORDER, LINE_BYTES
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_take"
@@ -31,36 +34,28 @@ class TakeForm:
     streamed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TakeWords:
+@record
+class TakeRecord(Record):
     """near[k] = far[indices[k]], each index moved to between 0 and ``limit`` <= MOST. All three lie without gaps.
 
     A streamed result begins with a line.
     """
 
-    far: int
-    near: int
-    indices: int
-    count: int
-    limit: int
-
-    def packed(self) -> list[int]:
-        return list(astuple(self))
+    far: Address
+    near: Address
+    indices: Address
+    count: Word
+    limit: Word
 
 
 @cache
 def take_code(form: TakeForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of packed words."""
+    """``FUNCTION``, which takes the address of a TakeRecord."""
     return host_jit().compile(take_ir(form), (FUNCTION,))
 
 
 def take_ir(form: TakeForm) -> str:
-    return "\n".join([*_declarations(), _Take(form).function()])
-
-
-def _declarations() -> list[str]:
-    names = [f"{name}.i{bits}" for name in ("smin", "smax") for bits in (32, 64)]
-    return [f"declare i{name[-2:]} @llvm.{name}(i{name[-2:]}, i{name[-2:]})" for name in names]
+    return _Take(form).text()
 
 
 class _Take:
@@ -68,66 +63,53 @@ class _Take:
 
     def __init__(self, form: TakeForm) -> None:
         self.form = form
-        self.writer = NestWriter()
+        self.f = FunctionWriter(FUNCTION, TakeRecord)
         self.element, self.index = f"i{8 * form.byte_size}", f"i{8 * form.index.byte_size}"
 
-    def function(self) -> str:
-        writer, value = self.writer, self.writer.value
-        self.far, near, indices = (writer.next_word("ptr") for _ in range(3))
-        count = writer.next_word()
-        self.limit = writer.next_word()
-        if not self.form.streamed:
+    def text(self) -> str:
+        f, form, rec = self.f, self.form, self.f.record
+        self.far, near, indices = rec.far, rec.near, rec.indices
+        count, self.limit = rec.count, rec.limit
+        if not form.streamed:
             self.take(indices, near, count)
-            return writer.function(FUNCTION)
-        buffer = value(f"alloca [{BLOCK} x {self.element}], align {LINE_BYTES}")
-        blocks = value(f"udiv i64 {count}, {BLOCK}")
+            return f.end()
+        buffer = f.array(BLOCK, self.element, align=LINE_BYTES)
+        blocks = count // BLOCK
         cursors = {
-            0: Cursor(indices, str(BLOCK * self.form.index.byte_size)),
-            1: Cursor(near, str(BLOCK * self.form.byte_size)),
+            0: Cursor(indices, BLOCK * form.index.byte_size),
+            1: Cursor(near, BLOCK * form.byte_size),
         }
-        with writer.unless_zero(blocks), writer.loop(blocks, cursors) as (_, at):
-            self.take(at[0], buffer, str(BLOCK))
-            self.store_lines(buffer, at[1])
-        writer.add(IN_ORDER)
-        done = value(f"mul i64 {blocks}, {BLOCK}")
-        rest = value(f"sub i64 {count}, {done}")
-        with writer.unless_zero(rest):
-            index = value(f"getelementptr {self.index}, ptr {indices}, i64 {done}")
-            place = value(f"getelementptr {self.element}, ptr {near}, i64 {done}")
-            self.take(index, place, rest)
-        return writer.function(FUNCTION)
+        with f.unless_zero(blocks), f.cursor_loop(blocks, cursors) as (_, at):
+            self.take(at[0], buffer, BLOCK)
+            store_lines(f, buffer, at[1], BLOCK * form.byte_size // LINE_BYTES)
+        f.add(IN_ORDER)
+        done = blocks * BLOCK
+        rest = count - done
+        with f.unless_zero(rest):
+            self.take(indices.element(self.index, done), near.element(self.element, done), rest)
+        return f.end()
 
-    def take(self, indices: str, target: str, count: str) -> None:
-        writer, value = self.writer, self.writer.value
-        with writer.element_loop(count) as k:
-            place = value(f"getelementptr {self.index}, ptr {indices}, i64 {k}")
-            index = value(f"load {self.index}, ptr {place}{INDEPENDENT}")
+    def take(self, indices: Pointer, target: Pointer, count: Whole) -> None:
+        with self.f.vector_loop(count) as k:
+            index = self.inside(indices.element(self.index, k).load(self.index))
             # The extension is one of signed numbers, so that addresses are a base and vectors of 32 bits.
-            wide = value(f"sext i32 {self.inside(index)} to i64")
-            source = value(f"getelementptr {self.element}, ptr {self.far}, i64 {wide}")
-            element = value(f"load {self.element}, ptr {source}{INDEPENDENT}")
-            place = value(f"getelementptr {self.element}, ptr {target}, i64 {k}")
-            writer.add(f"store {self.element} {element}, ptr {place}{INDEPENDENT}")
+            source = self.far.element(self.element, index.resized("i64", signed=True))
+            target.element(self.element, k).store(source.load(self.element))
 
-    def inside(self, index: str) -> str:
+    def inside(self, index: Int) -> Int:
         """An index, moved to between 0 and the limit, as an i32."""
-        kind, value = self.form.index, self.writer.value
+        kind = self.form.index
         if (kind.byte_size == 4 and kind.is_signed_integer) or kind.byte_size < 4:
-            limit = value(f"trunc i64 {self.limit} to i32")
-            if kind.byte_size < 4:
-                extend = "sext" if kind.is_signed_integer else "zext"
-                index = value(f"{extend} {self.index} {index} to i32")
-            above = value(f"call i32 @llvm.smax.i32(i32 {index}, i32 0)")
-            return value(f"call i32 @llvm.smin.i32(i32 {above}, i32 {limit})")
-        wide = widened_index(self.writer, kind, index)
-        above = value(f"call i64 @llvm.smax.i64(i64 {wide}, i64 0)")
-        inside = value(f"call i64 @llvm.smin.i64(i64 {above}, i64 {self.limit})")
-        return value(f"trunc i64 {inside} to i32")
+            limit = self.limit.resized("i32")
+            return inside(index.resized("i32", signed=kind.is_signed_integer), limit)
+        return inside(widened_index(kind, index), self.limit).resized("i32")
 
-    def store_lines(self, buffer: str, target: str) -> None:
-        value, line = self.writer.value, f"<{LINE_BYTES} x i8>"
-        lines = BLOCK * self.form.byte_size // LINE_BYTES
-        cursors = {0: Cursor(buffer, str(LINE_BYTES)), 1: Cursor(target, str(LINE_BYTES))}
-        with self.writer.loop(str(lines), cursors) as (_, at):
-            held = value(f"load {line}, ptr {at[0]}, align {LINE_BYTES}")
-            self.writer.add(f"store {line} {held}, ptr {at[1]}, align {LINE_BYTES}{PAST_CACHES}")
+
+def store_lines(
+    f: FunctionWriter, source: Pointer, target: Pointer, lines: Whole, align: int = LINE_BYTES
+) -> None:
+    """Copy ``lines`` lines past the caches. align: of the source."""
+    line = f"<{LINE_BYTES} x i8>"
+    cursors = {0: Cursor(source, LINE_BYTES), 1: Cursor(target, LINE_BYTES)}
+    with f.cursor_loop(lines, cursors) as (_, at):
+        at[1].store(at[0].load(line, align=align), align=LINE_BYTES, nontemporal=True)

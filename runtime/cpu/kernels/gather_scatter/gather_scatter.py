@@ -13,18 +13,21 @@ from runtime.cpu.kernels.gather_scatter.gather_elements_ir import FUNCTION as TA
 from runtime.cpu.kernels.gather_scatter.gather_elements_ir import (
     MOST,
     TakeForm,
-    TakeWords,
+    TakeRecord,
     take_code,
 )
 from runtime.cpu.kernels.gather_scatter.gather_scatter_ir import (
     FUNCTION,
     MOST_LINES,
+    BatchDimension,
     CombineElements,
+    Component,
     Elements,
     GatherElements,
     IndexedForm,
-    IndexedWords,
+    IndexedRecord,
     ScatterElements,
+    WindowDimension,
     indexed_code,
 )
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
@@ -91,16 +94,16 @@ def _bind(
     window.sort(key=lambda dimension: -abs(dimension[1]))
     batch, window = _merged(batch), _merged(window)
     step = 0 if windows.vector is None else indices.strides[windows.vector]
-    words = IndexedWords(
+    record = IndexedRecord(
         far.ctypes.data,
         near.ctypes.data,
         indices.ctypes.data,
-        batch,
-        window,
-        [(k * step, far.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)],
+        [BatchDimension(*dimension) for dimension in batch],
+        [WindowDimension(*dimension) for dimension in window],
+        [Component(k * step, far.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)],
     )
-    if isinstance(elements, GatherElements) and _takes(words, indices, near):
-        return _bind_take(words, far, indices, near)
+    if isinstance(elements, GatherElements) and _takes(record, indices, near):
+        return _bind_take(record, far, indices, near)
     items = [a.itemsize // (2 if in_parts else 1) for a in (far, near)]
     packed = bool(window) and window[-1][1:] == tuple(items)
     form = IndexedForm(
@@ -113,28 +116,25 @@ def _bind(
         _lines(window[-1][0] * items[0], far.nbytes) if packed and batch else 0,
         packed and isinstance(elements, GatherElements) and near.nbytes >= LEAST_STREAMED_BYTES,
     )
-    record = np.array(words.packed(), np.int64)
-    return native_call(indexed_code(form), FUNCTION, record, (far, indices, near))
+    return native_call(indexed_code(form), FUNCTION, record.to_array(), (far, indices, near))
 
 
-def _takes(words: IndexedWords, indices: NDArray, near: NDArray) -> bool:
+def _takes(record: IndexedRecord, indices: NDArray, near: NDArray) -> bool:
     """Whether each index names one element, and no array has gaps."""
     item = near.itemsize
-    return (
-        not words.window
-        and len(words.components) == len(words.batch) == 1
-        and words.batch[0][1:] == (indices.itemsize, 0, item)
-        and words.components[0][1] == item <= 8
-        and words.components[0][2] <= MOST
-    )
+    if record.window or not len(record.components) == len(record.batch) == 1:
+        return False
+    (batch,), (component,) = record.batch, record.components
+    packed = (batch.indices, batch.far, batch.near) == (indices.itemsize, 0, item)
+    return packed and component.stride == item <= 8 and bool(component.limit <= MOST)
 
 
-def _bind_take(words: IndexedWords, far: NDArray, indices: NDArray, near: NDArray) -> Action:
-    streamed = near.nbytes >= LEAST_STREAMED_BYTES and words.near % LINE_BYTES == 0
+def _bind_take(record: IndexedRecord, far: NDArray, indices: NDArray, near: NDArray) -> Action:
+    streamed = near.nbytes >= LEAST_STREAMED_BYTES and record.near % LINE_BYTES == 0
     form = TakeForm(PrimitiveType.from_numpy(indices.dtype), near.itemsize, streamed)
-    take = TakeWords(words.far, words.near, words.indices, near.size, words.components[0][2])
-    record = np.array(take.packed(), np.int64)
-    return native_call(take_code(form), TAKE, record, (far, indices, near))
+    limit = record.components[0].limit
+    take = TakeRecord(record.far, record.near, record.indices, near.size, limit)
+    return native_call(take_code(form), TAKE, take.to_array(), (far, indices, near))
 
 
 def _lines(window_bytes: int, far_bytes: int) -> int:

@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-from runtime.codegen.ir.dynamic_starts import CLAMPS, moved_inside, widened_index
-from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.elements.builder import Int
+from runtime.codegen.ir.dynamic_starts import inside, widened_index
+from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.reducer import combining
+from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.cpu.kernels.cache_lines_ir import IN_ORDER, LINE_BYTES, PAST_CACHES
+from runtime.cpu.kernels.cache_lines_ir import IN_ORDER, LINE_BYTES
+from runtime.cpu.kernels.gather_scatter.gather_elements_ir import store_lines
 from runtime.program.scalar_program import Reducer
 from spmd.shape import PrimitiveType
 
@@ -70,58 +75,68 @@ class IndexedForm:
     streamed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedWords:
-    """One gather or scatter: addresses and strides in bytes.
+@record
+class BatchDimension(Record):
+    """Dimension over index vectors: size, and strides in bytes."""
 
-    batch: (size, stride in indices, in far, in near), slowest first. window: (size, stride in far, in near).
-    components of an index vector: (bytes from its first, stride in far, largest start at which a window fits).
-    """
+    size: Word
+    indices: Word
+    far: Word
+    near: Word
 
-    far: int
-    near: int
-    indices: int
-    batch: Sequence[tuple[int, ...]]
-    window: Sequence[tuple[int, ...]]
-    components: Sequence[tuple[int, int, int]]
 
-    def packed(self) -> list[int]:
-        words = [self.far, self.near, self.indices]
-        parts = (*self.batch, *self.window, *self.components)
-        return words + [word for part in parts for word in part]
+@record
+class WindowDimension(Record):
+    """Dimension over a window."""
+
+    size: Word
+    far: Word
+    near: Word
+
+
+@record
+class Component(Record):
+    """Component of an index vector: bytes from its first, stride in far, largest start at which a window fits."""
+
+    offset: Word
+    stride: Word
+    limit: Word
+
+
+@record
+class IndexedRecord(Record):
+    """One gather or scatter: addresses, and dimensions, slowest first."""
+
+    far: Address
+    near: Address
+    indices: Address
+    batch: Sequence[BatchDimension]
+    window: Sequence[WindowDimension]
+    components: Sequence[Component]
 
 
 @cache
 def indexed_code(form: IndexedForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of packed words."""
+    """``FUNCTION``, which takes the address of an IndexedRecord."""
     return host_jit().compile(indexed_ir(form), (FUNCTION,))
 
 
 def indexed_ir(form: IndexedForm) -> str:
-    functions: tuple[str, ...] = ()
-    if isinstance(form.elements, CombineElements):
-        functions = combining(form.elements.kind, form.elements.reduction).functions
-    return "\n".join([*CLAMPS, _PREFETCH, *functions, _Indexed(form).function()])
+    return _Indexed(form).text()
 
 
 _PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
 _FAR, _NEAR, _INDICES = range(3)
+_Here: TypeAlias = dict[int, Pointer]
 
 
 @dataclass(frozen=True, slots=True)
 class _Dimension:
     """``strides`` by array; a window has none in the indices."""
 
-    size: str
-    strides: dict[int, str]
-
-
-@dataclass(frozen=True, slots=True)
-class _Component:
-    offset: str
-    stride: str
-    limit: str
+    size: Int
+    strides: dict[int, Int]
 
 
 class _Indexed:
@@ -129,106 +144,109 @@ class _Indexed:
 
     def __init__(self, form: IndexedForm) -> None:
         self.form = form
-        self.writer = NestWriter()
+        module = Module()
         elements = form.elements
         if isinstance(elements, CombineElements):
             element = combining(elements.kind, elements.reduction)
+            module.add(element.functions)
             self.far, self.near = element.wide, element.stored
             #: Integers below a byte are widened where they lie, in a byte.
             self.in_a_byte = elements.kind.is_integer and elements.kind.bits < 8
         else:
             self.far = self.near = f"i{8 * elements.byte_size}"
         self.gathers = isinstance(elements, GatherElements)
+        self.f = FunctionWriter(
+            FUNCTION,
+            IndexedRecord,
+            module=module,
+            batch=form.batch,
+            window=form.window,
+            components=form.components,
+        )
 
-    def function(self) -> str:
-        form, word = self.form, self.writer.next_word
-        here = {array: word("ptr") for array in (_FAR, _NEAR, _INDICES)}
+    def text(self) -> str:
+        rec = self.f.record
+        here = {_FAR: rec.far, _NEAR: rec.near, _INDICES: rec.indices}
         batch = [
-            _Dimension(word(), {_INDICES: word(), _FAR: word(), _NEAR: word()})
-            for _ in range(form.batch)
+            _Dimension(d.size, {_INDICES: d.indices, _FAR: d.far, _NEAR: d.near}) for d in rec.batch
         ]
-        window = [_Dimension(word(), {_FAR: word(), _NEAR: word()}) for _ in range(form.window)]
-        self.components = [_Component(word(), word(), word()) for _ in range(form.components)]
+        window = [_Dimension(d.size, {_FAR: d.far, _NEAR: d.near}) for d in rec.window]
+        self.components = [(c.offset, c.stride, c.limit) for c in rec.components]
         self.vectors(batch, window, here)
-        if form.streamed:
+        if self.form.streamed:
             # Such stores become visible in no order, not even before the flag that says that the result is there.
-            self.writer.add(IN_ORDER)
-        return self.writer.function(FUNCTION)
+            self.f.add(IN_ORDER)
+        return self.f.end()
 
-    def vectors(
-        self, batch: list[_Dimension], window: list[_Dimension], here: dict[int, str]
-    ) -> None:
+    def vectors(self, batch: list[_Dimension], window: list[_Dimension], here: _Here) -> None:
         """Loops over the index vectors."""
         if not batch:
             self.placed(window, here)
             return
         first, *rest = batch
         if not rest and not window and self.gathers:
-            with self.writer.element_loop(first.size) as k:
-                at = {array: self.moved(here[array], k, first.strides[array]) for array in here}
-                far = self.window_at(at, INDEPENDENT)
-                self.element(far, at[_NEAR], INDEPENDENT)
+            with self.f.vector_loop(first.size) as k:
+                at = self.moved(here, first, k)
+                self.element(self.window_at(at), at[_NEAR])
             return
-        cursors = {array: Cursor(here[array], first.strides[array]) for array in here}
-        with self.writer.loop(first.size, cursors) as (number, inner):
+        with self.f.cursor_loop(first.size, self.cursors(here, first)) as (number, inner):
             if not rest and self.form.lines:
                 self.fetch(first, number, here)
             self.vectors(rest, window, inner)
 
-    def fetch(self, batch: _Dimension, number: str, start: dict[int, str]) -> None:
+    def cursors(self, here: _Here, dimension: _Dimension) -> dict[int, Cursor]:
+        return {array: Cursor(at, dimension.strides[array]) for array, at in here.items()}
+
+    def moved(self, here: _Here, dimension: _Dimension, number: Int) -> _Here:
+        return {array: at.at(number * dimension.strides[array]) for array, at in here.items()}
+
+    def fetch(self, batch: _Dimension, number: Int, start: _Here) -> None:
         """The first lines of the window of a vector that comes later, the last one at most."""
-        value = self.writer.value
-        later = value(f"add i64 {number}, {AHEAD}")
-        last = value(f"sub i64 {batch.size}, 1")
-        ahead = value(f"call i64 @llvm.smin.i64(i64 {later}, i64 {last})")
-        at = {array: self.moved(start[array], ahead, batch.strides[array]) for array in start}
-        far = self.window_at(at, "")
+        ahead = (number + AHEAD).smin(batch.size - 1)
+        far = self.window_at(self.moved(start, batch, ahead))
+        self.f.declare(_PREFETCH)
         writes = 0 if self.gathers else 1
         for line in range(self.form.lines):
-            place = value(f"getelementptr i8, ptr {far}, i64 {line * LINE_BYTES}")
-            self.writer.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 {writes}, i32 3, i32 1)")
+            place = far.at(line * LINE_BYTES)
+            self.f.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 {writes}, i32 3, i32 1)")
 
-    def starts_at(self, here: dict[int, str], metadata: str) -> list[str]:
+    def starts_at(self, here: _Here) -> list[Int]:
         """The numbers in the vector, as i64."""
-        value, kind = self.writer.value, f"i{8 * self.form.index.byte_size}"
-        starts = []
-        for component in self.components:
-            place = value(f"getelementptr i8, ptr {here[_INDICES]}, i64 {component.offset}")
-            index = value(f"load {kind}, ptr {place}{metadata}")
-            starts.append(widened_index(self.writer, self.form.index, index))
-        return starts
+        kind = self.form.index
+        return [
+            widened_index(kind, here[_INDICES].at(offset).load(f"i{8 * kind.byte_size}"))
+            for offset, _, _ in self.components
+        ]
 
-    def window_at(self, here: dict[int, str], metadata: str) -> str:
+    def window_at(self, here: _Here) -> Pointer:
         """Return the begin of the vector's window, clamped so that the window fits."""
         far = here[_FAR]
-        for component, start in zip(self.components, self.starts_at(here, metadata), strict=True):
-            far = moved_inside(self.writer, far, start, component.limit, component.stride)
+        for (_, stride, limit), start in zip(self.components, self.starts_at(here), strict=True):
+            far = far.at(inside(start, limit) * stride)
         return far
 
-    def placed(self, window: list[_Dimension], here: dict[int, str]) -> None:
+    def placed(self, window: list[_Dimension], here: _Here) -> None:
         """The window of one vector; a scatter leaves out what does not fit."""
         if self.gathers or not self.components:
-            self.elements(window, {_FAR: self.window_at(here, ""), _NEAR: here[_NEAR]})
+            self.elements(window, {_FAR: self.window_at(here), _NEAR: here[_NEAR]})
             return
-        value, starts, all_fit = self.writer.value, self.starts_at(here, ""), "true"
-        for component, start in zip(self.components, starts, strict=True):
-            fits = value(f"icmp ule i64 {start}, {component.limit}")
-            all_fit = value(f"and i1 {all_fit}, {fits}")
-        with self.writer.when(all_fit):
+        starts, all_fit = self.starts_at(here), self.f.true()
+        for (_, _, limit), start in zip(self.components, starts, strict=True):
+            all_fit = all_fit & start.compared("ule", limit)
+        with self.f.when(all_fit):
             far = here[_FAR]
-            for component, start in zip(self.components, starts, strict=True):
-                far = self.moved(far, start, component.stride)
+            for (_, stride, _), start in zip(self.components, starts, strict=True):
+                far = far.at(start * stride)
             self.elements(window, {_FAR: far, _NEAR: here[_NEAR]})
 
-    def elements(self, window: list[_Dimension], here: dict[int, str]) -> None:
+    def elements(self, window: list[_Dimension], here: _Here) -> None:
         """Loops over the window; its elements have a place each, so that the last dimension makes vectors."""
         if not window:
-            self.element(here[_FAR], here[_NEAR], "")
+            self.element(here[_FAR], here[_NEAR])
             return
         first, *rest = window
         if rest:
-            cursors = {array: Cursor(here[array], first.strides[array]) for array in here}
-            with self.writer.loop(first.size, cursors) as (_, inner):
+            with self.f.cursor_loop(first.size, self.cursors(here, first)) as (_, inner):
                 self.elements(rest, inner)
             return
         if self.form.streamed:
@@ -236,57 +254,41 @@ class _Indexed:
         else:
             self.run(first, here)
 
-    def streamed(self, dimension: _Dimension, here: dict[int, str]) -> None:
+    def streamed(self, dimension: _Dimension, here: _Here) -> None:
         """A packed run, a line at a time past the caches where it consists of whole lines of near."""
-        value, elements = self.writer.value, self.form.elements
+        f, elements = self.f, self.form.elements
         assert isinstance(elements, GatherElements)
-        size = value(f"mul i64 {dimension.size}, {elements.byte_size}")
-        address = value(f"ptrtoint ptr {here[_NEAR]} to i64")
-        ends = value(f"or i64 {address}, {size}")
-        beyond = value(f"and i64 {ends}, {LINE_BYTES - 1}")
-        with self.writer.when(value(f"icmp eq i64 {beyond}, 0")):
-            lines = value(f"udiv i64 {size}, {LINE_BYTES}")
-            cursors = {array: Cursor(here[array], str(LINE_BYTES)) for array in (_FAR, _NEAR)}
-            with self.writer.loop(lines, cursors) as (_, at):
-                line = value(f"load <{LINE_BYTES} x i8>, ptr {at[_FAR]}, align 1")
-                self.writer.add(
-                    f"store <{LINE_BYTES} x i8> {line}, ptr {at[_NEAR]}, align {LINE_BYTES}"
-                    f"{PAST_CACHES}"
-                )
-        with self.writer.when(value(f"icmp ne i64 {beyond}, 0")):
+        size = dimension.size * elements.byte_size
+        beyond = (here[_NEAR].as_int() | size) & (LINE_BYTES - 1)
+        with f.when(beyond.equals(0)):
+            store_lines(f, here[_FAR], here[_NEAR], size // LINE_BYTES, align=1)
+        with f.when(beyond.differs(0)):
             self.run(dimension, here)
 
-    def run(self, dimension: _Dimension, here: dict[int, str]) -> None:
+    def run(self, dimension: _Dimension, here: _Here) -> None:
         """Along a window's last dimension, an element at a time."""
-        with self.writer.element_loop(dimension.size) as k:
+        with self.f.vector_loop(dimension.size) as k:
             if self.form.packed:
-                places = {
-                    array: self.writer.value(f"getelementptr {kind}, ptr {here[array]}, i64 {k}")
+                at = {
+                    array: here[array].element(kind, k)
                     for array, kind in ((_FAR, self.far), (_NEAR, self.near))
                 }
             else:
-                places = {a: self.moved(here[a], k, dimension.strides[a]) for a in here}
-            self.element(places[_FAR], places[_NEAR], INDEPENDENT)
+                at = self.moved(here, dimension, k)
+            self.element(at[_FAR], at[_NEAR])
 
-    def element(self, far: str, near: str, metadata: str) -> None:
-        writer, elements = self.writer, self.form.elements
+    def element(self, far: Pointer, near: Pointer) -> None:
+        f, elements = self.f, self.form.elements
         if not isinstance(elements, CombineElements):
-            align = f", align {min(elements.byte_size, 8)}{metadata}"
+            align = min(elements.byte_size, 8)
             source, target = (far, near) if self.gathers else (near, far)
-            value = writer.value(f"load {self.far}, ptr {source}{align}")
-            writer.add(f"store {self.far} {value}, ptr {target}{align}")
+            target.store(source.load(self.far, align=align), align=align)
             return
-        so_far = writer.value(f"load {self.far}, ptr {far}{metadata}")
-        stored = writer.value(f"load {self.near}, ptr {near}{metadata}")
-        update = writer.value(f"call {self.far} @widen({self.near} {stored})")
+        so_far, stored = far.load(self.far), near.load(self.near)
+        update = f.call(self.far, "widen", stored)
         if self.in_a_byte:
-            so_far = writer.value(f"call {self.far} @widen({self.near} {so_far})")
-        pair = f"{self.far} {so_far}, {self.far} {update}"
-        total = writer.value(f"call {self.far} @combine({pair})")
+            so_far = f.call(self.far, "widen", so_far)
+        total = f.call(self.far, "combine", so_far, update)
         if self.in_a_byte:
-            total = writer.value(f"call {self.near} @narrow({self.far} {total})")
-        writer.add(f"store {self.far} {total}, ptr {far}{metadata}")
-
-    def moved(self, base: str, number: str, stride: str) -> str:
-        way = self.writer.value(f"mul i64 {number}, {stride}")
-        return self.writer.value(f"getelementptr i8, ptr {base}, i64 {way}")
+            total = f.call(self.near, "narrow", total)
+        far.store(total)

@@ -5,71 +5,68 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from runtime.codegen.elements.builder import Value
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Address, Record, Word, record, word_count
 from runtime.codegen.ir.record_words import WORDS
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.copy.copy_ir import FUNCTION as COPY
-from runtime.cpu.kernels.copy.copy_ir import TARGET_WORD, Innermost, copy_ir
+from runtime.cpu.kernels.copy.copy_ir import TARGET_WORD, Innermost, add_copy
 from runtime.cpu.libraries.blas import BlasFunction
 from spmd.shape import PrimitiveType
 
 GEMM, GEMV, TURNING_GEMM = "spmd_gemm", "spmd_gemv", "spmd_turning_gemm"
 ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
-#: Words that hold the addresses of two operands and the result.
-LHS_WORD, RHS_WORD, RESULT_WORD = range(3)
 #: Elements of a right matrix at most that is turned on the stack.
 MOST_TURNED = 4096
-#: Words of a product by themselves; those of the copy that turns the right matrix follow.
-GEMM_WORDS = 11
 
 
-@dataclass(frozen=True, slots=True)
-class GemmWords:
+@record
+class GemmRecord(Record):
     """result[m, n] = lhs[m, k] rhs[k, n], row-major, an operand as it lies or transposed; leading dimensions."""
 
-    lhs: int
-    rhs: int
-    result: int
-    m: int
-    n: int
-    k: int
-    leading_lhs: int
-    leading_rhs: int
-    leading_result: int
-    transpose_lhs: int
-    transpose_rhs: int
-
-    def packed(self) -> list[int]:
-        sizes = [self.m, self.n, self.k, self.leading_lhs, self.leading_rhs, self.leading_result]
-        transposes = [self.transpose_lhs, self.transpose_rhs]
-        return [self.lhs, self.rhs, self.result, *sizes, *transposes]
+    lhs: Address
+    rhs: Address
+    result: Address
+    m: Word
+    n: Word
+    k: Word
+    leading_lhs: Word
+    leading_rhs: Word
+    leading_result: Word
+    transpose_lhs: Word
+    transpose_rhs: Word
 
 
-@dataclass(frozen=True, slots=True)
-class GemvWords:
+@record
+class GemvRecord(Record):
     """result = matrix vector; the matrix lies as ``rows`` of ``columns`` elements, and is transposed if it says so.
 
     Steps are in elements.
     """
 
-    matrix: int
-    vector: int
-    result: int
-    rows: int
-    columns: int
-    leading: int
-    transpose: int
-    vector_step: int
-    result_step: int
+    matrix: Address
+    vector: Address
+    result: Address
+    rows: Word
+    columns: Word
+    leading: Word
+    vector_step: Word
+    result_step: Word
+    transpose: Word
 
-    def packed(self) -> list[int]:
-        sizes = [self.rows, self.columns, self.leading, self.vector_step, self.result_step]
-        return [self.matrix, self.vector, self.result, *sizes, self.transpose]
+
+#: Words that hold the addresses of two operands and the result.
+LHS_WORD, RHS_WORD, RESULT_WORD = range(3)
+#: Words of a product by themselves; those of the copy that turns the right matrix follow.
+GEMM_WORDS = word_count(GemmRecord)
 
 
 @dataclass(frozen=True, slots=True)
 class GemmIr:
-    """IR that defines ``GEMM``, which takes the address of packed words, after WORDS; and BLAS's function in it."""
+    """IR that defines ``GEMM``, which takes the address of a GemmRecord, after WORDS; and BLAS's function in it."""
 
     text: str
     blas: BlasFunction | None = None
@@ -77,7 +74,24 @@ class GemmIr:
 
 def blas_gemm_ir(kind: PrimitiveType, gemm: BlasFunction) -> GemmIr:
     """Return IR that calls BLAS's product of f32 or f64."""
-    return GemmIr(_ir(_GEMM, GEMM, kind, gemm), gemm)
+    t, i = _type(kind), f"i{gemm.index_bits}"
+    f = FunctionWriter(GEMM, GemmRecord)
+    types = f"i32, i32, i32, {i}, {i}, {i}, {t}, ptr, {i}, ptr, {i}, {t}, ptr, {i}"
+    f.declare(f"declare void @blas({types})")
+    rec, (one, zero) = f.record, (Value(f, t, text) for text in ("1.0", "0.0"))
+    flags = [x.resized("i32") for x in (rec.transpose_lhs, rec.transpose_rhs)]
+    m, n, k = (x.resized(i) for x in (rec.m, rec.n, rec.k))
+    lhs, rhs, result = (
+        (address, leading.resized(i))
+        for address, leading in (
+            (rec.lhs, rec.leading_lhs),
+            (rec.rhs, rec.leading_rhs),
+            (rec.result, rec.leading_result),
+        )
+    )
+    major = f.constant(ROW_MAJOR, "i32")
+    f.call("void", "blas", major, *flags, m, n, k, one, *lhs, *rhs, zero, *result)
+    return GemmIr(f.end() + "\n", gemm)
 
 
 @cache
@@ -93,16 +107,32 @@ def turning_gemm_code(kind: PrimitiveType, gemm: GemmIr) -> NativeLibrary:
 
     Small right matrices are read much faster by row than by column. The copy's target is on the stack.
     """
-    turn = copy_ir(Innermost.TRANSPOSE, kind.byte_size)
-    ir = _TURNING_GEMM.format(
-        name=TURNING_GEMM, gemm=GEMM, copy=COPY, t=_type(kind), size=MOST_TURNED
-    )
-    return _linked(turn + gemm.text + ir, TURNING_GEMM, gemm.blas, Passes.TIDY)
+    module = Module()
+    add_copy(module, Innermost.TRANSPOSE, kind.byte_size)
+    f = FunctionWriter(TURNING_GEMM, module=module, parameters=("ptr",))
+    (product,) = f.parameters
+    turned = f.array(MOST_TURNED, _type(kind))
+    copy = product.element("i64", GEMM_WORDS)
+    copy.element("ptr", TARGET_WORD).store(turned)
+    product.element("ptr", RHS_WORD).store(turned)
+    f.call("void", COPY, copy)
+    f.call("void", GEMM, product)
+    return _linked(gemm.text + f.end(), TURNING_GEMM, gemm.blas, Passes.TIDY)
 
 
 @cache
 def gemv_code(kind: PrimitiveType, gemv: BlasFunction) -> NativeLibrary:
-    return _linked(_ir(_GEMV, GEMV, kind, gemv), GEMV, gemv, Passes.CALL)
+    """``GEMV``, which takes the address of a GemvRecord."""
+    t, i = _type(kind), f"i{gemv.index_bits}"
+    f = FunctionWriter(GEMV, GemvRecord)
+    f.declare(f"declare void @blas(i32, i32, {i}, {i}, {t}, ptr, {i}, ptr, {i}, {t}, ptr, {i})")
+    rec, (one, zero) = f.record, (Value(f, t, text) for text in ("1.0", "0.0"))
+    rows, columns, leading = (x.resized(i) for x in (rec.rows, rec.columns, rec.leading))
+    flags = (f.constant(ROW_MAJOR, "i32"), rec.transpose.resized("i32"))
+    vector = (rec.vector, rec.vector_step.resized(i))
+    result = (rec.result, rec.result_step.resized(i))
+    f.call("void", "blas", *flags, rows, columns, one, rec.matrix, leading, *vector, zero, *result)
+    return _linked(f.end(), GEMV, gemv, Passes.CALL)
 
 
 def _linked(ir: str, name: str, blas: BlasFunction | None, passes: Passes) -> NativeLibrary:
@@ -112,65 +142,3 @@ def _linked(ir: str, name: str, blas: BlasFunction | None, passes: Passes) -> Na
 
 def _type(kind: PrimitiveType) -> str:
     return {PrimitiveType.F32: "float", PrimitiveType.F64: "double"}[kind]
-
-
-def _ir(ir: str, name: str, kind: PrimitiveType, function: BlasFunction) -> str:
-    narrow = "trunc i64 {} to i32" if function.index_bits == 32 else "add i64 {}, 0"
-    return ir.format(
-        name=name,
-        t=_type(kind),
-        i=f"i{function.index_bits}",
-        sizes="\n".join(
-            f"  %n{w}_word = call i64 @word(ptr %record, i64 {w})\n"
-            f"  %n{w} = {narrow.format(f'%n{w}_word')}"
-            for w in range(3, 9)
-        ),
-    )
-
-
-_GEMM = f"""
-declare void @blas(i32, i32, i32, {{i}}, {{i}}, {{i}}, {{t}}, ptr, {{i}}, ptr, {{i}}, {{t}}, ptr, {{i}})
-
-define void @{{name}}(ptr %record) {{{{
-  %lhs = call ptr @pointer(ptr %record, i64 {LHS_WORD})
-  %rhs = call ptr @pointer(ptr %record, i64 {RHS_WORD})
-  %result = call ptr @pointer(ptr %record, i64 {RESULT_WORD})
-{{sizes}}
-  %transpose_lhs_word = call i64 @word(ptr %record, i64 9)
-  %transpose_rhs_word = call i64 @word(ptr %record, i64 10)
-  %transpose_lhs = trunc i64 %transpose_lhs_word to i32
-  %transpose_rhs = trunc i64 %transpose_rhs_word to i32
-  call void @blas(i32 {ROW_MAJOR}, i32 %transpose_lhs, i32 %transpose_rhs, {{i}} %n3, {{i}} %n4, {{i}} %n5,
-    {{t}} 1.0, ptr %lhs, {{i}} %n6, ptr %rhs, {{i}} %n7, {{t}} 0.0, ptr %result, {{i}} %n8)
-  ret void
-}}}}
-"""
-
-_TURNING_GEMM = f"""
-define void @{{name}}(ptr %record) {{{{
-  %turned = alloca [{{size}} x {{t}}], align 64
-  %copy = getelementptr i64, ptr %record, i64 {GEMM_WORDS}
-  %target_slot = getelementptr ptr, ptr %copy, i64 {TARGET_WORD}
-  %rhs_slot = getelementptr ptr, ptr %record, i64 {RHS_WORD}
-  store ptr %turned, ptr %target_slot
-  store ptr %turned, ptr %rhs_slot
-  call void @{{copy}}(ptr %copy)
-  call void @{{gemm}}(ptr %record)
-  ret void
-}}}}
-"""
-
-_GEMV = f"""
-declare void @blas(i32, i32, {{i}}, {{i}}, {{t}}, ptr, {{i}}, ptr, {{i}}, {{t}}, ptr, {{i}})
-
-define void @{{name}}(ptr %record) {{{{
-  %matrix = call ptr @pointer(ptr %record, i64 {LHS_WORD})
-  %vector = call ptr @pointer(ptr %record, i64 {RHS_WORD})
-  %result = call ptr @pointer(ptr %record, i64 {RESULT_WORD})
-{{sizes}}
-  %transpose = trunc i64 %n8_word to i32
-  call void @blas(i32 {ROW_MAJOR}, i32 %transpose, {{i}} %n3, {{i}} %n4, {{t}} 1.0, ptr %matrix, {{i}} %n5,
-    ptr %vector, {{i}} %n6, {{t}} 0.0, ptr %result, {{i}} %n7)
-  ret void
-}}}}
-"""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from runtime.cpu.kernels.gemm.integer_dot_ir import (
     FUNCTION,
     Form,
-    IntegerDotWords,
+    IntegerDotRecord,
     integer_dot_code,
 )
 from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, has_runs, moving
@@ -33,15 +31,13 @@ def integer_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall
 
 def _product(form: Form, lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall:
     matrices = (lhs, rhs, out)
-    words = IntegerDotWords(
+    record = IntegerDotRecord(
         lhs.ctypes.data,
         rhs.ctypes.data,
         out.ctypes.data,
-        m=out.shape[0],
-        n=out.shape[1],
-        k=lhs.shape[1],
-        strides=tuple(matrix.strides for matrix in matrices),
+        *(*out.shape, lhs.shape[1]),
+        *(stride for matrix in matrices for stride in matrix.strides),
     )
     kinds = (PrimitiveType.from_numpy(matrix.dtype) for matrix in matrices)
-    record = np.array(words.packed(), np.int64)
-    return moving(native_call(integer_dot_code(*kinds, form), FUNCTION, record, matrices))
+    code = integer_dot_code(*kinds, form)
+    return moving(native_call(code, FUNCTION, record.to_array(), matrices))

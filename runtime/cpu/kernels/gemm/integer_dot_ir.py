@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
-from runtime.codegen.ir.record_words import WORDS
+from runtime.codegen.ir.record import Address, Record, Word, field_names, record
+from runtime.codegen.ir.record_words import WORDS, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.row_sums_ir import AT, RowSums, row_sums_ir
@@ -28,28 +28,29 @@ class Form(Enum):
     """The same, with any strides."""
 
 
-@dataclass(frozen=True, slots=True)
-class IntegerDotWords:
+@record
+class IntegerDotRecord(Record):
     """Addresses; then bytes from row to row, and from column to column, of each matrix."""
 
-    lhs: int
-    rhs: int
-    result: int
-    m: int
-    n: int
-    k: int
-    strides: tuple[tuple[int, ...], ...]
-
-    def packed(self) -> list[int]:
-        words = [self.lhs, self.rhs, self.result, self.m, self.n, self.k]
-        return words + [stride for own in self.strides for stride in own]
+    lhs: Address
+    rhs: Address
+    result: Address
+    m: Word
+    n: Word
+    k: Word
+    lhs_down: Word
+    lhs_right: Word
+    rhs_down: Word
+    rhs_right: Word
+    out_down: Word
+    out_right: Word
 
 
 @cache
 def integer_dot_code(
     lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, form: Form
 ) -> NativeLibrary:
-    """``FUNCTION`` for whole-byte integers: takes the address of packed words."""
+    """``FUNCTION`` for whole-byte integers: takes the address of an IntegerDotRecord."""
     ir = integer_dot_ir(lhs, rhs, result, form)
     return host_jit().compile(ir, (FUNCTION,), passes=Passes.UNROLL)
 
@@ -60,24 +61,7 @@ def integer_dot_ir(
     t = _type(result)
     names = {"a": _type(lhs), "b": _type(rhs), "t": t}
     common = WORDS + _widening("a", lhs, result) + _widening("b", rhs, result)
-    setup = "\n".join(
-        [
-            *(
-                f"  %{name} = call ptr @pointer(ptr %record, i64 {w})"
-                for w, name in enumerate(("lhs", "rhs", "result"))
-            ),
-            *(
-                f"  %{name} = call i64 @word(ptr %record, i64 {3 + w})"
-                for w, name in enumerate("mnk")
-            ),
-            *(
-                f"  %{name} = call i64 @word(ptr %record, i64 {6 + w})"
-                for w, name in enumerate(
-                    ("lhs_down", "lhs_right", "rhs_down", "rhs_right", "out_down", "out_right")
-                )
-            ),
-        ]
-    )
+    setup = read(IntegerDotRecord, *field_names(IntegerDotRecord))
     if form is Form.ROWS:
         sums = RowSums(1, names["a"], names["b"], t, "mul", "add", widens=True)
         loops = _BY_ROWS.format(name=FUNCTION, setup=setup, columns=_COLUMNS)

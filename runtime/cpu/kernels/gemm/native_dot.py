@@ -9,7 +9,7 @@ import numpy as np
 
 from runtime.cpu.kernels.convert import SOURCE_WORD, TARGET_WORD, converting
 from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD as COPY_SOURCE_WORD
-from runtime.cpu.kernels.copy.copy_ir import CopyWords
+from runtime.cpu.kernels.copy.copy_ir import CopyRecord
 from runtime.cpu.kernels.gemm.blas_call_ir import (
     GEMM,
     GEMM_WORDS,
@@ -19,8 +19,8 @@ from runtime.cpu.kernels.gemm.blas_call_ir import (
     TRANSPOSE,
     TURNING_GEMM,
     GemmIr,
-    GemmWords,
-    GemvWords,
+    GemmRecord,
+    GemvRecord,
     blas_gemm_ir,
     gemm_code,
     gemv_code,
@@ -94,11 +94,11 @@ def blas_product(
     gemm = _gemm_for(kind, words)
     if gemm is None:
         return None
-    record = np.array(words.packed(), np.int64)
+    record = words.to_array()
     return moving(native_call(gemm_code(gemm), GEMM, record, (lhs, rhs, out)))
 
 
-def _gemm_for(kind: PrimitiveType, words: GemmWords) -> GemmIr | None:
+def _gemm_for(kind: PrimitiveType, words: GemmRecord) -> GemmIr | None:
     """None where it would be BLAS's, and that cannot be found."""
     by_row = words.transpose_rhs == NO_TRANSPOSE
     if kind in TYPES and by_row and is_small(words.m, words.n, words.k):
@@ -107,8 +107,8 @@ def _gemm_for(kind: PrimitiveType, words: GemmWords) -> GemmIr | None:
     return None if gemm is None else blas_gemm_ir(kind, gemm)
 
 
-def _gemm_words(lhs: NDArray, rhs: NDArray, out: NDArray) -> GemmWords:
-    return GemmWords(
+def _gemm_words(lhs: NDArray, rhs: NDArray, out: NDArray) -> GemmRecord:
+    return GemmRecord(
         lhs.ctypes.data,
         rhs.ctypes.data,
         out.ctypes.data,
@@ -136,8 +136,8 @@ def _turning_product(
     if gemm is None:
         return None
     inner = (columns, rows, rhs.strides[1], by_row.strides[0])
-    copy = CopyWords(rhs.ctypes.data, 0, inner, ())
-    record = np.array([*product.packed(), *copy.packed()], np.int64)
+    copy = CopyRecord(rhs.ctypes.data, 0, 0, *inner, ())
+    record = np.array([*product.to_words(), *copy.to_words()], np.int64)
     code = turning_gemm_code(kind, gemm)
     call = moving(native_call(code, TURNING_GEMM, record, (lhs, rhs, out)))
     source = record.ctypes.data + 8 * (GEMM_WORDS + COPY_SOURCE_WORD)
@@ -154,7 +154,7 @@ def _vector_product(
         return None
     by_row = _lies_by_row(matrix)
     rows, columns = matrix.shape if by_row else matrix.T.shape
-    words = GemvWords(
+    words = GemvRecord(
         matrix.ctypes.data,
         vector.ctypes.data,
         out.ctypes.data,
@@ -165,7 +165,7 @@ def _vector_product(
         vector_step=steps[0],
         result_step=steps[1],
     )
-    record = np.array(words.packed(), np.int64)
+    record = words.to_array()
     return moving(native_call(gemv_code(kind, gemv), GEMV, record, (matrix, vector, out)))
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from runtime.cpu.kernels.copy.copy import native_copy
 from runtime.cpu.kernels.copy.copy_ir import SOURCE_WORD
-from runtime.cpu.kernels.copy.slice_offset_ir import FUNCTION, places_code
+from runtime.cpu.kernels.copy.slice_offset_ir import FUNCTION, SliceOffsetsRecord, places_code
 from runtime.cpu.kernels.gemm.dot import bind_dot, native_product
-from runtime.cpu.kernels.loop.loop import ArrayAccess, starting_accesses, starts_form, starts_words
+from runtime.cpu.kernels.loop.loop import ArrayAccess, starting_accesses, starts_form, starts_record
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.program.index_maps import Shift
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
@@ -80,6 +80,9 @@ def _placing(
     ]
     starting = starting_accesses(factors.starts, operands)
     code = places_code(starts_form(starting, accesses))
-    record = [access.start for access in accesses]
-    record += [*starts_words(starting, accesses).packed(), *(word for word, _ in words)]
-    return native_call(code, FUNCTION, np.array(record, np.int64), tuple(operands))
+    record = SliceOffsetsRecord(
+        [access.start for access in accesses],
+        starts_record(starting, accesses),
+        [word for word, _ in words],
+    )
+    return native_call(code, FUNCTION, record.to_array(), tuple(operands))

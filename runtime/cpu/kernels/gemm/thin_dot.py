@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, has_runs, moving
-from runtime.cpu.kernels.gemm.thin_dot_ir import FUNCTION, ThinWords, thin_dot_code
+from runtime.cpu.kernels.gemm.thin_dot_ir import FUNCTION, ThinDotRecord, thin_dot_code
 from runtime.cpu.kernels.native_call import native_call
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -43,7 +41,7 @@ def _few_rows(
     product = RelocatableCall(())
     for first in range(0, len(lhs), _ROWS):
         rows, to = lhs[first : first + _ROWS], out[first : first + _ROWS]
-        words = ThinWords(
+        record = ThinDotRecord(
             rows.ctypes.data,
             rhs.ctypes.data,
             to.ctypes.data,
@@ -54,7 +52,8 @@ def _few_rows(
             result_row=out.strides[0],
             result_column=out.strides[1],
         )
-        record = np.array(words.packed(), np.int64)
         code = thin_dot_code(kind, len(rows), by_row)
-        product = product.then(moving(native_call(code, FUNCTION, record, (rows, rhs, to))))
+        product = product.then(
+            moving(native_call(code, FUNCTION, record.to_array(), (rows, rhs, to)))
+        )
     return product

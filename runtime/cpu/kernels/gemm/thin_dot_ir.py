@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.record import Address, Record, Word, field_names, record
 from runtime.codegen.ir.record_words import WORDS
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
@@ -16,34 +17,28 @@ FUNCTION = "spmd_thin_dot"
 _COLUMNS = 512
 
 
-@dataclass(frozen=True, slots=True)
-class ThinWords:
+@record
+class ThinDotRecord(Record):
     """result[rows, n] = lhs[rows, k] rhs[k, n]: addresses; bytes from row to row, and from column to column in result.
 
     lhs has rows without gaps. rhs has, and so does result, if rhs is walked by row; else its columns have none, and its
     stride is the one from column to column.
     """
 
-    lhs: int
-    rhs: int
-    result: int
-    n: int
-    k: int
-    lhs_stride: int
-    rhs_stride: int
-    result_row: int
-    result_column: int
-
-    def packed(self) -> list[int]:
-        return [
-            *(self.lhs, self.rhs, self.result, self.n, self.k),
-            *(self.lhs_stride, self.rhs_stride, self.result_row, self.result_column),
-        ]
+    lhs: Address
+    rhs: Address
+    result: Address
+    n: Word
+    k: Word
+    lhs_stride: Word
+    rhs_stride: Word
+    result_row: Word
+    result_column: Word
 
 
 @cache
 def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary:
-    """``FUNCTION`` of f32 or f64 for as many rows of lhs: takes the address of packed words."""
+    """``FUNCTION`` of f32 or f64 for as many rows of lhs: takes the address of a ThinDotRecord."""
     ir = thin_dot_ir(kind, rows, by_row)
     return host_jit().compile(WORDS + ir, (FUNCTION,), passes=Passes.UNROLL)
 
@@ -51,25 +46,10 @@ def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary
 def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:
     t = {PrimitiveType.F32: "float", PrimitiveType.F64: "double"}[kind]
     form = _by_row if by_row else _by_column
-    return _SETUP.format(name=FUNCTION) + form(t, kind.byte_size, rows)
+    f = FunctionWriter(FUNCTION, ThinDotRecord)
+    f.call("void", "multiply", *(getattr(f.record, name) for name in field_names(ThinDotRecord)))
+    return f.end() + form(t, kind.byte_size, rows)
 
-
-_SETUP = """
-define void @{name}(ptr %record) {{
-  %lhs = call ptr @pointer(ptr %record, i64 0)
-  %rhs = call ptr @pointer(ptr %record, i64 1)
-  %result = call ptr @pointer(ptr %record, i64 2)
-  %n = call i64 @word(ptr %record, i64 3)
-  %k = call i64 @word(ptr %record, i64 4)
-  %lhs_stride = call i64 @word(ptr %record, i64 5)
-  %rhs_stride = call i64 @word(ptr %record, i64 6)
-  %result_row = call i64 @word(ptr %record, i64 7)
-  %result_column = call i64 @word(ptr %record, i64 8)
-  call void @multiply(ptr %lhs, ptr %rhs, ptr %result, i64 %n, i64 %k, i64 %lhs_stride,
-    i64 %rhs_stride, i64 %result_row, i64 %result_column)
-  ret void
-}}
-"""
 
 _PARAMETERS = """ptr %lhs, ptr %rhs, ptr %result, i64 %n, i64 %k, i64 %lhs_stride,
     i64 %rhs_stride, i64 %result_row, i64 %result_column"""

@@ -5,12 +5,10 @@ Where it has none, but instructions for vectors of such numbers, these multiply 
 
 from __future__ import annotations
 
-import numpy as np
-
 from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, has_runs, moving
 from runtime.cpu.kernels.gemm.tile_choice import unit_of
 from runtime.cpu.kernels.gemm.tile_dot_ir import FUNCTION, tile_dot_code
-from runtime.cpu.kernels.gemm.tile_record import TileWords
+from runtime.cpu.kernels.gemm.tile_record import TileRecord
 from runtime.cpu.kernels.gemm.tile_types import TileForm
 from runtime.cpu.kernels.native_call import native_call
 from spmd.literal import NDArray
@@ -32,7 +30,7 @@ def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall | 
         return None
     lhs_line, lhs_depth = _steps(lhs)
     rhs_line, rhs_depth = _steps(rhs.T)
-    words = TileWords(
+    record = TileRecord(
         lhs.ctypes.data,
         rhs.ctypes.data,
         out.ctypes.data,
@@ -43,10 +41,11 @@ def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall | 
         lhs_depth=lhs_depth,
         rhs_line=rhs_line,
         rhs_depth=rhs_depth,
-        result_row=out.strides[0],
+        out_row=out.strides[0],
+        adds=0,
     )
-    record = np.array(words.packed(), np.int64)
-    return moving(native_call(tile_dot_code(form, unit), FUNCTION, record, (lhs, rhs, out)))
+    code = tile_dot_code(form, unit)
+    return moving(native_call(code, FUNCTION, record.to_array(), (lhs, rhs, out)))
 
 
 def _steps(matrix: NDArray) -> tuple[int, int]:

@@ -22,7 +22,7 @@ FUNCTION = "spmd_tile_dot"
 
 @cache
 def tile_dot_code(form: TileForm, unit: Unit) -> NativeLibrary:
-    """``FUNCTION``: takes the address of packed TileWords, of a depth that one block holds where results are narrow."""
+    """``FUNCTION``: takes the address of a TileRecord, of a depth that one block holds where results are narrow."""
     mixed = form.parts != form.rhs_parts
     if not form.is_float:
         call = _PLAIN.format(one=ONE)

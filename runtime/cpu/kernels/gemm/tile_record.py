@@ -2,53 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from runtime.codegen.ir.record import Address, Record, Word, field_names, record, word_count
+from runtime.codegen.ir.record_words import read
 
 
-@dataclass(frozen=True, slots=True)
-class TileWords:
-    """result[m, n] = lhs[m, k] rhs[k, n], or added to it: addresses, sizes, and steps in bytes.
+@record
+class TileRecord(Record):
+    """out[m, n] = lhs[m, k] rhs[k, n], or, if it ``adds``, added to it: addresses, sizes, and steps in bytes.
 
     A line is a row of lhs, or a column of rhs; of each operand the step from line to line or that along the depth is
     one element. Rows of the result lie without gaps.
     """
 
-    lhs: int
-    rhs: int
-    result: int
-    m: int
-    n: int
-    k: int
-    lhs_line: int
-    lhs_depth: int
-    rhs_line: int
-    rhs_depth: int
-    result_row: int
-    add: bool = False
-
-    def packed(self) -> list[int]:
-        return [
-            *(self.lhs, self.rhs, self.result, self.m, self.n, self.k),
-            *(self.lhs_line, self.lhs_depth, self.rhs_line, self.rhs_depth),
-            *(self.result_row, int(self.add)),
-        ]
+    lhs: Address
+    rhs: Address
+    out: Address
+    m: Word
+    n: Word
+    k: Word
+    lhs_line: Word
+    lhs_depth: Word
+    rhs_line: Word
+    rhs_depth: Word
+    out_row: Word
+    adds: Word
 
 
 #: Words of a record.
-WORD_COUNT = 12
-_POINTERS = ("lhs", "rhs", "out")
-_SIZES = ("m", "n", "k")
-_STEPS = ("lhs_line", "lhs_depth", "rhs_line", "rhs_depth", "out_row")
-_NAMES = (*_POINTERS, *_SIZES, *_STEPS, "adds")
+WORD_COUNT = word_count(TileRecord)
 
 
-def record_ir(names: tuple[str, ...] = _NAMES) -> str:
-    """Lines that read these words of %record: %lhs, %rhs and %out as pointers."""
-    return "\n".join(
-        f"  %{name} = call {'ptr @pointer' if name in _POINTERS else 'i64 @word'}(ptr %record, i64 {w})"
-        for w, name in enumerate(_NAMES)
-        if name in names
-    )
+def record_ir() -> str:
+    """Lines that read all words of %record, by their names."""
+    return read(TileRecord, *field_names(TileRecord))
+
+
+_SIZES = ("m", "n", "k", "adds")
 
 
 def instead_ir(body: str) -> str:
@@ -57,7 +46,10 @@ def instead_ir(body: str) -> str:
     It begins at line %i of lhs, line %j of rhs and %d of the depth. body: lines that find all but the sizes as
     ``record_ir`` names them.
     """
-    return _INSTEAD.format(record=record_ir((*_POINTERS, *_STEPS)), body=body)
+    return _INSTEAD.format(
+        record=read(TileRecord, *(name for name in field_names(TileRecord) if name not in _SIZES)),
+        body=body,
+    )
 
 
 _INSTEAD = """

@@ -18,16 +18,17 @@ from runtime.cpu.kernels.linalg.linear_algebra_ir import (
     UNIT,
     UPPER,
     CholeskyForm,
-    CholeskyWords,
+    CholeskyRecord,
     SolveForm,
-    SolveWords,
+    SolveRecord,
     cholesky_code,
     solve_code,
 )
 from runtime.cpu.kernels.linalg.small_systems_ir import (
     MOST_ROWS,
+    MatrixSteps,
     SmallSolveForm,
-    SmallSolveWords,
+    SmallSolveRecord,
     small_solve_code,
 )
 from runtime.cpu.kernels.linalg.small_systems_ir import SOLVE as SMALL_SOLVE
@@ -51,14 +52,13 @@ def bind_cholesky(kernel: CholeskyKernel, arrays: KernelArrays) -> Action:
     size = factors.shape[-1]
     small = is_small(kind, size)
     form = CholeskyForm(kind, kernel.lower, kernel.clears, bool(infos), small)
-    words = CholeskyWords(
+    record = CholeskyRecord(
         factors.ctypes.data,
         math.prod(factors.shape[:-2]),
         size,
         infos[0].ctypes.data if infos else 0,
     )
-    record = np.array(words.packed(), np.int64)
-    call = native_call(cholesky_code(form, potrf), CHOLESKY, record, (factors, *infos))
+    call = native_call(cholesky_code(form, potrf), CHOLESKY, record.to_array(), (factors, *infos))
     return in_order(_placed(source, factors), call)
 
 
@@ -79,15 +79,14 @@ def bind_triangular_solve(kernel: TriangularSolveKernel, arrays: KernelArrays) -
         TRANSPOSES[attrs.transpose_a],
         UNIT if attrs.unit_diagonal else NOT_UNIT,
     )
-    words = SolveWords(
+    record = SolveRecord(
         triangles.ctypes.data,
         solutions.ctypes.data,
         math.prod(solutions.shape[:-2]),
         triangles.shape[-1],
         *solutions.shape[-2:],
     )
-    record = np.array(words.packed(), np.int64)
-    call = native_call(solve_code(form, trsm), SOLVE, record, (triangles, solutions))
+    call = native_call(solve_code(form, trsm), SOLVE, record.to_array(), (triangles, solutions))
     return in_order(_placed(sides, solutions), call)
 
 
@@ -109,17 +108,18 @@ def _small_solve(
     if not attrs.left_side:
         down, along = along, down
     form = SmallSolveForm(kind, lower, attrs.unit_diagonal, along == solutions.itemsize)
-    words = SmallSolveWords(
+    record = SmallSolveRecord(
         triangles.ctypes.data,
         solutions.ctypes.data,
         count,
         triangles.shape[-1],
         columns,
-        (triangles.shape[-1] ** 2 * triangles.itemsize, row, column),
-        (math.prod(solutions.shape[-2:]) * solutions.itemsize, down, along),
+        MatrixSteps(triangles.shape[-1] ** 2 * triangles.itemsize, row, column),
+        MatrixSteps(math.prod(solutions.shape[-2:]) * solutions.itemsize, down, along),
     )
-    record = np.array(words.packed(), np.int64)
-    return native_call(small_solve_code(form), SMALL_SOLVE, record, (triangles, solutions))
+    return native_call(
+        small_solve_code(form), SMALL_SOLVE, record.to_array(), (triangles, solutions)
+    )
 
 
 def _placed(source: NDArray, target: NDArray) -> Action:

@@ -6,12 +6,17 @@ return residuals, of which the last bit is all. A library picks its code by the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 from functools import cache
 
+from runtime.codegen.elements.builder import Int, Value
+from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.storage import float_name
-from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Address, Record, Word, record
+from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from spmd.shape import PrimitiveType
 
@@ -32,209 +37,162 @@ class SmallSolveForm:
     packed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SmallSolveWords:
-    """``count`` systems of ``size`` equations and ``columns`` right sides, where solutions are to stand.
+@record
+class MatrixSteps(Record):
+    """Steps in bytes: from one matrix to the next, from row to row, from column to column."""
 
-    Steps in bytes: of matrices from one to the next, from row to row, from column to column; so of right sides.
-    """
+    matrix: Word
+    row: Word
+    column: Word
 
-    matrices: int
-    sides: int
-    count: int
-    size: int
-    columns: int
-    matrix_steps: Sequence[int]
-    side_steps: Sequence[int]
 
-    def packed(self) -> list[int]:
-        head = [self.matrices, self.sides, self.count, self.size, self.columns]
-        return [*head, *self.matrix_steps, *self.side_steps]
+@record
+class SmallSolveRecord(Record):
+    """``count`` systems of ``size`` equations and ``columns`` right sides, where solutions are to stand."""
+
+    matrices: Address
+    sides: Address
+    count: Word
+    size: Word
+    columns: Word
+    matrix_steps: MatrixSteps
+    side_steps: MatrixSteps
 
 
 @cache
 def small_solve_code(form: SmallSolveForm) -> NativeLibrary:
-    """``SOLVE``, which takes the address of packed words."""
+    """``SOLVE``, which takes the address of a SmallSolveRecord."""
     return host_jit().compile(small_solve_ir(form), (SOLVE,))
 
 
 def small_solve_ir(form: SmallSolveForm) -> str:
     t, suffix = float_name(form.kind)
-    return "\n".join(
-        [
-            f"declare {t} @llvm.fma.{suffix}({t}, {t}, {t})",
-            f"declare {t} @llvm.fabs.{suffix}({t})",
-            "declare i64 @llvm.smin.i64(i64, i64)",
-            _Solve(form).function(),
-        ]
+    module = Module(
+        f"declare {t} @llvm.fma.{suffix}({t}, {t}, {t})", f"declare {t} @llvm.fabs.{suffix}({t})"
     )
+    return _Solve(form, module).text()
 
 
 class _Solve:
     """Writes the function: row blocks one after the other, within one all right sides at a time."""
 
-    def __init__(self, form: SmallSolveForm) -> None:
+    a: Pointer
+    x: Pointer
+
+    def __init__(self, form: SmallSolveForm, module: Module) -> None:
         self.form = form
-        self.writer = NestWriter()
-        self.t, self.suffix = float_name(form.kind)
+        self.f = FunctionWriter(SOLVE, SmallSolveRecord, module=module)
+        self.t, _ = float_name(form.kind)
 
-    def function(self) -> str:
-        writer, value, word = self.writer, self.writer.value, self.writer.next_word
-        self.sums = value(f"alloca {self.t}")
-        matrices, sides = word("ptr"), word("ptr")
-        count, self.size, self.columns = word(), word(), word()
-        matrix_step, self.a_row, self.a_column = word(), word(), word()
-        side_step, self.x_row, self.x_column = word(), word(), word()
-        above = value(f"add i64 {self.size}, {BLOCK - 1}")
-        blocks = value(f"udiv i64 {above}, {BLOCK}")
+    def text(self) -> str:
+        f, rec = self.f, self.f.record
+        self.sum = f.variable(self.t)
+        matrices, sides, count = rec.matrices, rec.sides, rec.count
+        self.size, self.columns = rec.size, rec.columns
+        steps, side_steps = rec.matrix_steps, rec.side_steps
+        matrix_step, self.a_row, self.a_column = steps.matrix, steps.row, steps.column
+        side_step, self.x_row, self.x_column = side_steps.matrix, side_steps.row, side_steps.column
+        blocks = (self.size + (BLOCK - 1)) // BLOCK
         cursors = {0: Cursor(matrices, matrix_step), 1: Cursor(sides, side_step)}
-        with writer.loop(count, cursors) as (_, here):
+        with f.cursor_loop(count, cursors) as (_, here):
             self.a, self.x = here[0], here[1]
-            with writer.loop(blocks, {}) as (turn, _):
-                number = turn
-                if not self.form.lower:
-                    last = value(f"sub i64 {blocks}, 1")
-                    number = value(f"sub i64 {last}, {turn}")
-                start = value(f"mul i64 {number}, {BLOCK}")
-                left = value(f"sub i64 {self.size}, {start}")
-                rows = value(f"call i64 @llvm.smin.i64(i64 {left}, i64 {BLOCK})")
-                self.block(start, rows)
-        return writer.function(SOLVE)
+            with f.loop(blocks) as turn:
+                number = turn if self.form.lower else (blocks - 1) - turn
+                start = number * BLOCK
+                self.block(start, (self.size - start).smin(BLOCK))
+        return f.end()
 
-    def block(self, start: str, rows: str) -> None:
+    def block(self, start: Int, rows: Int) -> None:
         """Less what the known rows give; then row by row."""
-        writer, value = self.writer, self.writer.value
-        stop = value(f"add i64 {start}, {rows}")
+        f = self.f
+        stop = start + rows
         if self.form.lower:
-            first, known = "0", start
+            first, known = f.constant(0), start
         else:
-            first, known = stop, value(f"sub i64 {self.size}, {stop}")
-        with writer.unless_zero(known), writer.loop(rows, {}) as (r, _):
-            row = value(f"add i64 {start}, {r}")
-            with writer.loop(self.columns, {}) as (c, _):
-                writer.add(f"store {self.t} 0.0, ptr {self.sums}")
-                with writer.loop(known, {}) as (k, _):
-                    column = value(f"add i64 {first}, {k}")
-                    a = value(f"load {self.t}, ptr {self.coefficient(row, column)}")
-                    x = value(f"load {self.t}, ptr {self.unknown(column, c)}")
-                    so_far = value(f"load {self.t}, ptr {self.sums}")
-                    typed = ", ".join(f"{self.t} {y}" for y in (a, x, so_far))
-                    total = value(f"call {self.t} @llvm.fma.{self.suffix}({typed})")
-                    writer.add(f"store {self.t} {total}, ptr {self.sums}")
+            first, known = stop, self.size - stop
+        with f.unless_zero(known), f.loop(rows) as r:
+            row = start + r
+            with f.loop(self.columns) as c:
+                self.sum.store(Value(f, self.t, "0.0"))
+                with f.loop(known) as k:
+                    column = first + k
+                    a = self.coefficient(row, column).load(self.t)
+                    x = self.unknown(column, c).load(self.t)
+                    self.sum.store(a.fused_times_plus(x, self.sum.load(self.t)))
                 place = self.unknown(row, c)
-                before = value(f"load {self.t}, ptr {place}")
-                total = value(f"load {self.t}, ptr {self.sums}")
-                writer.add(
-                    f"store {self.t} {value(f'fsub {self.t} {before}, {total}')}, ptr {place}"
-                )
-        with writer.loop(rows, {}) as (r, _):
-            step = r
-            if not self.form.lower:
-                end = value(f"sub i64 {rows}, 1")
-                step = value(f"sub i64 {end}, {r}")
-            self.row(start, step, rows, r)
+                place.store(place.load(self.t) - self.sum.load(self.t))
+        with f.loop(rows) as r:
+            self.row(start, r if self.form.lower else (rows - 1) - r, rows, r)
 
-    def row(self, start: str, step: str, rows: str, done: str) -> None:
+    def row(self, start: Int, step: Int, rows: Int, done: Int) -> None:
         """Row ``step`` of the block: divided by its coefficient, and taken out of those not yet done."""
-        writer, value, t = self.writer, self.writer.value, self.t
-        row = value(f"add i64 {start}, {step}")
+        f, t = self.f, self.t
+        row = start + step
         if not self.form.unit:
-            pivot = value(f"load {t}, ptr {self.coefficient(row, row)}")
-            inverse = value(f"fdiv {t} 1.0, {pivot}")
-            size = value(f"call {t} @llvm.fabs.{self.suffix}({t} {inverse})")
-            is_large = value(f"fcmp oeq {t} {size}, 0x7FF0000000000000")
-            with writer.element_loop(self.columns) as c:
+            pivot = self.coefficient(row, row).load(t)
+            inverse = 1.0 / pivot
+            is_large = inverse.abs().equals(math.inf)
+            with f.vector_loop(self.columns) as c:
                 place = self.unknown(row, c)
-                x = value(f"load {t}, ptr {place}{INDEPENDENT}")
-                product, quotient = (
-                    value(f"fmul {t} {x}, {inverse}"),
-                    value(f"fdiv {t} {x}, {pivot}"),
-                )
-                result = value(f"select i1 {is_large}, {t} {quotient}, {t} {product}")
-                writer.add(f"store {t} {result}, ptr {place}{INDEPENDENT}")
-        others = value(f"sub i64 {rows}, {done}")
-        others = value(f"sub i64 {others}, 1")
-        with writer.unless_zero(others), writer.loop(others, {}) as (o, _):
-            behind = value(f"add i64 {step}, {o}")
-            behind = value(f"add i64 {behind}, 1")
-            other = value(f"add i64 {start}, {behind if self.form.lower else o}")
-            a = value(f"load {t}, ptr {self.coefficient(other, row)}")
-            with writer.element_loop(self.columns) as c:
+                x = place.load(t)
+                product, quotient = x * inverse, x / pivot
+                place.store(is_large.choose(quotient, product))
+        others = (rows - done) - 1
+        with f.unless_zero(others), f.loop(others) as o:
+            behind = (step + o) + 1
+            other = start + (behind if self.form.lower else o)
+            a = self.coefficient(other, row).load(t)
+            with f.vector_loop(self.columns) as c:
                 place = self.unknown(other, c)
-                x = value(f"load {t}, ptr {self.unknown(row, c)}{INDEPENDENT}")
-                before = value(f"load {t}, ptr {place}{INDEPENDENT}")
-                product = value(f"fmul {t} {a}, {x}")
-                writer.add(
-                    f"store {t} {value(f'fsub {t} {before}, {product}')}, ptr {place}{INDEPENDENT}"
-                )
+                x = self.unknown(row, c).load(t)
+                place.store(place.load(t) - a * x)
 
-    def coefficient(self, row: str, column: str) -> str:
-        value = self.writer.value
-        down, along = (
-            value(f"mul i64 {row}, {self.a_row}"),
-            value(f"mul i64 {column}, {self.a_column}"),
-        )
-        return value(f"getelementptr i8, ptr {self.a}, i64 {value(f'add i64 {down}, {along}')}")
+    def coefficient(self, row: Int, column: Int) -> Pointer:
+        return self.a.at(row * self.a_row + column * self.a_column)
 
-    def unknown(self, row: str, column: str) -> str:
-        value = self.writer.value
-        down = value(f"mul i64 {row}, {self.x_row}")
-        line = value(f"getelementptr i8, ptr {self.x}, i64 {down}")
+    def unknown(self, row: Int, column: Int) -> Pointer:
+        line = self.x.at(row * self.x_row)
         if self.form.packed:
-            return value(f"getelementptr {self.t}, ptr {line}, i64 {column}")
-        along = value(f"mul i64 {column}, {self.x_column}")
-        return value(f"getelementptr i8, ptr {line}, i64 {along}")
+            return line.element(self.t, column)
+        return line.at(column * self.x_column)
 
 
-def factor_ir(kind: PrimitiveType, name: str) -> list[str]:
-    """@name(matrix, size, row, column): the factor L of L L^T over the matrix's lower triangle, steps in bytes.
+def add_factor(module: Module, kind: PrimitiveType, name: str) -> None:
+    """Add @name(matrix, size, row, column): the factor L of L L^T over the matrix's lower triangle, steps in bytes.
 
     Column by column; pivots' sums are made in f64, a column is multiplied by its pivot's reciprocal.
     """
     t, suffix = float_name(kind)
-    writer = NestWriter()
-    value, add = writer.value, writer.add
-    wide_sum, sum_ = value("alloca double"), value(f"alloca {t}")
-    extended = t == "double"
-
-    def place(row: str, column: str) -> str:
-        down, along = value(f"mul i64 {row}, %row"), value(f"mul i64 {column}, %column")
-        return value(f"getelementptr i8, ptr %matrix, i64 {value(f'add i64 {down}, {along}')}")
-
-    with writer.loop("%size", {}) as (j, _):
-        add(f"store double -0.0, ptr {wide_sum}")
-        with writer.unless_zero(j), writer.loop(j, {}) as (k, _):
-            x = value(f"load {t}, ptr {place(j, k)}")
-            wide = x if extended else value(f"fpext float {x} to double")
-            square = value(f"fmul double {wide}, {wide}")
-            so_far = value(f"load double, ptr {wide_sum}")
-            add(f"store double {value(f'fadd double {so_far}, {square}')}, ptr {wide_sum}")
-        squares = value(f"load double, ptr {wide_sum}")
-        rounded = squares if extended else value(f"fptrunc double {squares} to float")
-        corner = place(j, j)
-        diagonal = value(f"load {t}, ptr {corner}")
-        rest = value(f"fsub {t} {diagonal}, {rounded}")
-        pivot = value(f"call {t} @llvm.sqrt.{suffix}({t} {rest})")
-        add(f"store {t} {pivot}, ptr {corner}")
-        inverse = value(f"fdiv {t} 1.0, {pivot}")
-        below = value(f"sub i64 %size, {j}")
-        below = value(f"sub i64 {below}, 1")
-        with writer.unless_zero(below), writer.loop(below, {}) as (b, _):
-            i = value(f"add i64 {j}, {b}")
-            i = value(f"add i64 {i}, 1")
-            add(f"store {t} -0.0, ptr {sum_}")
-            with writer.unless_zero(j), writer.loop(j, {}) as (k, _):
-                x, y = value(f"load {t}, ptr {place(i, k)}"), value(f"load {t}, ptr {place(j, k)}")
-                product = value(f"fmul {t} {x}, {y}")
-                so_far = value(f"load {t}, ptr {sum_}")
-                add(f"store {t} {value(f'fadd {t} {so_far}, {product}')}, ptr {sum_}")
-            at = place(i, j)
-            before, total = value(f"load {t}, ptr {at}"), value(f"load {t}, ptr {sum_}")
-            left = value(f"fsub {t} {before}, {total}")
-            add(f"store {t} {value(f'fmul {t} {left}, {inverse}')}, ptr {at}")
-    body = "\n".join(writer.lines)
-    function = (
-        f"define internal void @{name}(ptr %matrix, i64 %size, i64 %row, i64 %column) {{\n"
-        f"entry:\n{body}\n  ret void\n}}"
+    module.declare(f"declare {t} @llvm.sqrt.{suffix}({t})")
+    f = FunctionWriter(
+        name, module=module, parameters=("ptr", "i64", "i64", "i64"), linkage="internal"
     )
-    return [f"declare {t} @llvm.sqrt.{suffix}({t})", function]
+    matrix, size, row_step, column_step = f.parameters
+    wide_sum, sum_ = f.variable("double"), f.variable(t)
+
+    def place(row: Int, column: Int) -> Pointer:
+        found: Pointer = matrix.at(row * row_step + column * column_step)
+        return found
+
+    with f.loop(size) as j:
+        wide_sum.store(Value(f, "double", "-0.0"))
+        with f.unless_zero(j), f.loop(j) as k:
+            x = place(j, k).load(t).to(F64)
+            square = x * x
+            wide_sum.store(wide_sum.load(F64.name) + square)
+        rounded = wide_sum.load(F64.name).to(F32 if t == F32.name else F64)
+        corner = place(j, j)
+        pivot = (corner.load(t) - rounded).sqrt()
+        corner.store(pivot)
+        inverse = 1.0 / pivot
+        below = (size - j) - 1
+        with f.unless_zero(below), f.loop(below) as b:
+            i = (j + b) + 1
+            sum_.store(Value(f, t, "-0.0"))
+            with f.unless_zero(j), f.loop(j) as k:
+                product = place(i, k).load(t) * place(j, k).load(t)
+                sum_.store(sum_.load(t) + product)
+            at = place(i, j)
+            before, total = at.load(t), sum_.load(t)
+            at.store((before - total) * inverse)
+    f.finish()

@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from runtime.codegen.ir import dynamic_starts
-from runtime.codegen.ir.dynamic_starts import NestWords, StartsForm, StartsWords, without_constants
+from runtime.codegen.ir.dynamic_starts import (
+    StageRecord,
+    StartsForm,
+    StartsRecord,
+    without_constants,
+)
 from runtime.codegen.ir.scalar_program_ir import vectors_together
 from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.kernels.copy.copy import copying
-from runtime.cpu.kernels.loop.loop_ir import FUNCTION, LoopForm, Step, loop_code
+from runtime.cpu.kernels.loop.loop_ir import (
+    FUNCTION,
+    LoopForm,
+    LoopRecord,
+    RangeRecord,
+    Step,
+    loop_code,
+)
 from runtime.cpu.kernels.native_call import NOTHING, in_order, native_call
 from runtime.program.index_maps import Range, Shift
 from runtime.program.index_order import LEAST_TILED, in_streaming_order, merged_apart
@@ -111,15 +123,16 @@ def _numbers(accesses: Sequence[ArrayAccess]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(shift.start for shift in access.shifts) for access in accesses)
 
 
-def starts_words(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsWords:
+def starts_record(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsRecord:
     stages = []
     for program, own in starts:
         _, constants = without_constants(program)
-        stages.append(([*(access.start for access in own), *constants], _ways(own)))
-    return StartsWords(stages, _ways(accesses))
+        stages.append(StageRecord([*(access.start for access in own), *constants], _shifts(own)))
+    return StartsRecord(stages, _shifts(accesses))
 
 
-def _ways(accesses: Sequence[ArrayAccess]) -> list[tuple[int, int]]:
+def _shifts(accesses: Sequence[ArrayAccess]) -> Sequence[Any]:
+    """Return ShiftRecords as tuples of numbers."""
     return [(shift.limit, shift.stride) for access in accesses for shift in access.shifts]
 
 
@@ -141,10 +154,10 @@ def bind_loop(
     tracks = tuple(map(_track, accesses))
     plan = _plan(program, tuple(dims), tracks, starts_form(starts, accesses), ranged)
     firsts = [access.start for access in accesses]
-    words = NestWords(firsts, plan.sizes, plan.strides, starts_words(starts, accesses)).packed()
-    words += [word for each in ranges for word in (each.limit, each.first, each.end)]
-    record = np.array(words, np.int64)
-    return native_call(plan.code, FUNCTION, record, arrays)
+    shifts = starts_record(starts, accesses)
+    walked = [RangeRecord(each.limit, each.first, each.end) for each in ranges]
+    record = LoopRecord(firsts, plan.sizes, plan.strides, shifts, walked)
+    return native_call(plan.code, FUNCTION, record.to_array(), arrays)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,29 @@ program, the number of dimensions, and how each array moves along the innermost 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from typing import Any
 
+from runtime.codegen.elements.builder import Int, Whole
 from runtime.codegen.ir.dynamic_starts import (
+    NestRecord,
+    Place,
     StartsForm,
     computed_starts,
     inside,
     moved_by,
+    moved_to,
     starts_ir,
 )
 from runtime.codegen.ir.element_operations import stored_type
-from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Record, Word, record
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
+from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.copy.transpose_ir import transpose_code, transpose_name
 from runtime.program.scalar_program import ScalarProgram
@@ -77,6 +84,22 @@ class LoopForm:
     together: int = 0
 
 
+@record
+class RangeRecord(Record):
+    """Indices of a dimension that count: from ``first`` to ``end``, less the start, which is clamped to ``limit``."""
+
+    limit: Word
+    first: Word
+    end: Word
+
+
+@record
+class LoopRecord(NestRecord):
+    """Record of ``FUNCTION``."""
+
+    ranges: Sequence[RangeRecord]
+
+
 @cache
 def loop_code(form: LoopForm) -> NativeLibrary:
     """``FUNCTION``, which takes the address of packed words."""
@@ -85,15 +108,12 @@ def loop_code(form: LoopForm) -> NativeLibrary:
 
 
 def loop_ir(form: LoopForm) -> str:
-    program = form.program
-    return "\n".join(
-        [
-            *dict.fromkeys([*program_ir(program, "body"), *starts_ir(form.starts)]),
-            *([_PREFETCH] if any(form.crossed) else []),
-            *(_transpose_declared(width) for width in _turned(form)),
-            _Loop(form).function(),
-        ]
-    )
+    module = Module(*program_ir(form.program, "body"), *starts_ir(form.starts))
+    if any(form.crossed):
+        module.declare(_PREFETCH)
+    for width in _turned(form):
+        module.declare(f"declare void @{transpose_name(width)}(ptr, i64, ptr, i64, i64, i64)")
+    return _Loop(form, module).text()
 
 
 def _turned(form: LoopForm) -> list[int]:
@@ -104,17 +124,13 @@ def _turned(form: LoopForm) -> list[int]:
     return sorted({kind.byte_size for kind, crosses in crossed if crosses} & TURNED)
 
 
-def _transpose_declared(width: int) -> str:
-    return f"declare void @{transpose_name(width)}(ptr, i64, ptr, i64, i64, i64)"
-
-
 class _Loop:
     """Writes the function: a loop per dimension, in each a cursor per array that steps along."""
 
-    def __init__(self, form: LoopForm) -> None:
+    def __init__(self, form: LoopForm, module: Module) -> None:
         self.form = form
         program = form.program
-        self.writer = NestWriter()
+        self.f = FunctionWriter(FUNCTION, Record, module=module)
         kinds = (*program.parameters, *(program.kind_of(r) for r in program.results))
         self.types = [stored_type(kind) for kind in kinds]
         self.steps = (*form.leaves, *form.results)
@@ -123,64 +139,55 @@ class _Loop:
         self.arrays = range(len(kinds))
         self.sizes = [kind.byte_size for kind in kinds]
         self.buffers = {
-            i: self.writer.value(f"alloca [{TILE * PITCH} x {self.types[i]}], align 64")
+            i: self.f.array(TILE * PITCH, self.types[i])
             for i, crossed in enumerate(form.crossed)
             if crossed
         }
 
-    def function(self) -> str:
+    def text(self) -> str:
         rank = self.form.rank
-        next_word = self.writer.next_word
-        first = {i: next_word(self.cursor_type(i)) for i in self.arrays}
-        sizes = [next_word() for _ in range(rank)]
-        strides = {i: [next_word() for _ in range(rank)] for i in self.arrays}
-        starts = computed_starts(self.writer, self.form.starts)
-        start = moved_by(self.writer, self.form.starts.shifts, starts, first, self.counted)
+        next_word = self.f.next_word
+        first: dict[int, Place] = {
+            i: next_word("i64" if self.counted[i] else "ptr") for i in self.arrays
+        }
+        sizes: list[Int] = [next_word() for _ in range(rank)]
+        strides: dict[int, list[Int]] = {i: [next_word() for _ in range(rank)] for i in self.arrays}
+        starts = computed_starts(self.f, self.form.starts)
+        start = moved_by(self.f, self.form.starts.shifts, starts, first)
         if not self.form.ranges:
             self.nest(0, sizes, start, strides)
-            return self.writer.function(FUNCTION)
+            return self.f.end()
         spans = self.spans(starts, sizes)
-        conditions = [self.writer.value(f"icmp slt i64 {a}, {b}") for a, b in spans.values()]
+        conditions = [begin < end for begin, end in spans.values()]
         some = conditions[0]
         for condition in conditions[1:]:
-            some = self.writer.value(f"and i1 {some}, {condition}")
+            some = some & condition
         for d, (begin, end) in spans.items():
             if d is not None:
-                sizes[d] = self.writer.value(f"sub i64 {end}, {begin}")
-                start = {
-                    i: self.writer.moved(
-                        at,
-                        self.writer.value(f"mul i64 {begin}, {strides[i][d]}"),
-                        counts=self.counted[i],
-                    )
-                    for i, at in start.items()
-                }
-        with self.writer.when(some):
+                sizes[d] = end - begin
+                start = {i: moved_to(at, begin * strides[i][d]) for i, at in start.items()}
+        with self.f.when(some):
             self.nest(0, sizes, start, strides)
-        return self.writer.function(FUNCTION)
+        return self.f.end()
 
     def spans(
-        self, starts: Sequence[str], sizes: Sequence[str]
-    ) -> dict[int | None, tuple[str, str]]:
+        self, starts: Sequence[Int], sizes: Sequence[Int]
+    ) -> dict[int | None, tuple[Int, Int]]:
         """From and to which index each dimension that has ranges is walked; the record's next words say it."""
-        value, next_word = self.writer.value, self.writer.next_word
-        spans: dict[int | None, tuple[str, str]] = {}
+        next_word = self.f.next_word
+        spans: dict[int | None, tuple[Int, Int]] = {}
         for d, number in self.form.ranges:
             limit, first, end = next_word(), next_word(), next_word()
-            moved = inside(self.writer, starts[number], limit)
-            begins, ends = (value(f"sub i64 {edge}, {moved}") for edge in (first, end))
-            begin, last = spans.get(d, ("0", "1" if d is None else sizes[d]))
-            spans[d] = (
-                value(f"call i64 @llvm.smax.i64(i64 {begin}, i64 {begins})"),
-                value(f"call i64 @llvm.smin.i64(i64 {last}, i64 {ends})"),
+            moved = inside(starts[number], limit)
+            begins, ends = first - moved, end - moved
+            begin, last = spans.get(
+                d, (self.f.constant(0), self.f.constant(1) if d is None else sizes[d])
             )
+            spans[d] = begin.smax(begins), last.smin(ends)
         return spans
 
-    def cursor_type(self, i: int) -> str:
-        return "i64" if self.counted[i] else "ptr"
-
     def nest(
-        self, d: int, sizes: list[str], start: dict[int, str], strides: dict[int, list[str]]
+        self, d: int, sizes: list[Int], start: dict[int, Place], strides: dict[int, list[Int]]
     ) -> None:
         if d == self.form.rank - 1:
             self.row(sizes[d], start, {i: own[d] for i, own in strides.items()})
@@ -188,135 +195,107 @@ class _Loop:
         if d == self.form.rank - 2 and any(self.form.crossed):
             self.tiles(d, sizes, start, strides)
             return
-        cursors = {i: Cursor(start[i], strides[i][d], self.counted[i]) for i in self.arrays}
-        with self.writer.loop(sizes[d], cursors) as (_, here):
+        cursors = {i: Cursor(start[i], strides[i][d]) for i in self.arrays}
+        with self.f.cursor_loop(sizes[d], cursors) as (_, here):
             self.nest(d + 1, sizes, here, strides)
 
     def tiles(
-        self, d: int, sizes: list[str], start: dict[int, str], strides: dict[int, list[str]]
+        self, d: int, sizes: list[Int], start: dict[int, Place], strides: dict[int, list[Int]]
     ) -> None:
         """Over the last two dimensions, ``d`` and the innermost."""
         inner = {i: own[d + 1] for i, own in strides.items()}
         across = {i: own[d] for i, own in strides.items()}
-        bands = self.cut(sizes[d], start, across)
-        with bands as (rows, band), self.cut(sizes[d + 1], band, inner) as (columns, tile):
-            self.tile(rows, columns, tile, across, inner)
-
-    @contextmanager
-    def cut(
-        self, size: str, start: dict[int, str], strides: dict[int, str]
-    ) -> Iterator[tuple[str, dict[int, str]]]:
-        """A loop over pieces of ``TILE`` indices: how many there are in the piece, and its cursors."""
-        value = self.writer.value
-        above = value(f"add i64 {size}, {TILE - 1}")
-        pieces = value(f"udiv i64 {above}, {TILE}")
-        cursors = {
-            i: Cursor(at, value(f"mul i64 {strides[i]}, {TILE}"), self.counted[i])
-            for i, at in start.items()
-        }
-        with self.writer.loop(pieces, cursors) as (number, here):
-            before = value(f"mul i64 {number}, {TILE}")
-            left = value(f"sub i64 {size}, {before}")
-            short = value(f"icmp ult i64 {left}, {TILE}")
-            yield value(f"select i1 {short}, i64 {left}, i64 {TILE}"), here
+        rows_of = {i: Cursor(at, across[i]) for i, at in start.items()}
+        with self.f.blocks(sizes[d], TILE, rows_of) as (_, rows, band):
+            columns_of = {i: Cursor(at, inner[i]) for i, at in band.items()}
+            with self.f.blocks(sizes[d + 1], TILE, columns_of) as (_, columns, tile):
+                self.tile(rows, columns, tile, across, inner)
 
     def tile(
         self,
-        rows: str,
-        columns: str,
-        here: dict[int, str],
-        across: dict[int, str],
-        inner: dict[int, str],
+        rows: Int,
+        columns: Int,
+        here: dict[int, Place],
+        across: dict[int, Int],
+        inner: dict[int, Int],
     ) -> None:
         """Crossed leaves go to buffers, rows of which are computed with; crossed results come from such buffers."""
         crossed = [i for i in self.arrays if self.form.crossed[i]]
         for i in crossed:
             if i < self.inputs:
                 self.transpose(i, rows, columns, here[i], inner[i], into_buffer=True)
-        from_row = {i: str(PITCH * self.sizes[i]) if i in crossed else across[i] for i in here}
         cursors = {
-            i: Cursor(self.buffers[i] if i in crossed else at, from_row[i], self.counted[i])
+            i: Cursor(self.buffers[i], PITCH * self.sizes[i])
+            if i in crossed
+            else Cursor(at, across[i])
             for i, at in here.items()
         }
-        with self.writer.loop(rows, cursors) as (_, row):
+        with self.f.cursor_loop(rows, cursors) as (_, row):
             self.row(columns, row, inner)
         for i in crossed:
             if i >= self.inputs:
                 self.transpose(i, rows, columns, here[i], inner[i], into_buffer=False)
 
     def transpose(
-        self, i: int, rows: str, columns: str, here: str, stride: str, *, into_buffer: bool
+        self, i: int, rows: Int, columns: Int, here: Place, stride: Int, *, into_buffer: bool
     ) -> None:
         """Between array ``i``, neighbours in a column, and its buffer, neighbours in a row."""
-        writer, size = self.writer, self.sizes[i]
+        f, size, buffer = self.f, self.sizes[i], self.buffers[i]
+        assert isinstance(here, Pointer)
         if into_buffer:
-            ahead = writer.value(f"mul i64 {stride}, {TILE if size in TURNED else AHEAD}")
-            later = writer.value(f"getelementptr i8, ptr {here}, i64 {ahead}")
-            with writer.loop(columns, {0: Cursor(later, stride)}) as (_, at):
+            later = here.at(stride * (TILE if size in TURNED else AHEAD))
+            with f.cursor_loop(columns, {0: Cursor(later, stride)}) as (_, at):
                 for line in range(0, TILE * size, LINE_BYTES):
-                    place = writer.value(f"getelementptr i8, ptr {at[0]}, i64 {line}")
-                    writer.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
+                    place = at[0].at(line)
+                    f.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
         if size in TURNED:
-            array, buffer = (
-                f"ptr {here}, i64 {stride}",
-                f"ptr {self.buffers[i]}, i64 {PITCH * size}",
-            )
-            ends = f"{array}, {buffer}" if into_buffer else f"{buffer}, {array}"
-            counts = f"i64 {columns}, i64 {rows}" if into_buffer else f"i64 {rows}, i64 {columns}"
-            writer.add(f"call void @{transpose_name(size)}({ends}, {counts})")
+            array, own = (here, stride), (buffer, f.constant(PITCH * size))
+            if into_buffer:
+                f.call("void", transpose_name(size), *array, *own, columns, rows)
+            else:
+                f.call("void", transpose_name(size), *own, *array, rows, columns)
             return
-        cursors = {0: Cursor(here, stride), 1: Cursor(self.buffers[i], str(size))}
-        with writer.loop(columns, cursors) as (_, at):
+        cursors = {0: Cursor(here, stride), 1: Cursor(buffer, size)}
+        with f.cursor_loop(columns, cursors) as (_, at):
             self.column(i, rows, at, into_buffer=into_buffer)
 
-    def column(self, i: int, rows: str, at: dict[int, str], *, into_buffer: bool) -> None:
+    def column(self, i: int, rows: Int, at: dict[int, Pointer], *, into_buffer: bool) -> None:
         """Write IR that moves a column between array ``i`` at ``at[0]`` and its buffer at ``at[1]``."""
-        writer, t = self.writer, self.types[i]
-        with writer.element_loop(rows) as k:
-            way = writer.value(f"mul i64 {k}, {PITCH}")
-            array = writer.value(f"getelementptr {t}, ptr {at[0]}, i64 {k}")
-            buffer = writer.value(f"getelementptr {t}, ptr {at[1]}, i64 {way}")
-            source, target = (array, buffer) if into_buffer else (buffer, array)
-            element = writer.value(f"load {t}, ptr {source}{INDEPENDENT}")
-            writer.add(f"store {t} {element}, ptr {target}{INDEPENDENT}")
+        t = self.types[i]
+        with self.f.vector_loop(rows) as k:
+            places = at[0].element(t, k), at[1].element(t, k * PITCH)
+            source, target = places if into_buffer else reversed(places)
+            target.store(source.load(t))
 
-    def row(self, size: str, start: dict[int, str], stride: dict[int, str]) -> None:
+    def row(self, size: Int, start: dict[int, Place], stride: dict[int, Int]) -> None:
         """The innermost dimension: what is repeated is read before it."""
-        writer, elements = self.writer, {}
         repeated = [i for i in range(self.inputs) if self.steps[i] is Step.REPEATED]
-        for i in repeated:
-            elements[i] = self.read(i, start[i], "")
-        with writer.element_loop(size, self.form.together) as k:
+        elements = {i: self.read(i, start[i]) for i in repeated}
+        with self.f.vector_loop(size, self.form.together) as k:
             places = {
                 i: self.place(i, start[i], stride[i], k) for i in self.arrays if i not in repeated
             }
             for i in range(self.inputs):
                 if i not in repeated:
-                    elements[i] = self.read(i, places[i], INDEPENDENT)
-            struct = struct_type(self.form.program)
-            arguments = ", ".join(f"{self.types[i]} {elements[i]}" for i in range(self.inputs))
-            values = writer.value(f"call {struct} @body({arguments})")
-            results = [
-                writer.value(f"extractvalue {struct} {values}, {number}")
-                for number in range(len(self.form.results))
-            ]
-            for number, result in enumerate(results):
-                i = self.inputs + number
-                writer.add(f"store {self.types[i]} {result}, ptr {places[i]}{INDEPENDENT}")
+                    elements[i] = self.read(i, places[i])
+            struct, count = struct_type(self.form.program), len(self.form.results)
+            arguments = [elements[i] for i in range(self.inputs)]
+            for i, result in enumerate(
+                self.f.results(struct, count, "body", *arguments), self.inputs
+            ):
+                place = places[i]
+                assert isinstance(place, Pointer)
+                place.store(result)
 
-    def place(self, i: int, row: str, stride: str, k: str) -> str:
+    def place(self, i: int, row: Place, stride: Whole, k: Int) -> Place:
         """Element ``k`` of a row."""
-        if self.steps[i] is Step.PAIRED:
-            return self.writer.value(f"getelementptr [2 x {self.types[i]}], ptr {row}, i64 {k}")
-        if self.steps[i] is not Step.PACKED:
-            way = self.writer.value(f"mul i64 {k}, {stride}")
-            return self.writer.moved(row, way, counts=self.counted[i])
-        if self.counted[i]:
-            return self.writer.value(f"add i64 {row}, {k}")
-        return self.writer.value(f"getelementptr {self.types[i]}, ptr {row}, i64 {k}")
+        step = self.steps[i]
+        if isinstance(row, Int):
+            return row + (k if step is Step.PACKED else k * stride)
+        if step is Step.PAIRED:
+            return row.element(f"[2 x {self.types[i]}]", k)
+        return row.element(self.types[i], k) if step is Step.PACKED else row.at(k * stride)
 
-    def read(self, i: int, place: str, metadata: str) -> str:
+    def read(self, i: int, place: Place) -> Any:
         """An element, of memory or the number itself."""
-        if self.counted[i]:
-            return place
-        return self.writer.value(f"load {self.types[i]}, ptr {place}{metadata}")
+        return place.load(self.types[i]) if isinstance(place, Pointer) else place

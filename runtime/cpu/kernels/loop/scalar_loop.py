@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.loop.scalar_loop_ir import FUNCTION, scalar_loop_code
+from runtime.cpu.kernels.loop.scalar_loop_ir import FUNCTION, ScalarLoopRecord, scalar_loop_code
 from runtime.cpu.kernels.native_call import NativeAction, native_call
 from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
 from runtime.program.thunks.thunk import Thunk
@@ -31,5 +29,5 @@ def bind_scalar_loop(plan: ScalarLoopPlan, array: Callable[[ArrayView], NDArray]
     The loop is over if the predicate is false afterwards; otherwise it is to be called again.
     """
     arrays = tuple(map(array, plan.places))
-    record = np.array([one.ctypes.data for one in arrays], np.int64)
+    record = ScalarLoopRecord([one.ctypes.data for one in arrays]).to_array()
     return native_call(scalar_loop_code(plan.loop), FUNCTION, record, arrays)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from runtime.codegen.ir.random_block_ir import RandomBitsForm
 from runtime.cpu.kernels.native_call import native_call
-from runtime.cpu.kernels.random.random_bits_ir import FUNCTION, RandomBitsWords, random_bits_code
+from runtime.cpu.kernels.random.random_bits_ir import FUNCTION, RandomBitsRecord, random_bits_code
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.random_bits import Algorithm, RandomBitsKernel, split_dimension
 
@@ -26,7 +24,7 @@ def bind_random_bits(kernel: RandomBitsKernel, arrays: KernelArrays) -> Action:
         if apart:
             nest = [rows, lines // 2, lines % 2, inner]
     form = RandomBitsForm(kernel.algorithm, kernel.kind, len(state), new_state is not None, apart)
-    words = RandomBitsWords(
+    record = RandomBitsRecord(
         state.ctypes.data,
         state.strides[0],
         0 if new_state is None else new_state.ctypes.data,
@@ -34,6 +32,5 @@ def bind_random_bits(kernel: RandomBitsKernel, arrays: KernelArrays) -> Action:
         counters,
         nest,
     )
-    record = np.array(words.packed(), np.int64)
     every = (*arrays.operands, *arrays.results)
-    return native_call(random_bits_code(form), FUNCTION, record, every)
+    return native_call(random_bits_code(form), FUNCTION, record.to_array(), every)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from runtime.cpu.kernels.native_call import NOTHING, native_call
 from runtime.cpu.kernels.reduce.reduce_ir import (
     FUNCTION,
     TILE,
     WORD_BYTES,
+    ReducedArray,
     ReduceForm,
-    ReduceWords,
+    ReduceRecord,
+    TotalsArray,
     reduce_code,
 )
 from runtime.program.index_order import merged_dims
@@ -63,21 +63,21 @@ def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Ac
         turned = _turned(items[:count], along, [own[-1] for own in reduced_strides])
         rows = TURNED if turned else rows
     form = ReduceForm(kernel.program, len(sizes), len(reduced), rows, packed, turned)
-    words = ReduceWords(
+    record = ReduceRecord(
         sizes,
         reduced,
         [
-            (x.ctypes.data, along, across)
+            ReducedArray(x.ctypes.data, along, across)
             for x, along, across in zip(operands, kept_strides, reduced_strides, strict=False)
         ],
         [init.ctypes.data for init in inits],
         [
-            (x.ctypes.data, along)
+            TotalsArray(x.ctypes.data, along)
             for x, along in zip(arrays.results, kept_strides[count:], strict=True)
         ],
     )
-    record = np.array(words.packed(), np.int64)
-    return native_call(reduce_code(form), FUNCTION, record, (*arrays.operands, *arrays.results))
+    alive = (*arrays.operands, *arrays.results)
+    return native_call(reduce_code(form), FUNCTION, record.to_array(), alive)
 
 
 def _turned(items: Sequence[int], along: Sequence[int], across: Sequence[int]) -> tuple[bool, ...]:

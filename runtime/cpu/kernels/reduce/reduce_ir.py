@@ -6,16 +6,20 @@ of rows side by side are made together: they make vectors, and none waits for an
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeAlias
 
+from runtime.codegen.elements.builder import Int, Value, Whole
 from runtime.codegen.ir.element_operations import stored_type
-from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Address, Record, Word, record, sized
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
+from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.cpu.kernels.copy.transpose_ir import tile_ir
+from runtime.cpu.kernels.copy.transpose_ir import add_tile
 from runtime.program.scalar_program import ScalarProgram
 
 FUNCTION = "spmd_reduce"
@@ -42,234 +46,201 @@ class ReduceForm:
     turned: tuple[bool, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReduceWords:
-    """Sizes and strides (in bytes), the slowest dimension first; no kept size is 0.
+@record
+class ReducedArray(Record):
+    """Operand: its address, and strides in bytes along kept and along reduced dimensions."""
 
-    operands: (address, strides along kept and along reduced dimensions). inits: addresses of scalars. results:
-    (address, strides along kept dimensions).
-    """
+    address: Address
+    kept: Sequence[Word]
+    reduced: Sequence[Word]
 
-    kept: Sequence[int]
-    reduced: Sequence[int]
-    operands: Sequence[tuple[int, Sequence[int], Sequence[int]]]
-    inits: Sequence[int]
-    results: Sequence[tuple[int, Sequence[int]]]
 
-    def packed(self) -> list[int]:
-        words = [*self.kept, *self.reduced]
-        for address, kept, reduced in self.operands:
-            words += [address, *kept, *reduced]
-        words += self.inits
-        for address, kept in self.results:
-            words += [address, *kept]
-        return words
+@record
+class TotalsArray(Record):
+    """Result: its address, and strides in bytes along the kept dimensions."""
+
+    address: Address
+    kept: Sequence[Word]
+
+
+@record
+class ReduceRecord(Record):
+    """Sizes of dimensions, the slowest first; no kept size is 0. inits: addresses of scalars."""
+
+    kept: Sequence[Word]
+    reduced: Sequence[Word]
+    operands: Sequence[ReducedArray] = sized("arrays")
+    inits: Sequence[Address] = sized("arrays")
+    results: Sequence[TotalsArray] = sized("arrays")
 
 
 @cache
 def reduce_code(form: ReduceForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of packed words."""
+    """``FUNCTION``, which takes the address of a ReduceRecord."""
     return host_jit().compile(reduce_ir(form), (FUNCTION,))
 
 
 def reduce_ir(form: ReduceForm) -> str:
-    writer = ReduceWriter(form) if not form.turned else _TurningWriter(form)
-    turning = [_turning()] if form.turned else []
-    return "\n".join(
-        [*turning, *dict.fromkeys(program_ir(form.program, "combine")), writer.function()]
-    )
+    module = Module(*program_ir(form.program, "combine"))
+    if not form.turned:
+        return ReduceWriter(form, module).text()
+    add_tile(module, "turn", TILE, WORD_BYTES, align=64)
+    return _TurningWriter(form, module).text()
+
+
+#: Positions in the arrays, by number: operands, then results.
+_Here: TypeAlias = dict[int, Pointer]
+_Strides: TypeAlias = dict[int, Int]
 
 
 class ReduceWriter:
     """Writes the function. ``here`` is a cursor by array: operands, then results."""
 
-    def __init__(self, form: ReduceForm) -> None:
+    def __init__(self, form: ReduceForm, module: Module) -> None:
         self.form = form
-        self.writer = NestWriter()
         program = form.program
         self.types = [stored_type(program.kind_of(r)) for r in program.results]
         self.count = len(self.types)
-        self.totals = [
-            self.writer.value(f"alloca [{form.rows} x {kind}], align 64") for kind in self.types
-        ]
+        self.f = FunctionWriter(
+            FUNCTION,
+            ReduceRecord,
+            module=module,
+            kept=form.kept,
+            reduced=form.reduced,
+            arrays=self.count,
+        )
+        self.totals = [self.f.array(form.rows, kind) for kind in self.types]
 
-    def function(self) -> str:
-        form, word, value = self.form, self.writer.next_word, self.writer.value
-        self.kept_sizes = [word() for _ in range(form.kept)]
-        self.reduced_sizes = [word() for _ in range(form.reduced)]
-        here: dict[int, str] = {}
-        self.kept_strides: dict[int, list[str]] = {}
-        self.reduced_strides: dict[int, list[str]] = {}
-        for i in range(self.count):
-            here[i] = word("ptr")
-            self.kept_strides[i] = [word() for _ in range(form.kept)]
-            self.reduced_strides[i] = [word() for _ in range(form.reduced)]
-        inits = [word("ptr") for _ in range(self.count)]
-        self.inits = [
-            value(f"load {kind}, ptr {init}") for kind, init in zip(self.types, inits, strict=True)
-        ]
-        for i in range(self.count, 2 * self.count):
-            here[i] = word("ptr")
-            self.kept_strides[i] = [word() for _ in range(form.kept)]
-        self.elements = "1"
+    def text(self) -> str:
+        rec = self.f.record
+        self.kept_sizes: list[Int] = rec.kept
+        self.reduced_sizes: list[Int] = rec.reduced
+        here: dict[int, Pointer] = {}
+        self.kept_strides: dict[int, list[Int]] = {}
+        self.reduced_strides: dict[int, list[Int]] = {}
+        for i, operand in enumerate(rec.operands):
+            here[i], self.kept_strides[i] = operand.address, operand.kept
+            self.reduced_strides[i] = operand.reduced
+        self.inits = [init.load(kind) for kind, init in zip(self.types, rec.inits, strict=True)]
+        for i, result in enumerate(rec.results, self.count):
+            here[i], self.kept_strides[i] = result.address, result.kept
+        self.elements = self.f.constant(1)
         for size in self.reduced_sizes:
-            self.elements = value(f"mul i64 {self.elements}, {size}")
+            self.elements = self.elements * size
         self.rows(0, here)
-        return self.writer.function(FUNCTION)
+        return self.f.end()
 
-    def rows(self, d: int, here: dict[int, str]) -> None:
+    def rows(self, d: int, here: _Here) -> None:
         """Loops over the kept dimensions from ``d`` on."""
-        writer, value = self.writer, self.writer.value
+        f = self.f
         strides = {i: own[d] for i, own in self.kept_strides.items()}
         if d < self.form.kept - 1:
             cursors = {i: Cursor(at, strides[i]) for i, at in here.items()}
-            with writer.loop(self.kept_sizes[d], cursors) as (_, inner):
+            with f.cursor_loop(self.kept_sizes[d], cursors) as (_, inner):
                 self.rows(d + 1, inner)
             return
         rows, size = self.form.rows, self.kept_sizes[d]
-        above = value(f"add i64 {size}, {rows - 1}")
-        blocks = value(f"udiv i64 {above}, {rows}")
-        cursors = {i: Cursor(at, value(f"mul i64 {strides[i]}, {rows}")) for i, at in here.items()}
-        with writer.loop(blocks, cursors) as (number, inner):
-            before = value(f"mul i64 {number}, {rows}")
-            left = value(f"sub i64 {size}, {before}")
-            short = value(f"icmp ult i64 {left}, {rows}")
+        blocks = (size + (rows - 1)) // rows
+        cursors = {i: Cursor(at, strides[i] * rows) for i, at in here.items()}
+        with f.cursor_loop(blocks, cursors) as (number, inner):
+            left = size - number * rows
+            short = left.ult(rows)
             if self.form.turned:
-                back = value(f"select i1 {short}, i64 {value(f'sub i64 {left}, {rows}')}, i64 0")
-                self.block(self.all_moved(inner, strides, back), strides, str(rows))
+                # Totals do not depend on each other, so the last rows may be computed twice.
+                back = short.select(left - rows, 0)
+                moved = {i: at.at(strides[i] * back) for i, at in inner.items()}
+                self.block(moved, strides, rows)
                 return
-            count = "1" if rows == 1 else value(f"select i1 {short}, i64 {left}, i64 {rows}")
-            self.block(inner, strides, count)
+            self.block(inner, strides, 1 if rows == 1 else short.select(left, rows))
 
-    def all_moved(self, here: dict[int, str], strides: dict[int, str], by: str) -> dict[int, str]:
-        """``by`` rows further: totals do not depend on each other, so the last rows may be computed twice."""
-        value = self.writer.value
-        return {
-            i: self.writer.moved(at, value(f"mul i64 {strides[i]}, {by}"), counts=False)
-            for i, at in here.items()
-        }
-
-    def block(self, here: dict[int, str], strides: dict[int, str], count: str) -> None:
+    def block(self, here: _Here, strides: _Strides, count: Whole) -> None:
         """``count`` rows side by side."""
-        writer = self.writer
         self.totals_of(here, strides, count)
-        with writer.element_loop(count) as k:
+        with self.f.vector_loop(count) as k:
             for i in range(self.count):
                 place = self.place(self.count + i, here, strides, k)
-                writer.add(f"store {self.types[i]} {self.get(i, k)}, ptr {place}{INDEPENDENT}")
+                place.store(self.total(i, k).load(self.types[i]))
 
-    def totals_of(self, here: dict[int, str], strides: dict[int, str], count: str) -> None:
+    def totals_of(self, here: _Here, strides: _Strides, count: Whole) -> None:
         """The totals of ``count`` rows."""
-        with self.writer.element_loop(count) as k:
+        with self.f.vector_loop(count) as k:
             for i in range(self.count):
-                self.put(i, k, self.inits[i])
-        with self.writer.unless_zero(self.elements):
+                self.total(i, k).store(self.inits[i])
+        with self.f.unless_zero(self.elements):
             self.walk(0, {i: here[i] for i in range(self.count)}, strides, count)
 
-    def walk(self, d: int, here: dict[int, str], strides: dict[int, str], count: str) -> None:
+    def walk(self, d: int, here: _Here, strides: _Strides, count: Whole) -> None:
         """Loops over the reduced dimensions from ``d`` on."""
-        writer = self.writer
         if d < self.form.reduced:
             cursors = {i: Cursor(at, self.reduced_strides[i][d]) for i, at in here.items()}
-            with writer.loop(self.reduced_sizes[d], cursors) as (_, inner):
+            with self.f.cursor_loop(self.reduced_sizes[d], cursors) as (_, inner):
                 self.walk(d + 1, inner, strides, count)
             return
         self.take(here, strides, count)
 
-    def take(self, here: dict[int, str], strides: dict[int, str], count: str) -> None:
+    def take(self, here: _Here, strides: _Strides, count: Whole) -> None:
         """The next element of ``count`` rows."""
-        with self.writer.element_loop(count) as k:
-            totals = [self.get(i, k) for i in range(self.count)]
+        with self.f.vector_loop(count) as k:
+            totals = [self.total(i, k).load(self.types[i]) for i in range(self.count)]
             elements = [self.element(i, here, strides, k) for i in range(self.count)]
             for i, total in enumerate(self.combined(totals, elements)):
-                self.put(i, k, total)
+                self.total(i, k).store(total)
 
-    def element(self, i: int, here: dict[int, str], strides: dict[int, str], k: str) -> str:
-        place = self.place(i, here, strides, k)
-        return self.writer.value(f"load {self.types[i]}, ptr {place}{INDEPENDENT}")
+    def element(self, i: int, here: _Here, strides: _Strides, k: Int) -> Value:
+        element: Value = self.place(i, here, strides, k).load(self.types[i])
+        return element
 
-    def combined(self, totals: Sequence[str], elements: Sequence[str]) -> list[str]:
-        typed = zip(itertools.cycle(self.types), [*totals, *elements], strict=False)
-        arguments = ", ".join(f"{kind} {x}" for kind, x in typed)
+    def combined(self, totals: Sequence[Value], elements: Sequence[Value]) -> list[Value]:
         struct = struct_type(self.form.program)
-        both = self.writer.value(f"call {struct} @combine({arguments})")
-        return [self.writer.value(f"extractvalue {struct} {both}, {i}") for i in range(self.count)]
+        return self.f.results(struct, self.count, "combine", *totals, *elements)
 
-    def place(self, i: int, here: dict[int, str], strides: dict[int, str], k: str) -> str:
-        value = self.writer.value
-        if k == "0":
+    def place(self, i: int, here: _Here, strides: _Strides, k: Int) -> Pointer:
+        if k.name == "0":
             return here[i]
         if self.form.packed[i]:
-            return value(f"getelementptr {self.types[i % self.count]}, ptr {here[i]}, i64 {k}")
-        way = value(f"mul i64 {k}, {strides[i]}")
-        return value(f"getelementptr i8, ptr {here[i]}, i64 {way}")
+            return here[i].element(self.types[i % self.count], k)
+        return here[i].at(k * strides[i])
 
-    def get(self, i: int, k: str) -> str:
-        place = self.writer.value(f"getelementptr {self.types[i]}, ptr {self.totals[i]}, i64 {k}")
-        return self.writer.value(f"load {self.types[i]}, ptr {place}{INDEPENDENT}")
-
-    def put(self, i: int, k: str, total: str) -> None:
-        place = self.writer.value(f"getelementptr {self.types[i]}, ptr {self.totals[i]}, i64 {k}")
-        self.writer.add(f"store {self.types[i]} {total}, ptr {place}{INDEPENDENT}")
-
-
-def _turning() -> str:
-    """@turn: 16 words of 16 rows."""
-    return tile_ir("turn", TILE, WORD_BYTES, "align 64", "noinline")
+    def total(self, i: int, k: Int) -> Pointer:
+        return self.totals[i].element(self.types[i], k)
 
 
 class _TurningWriter(ReduceWriter):
     """Elements of neighbouring columns are turned into rows of a buffer, in the nearest cache."""
 
-    def __init__(self, form: ReduceForm) -> None:
-        super().__init__(form)
+    def __init__(self, form: ReduceForm, module: Module) -> None:
+        super().__init__(form, module)
         room = TILE * form.rows * WORD_BYTES
         self.buffers = {
-            i: self.writer.value(f"alloca [{room} x i8], align 64")
-            for i, turned in enumerate(form.turned)
-            if turned
+            i: self.f.array(room, "i8") for i, turned in enumerate(form.turned) if turned
         }
 
-    def walk(self, d: int, here: dict[int, str], strides: dict[int, str], count: str) -> None:
-        writer, value = self.writer, self.writer.value
+    def walk(self, d: int, here: _Here, strides: _Strides, count: Whole) -> None:
+        f = self.f
         if d < self.form.reduced - 1:
             super().walk(d, here, strides, count)
             return
         size, steps = self.reduced_sizes[d], {i: self.reduced_strides[i][d] for i in here}
-        tiles = value(f"udiv i64 {size}, {TILE}")
-        across = {i: value(f"mul i64 {step}, {TILE}") for i, step in steps.items()}
-        cursors = {i: Cursor(at, across[i]) for i, at in here.items()}
-        with writer.unless_zero(tiles), writer.loop(tiles, cursors) as (_, at):
+        tiles = size // TILE
+        cursors = {i: Cursor(at, steps[i] * TILE) for i, at in here.items()}
+        with f.unless_zero(tiles), f.cursor_loop(tiles, cursors) as (_, at):
+            row = f.constant(self.form.rows * WORD_BYTES)
             for i, buffer in self.buffers.items():
                 for first in range(0, self.form.rows, TILE):
-                    way = value(f"mul i64 {strides[i]}, {first}")
-                    source = value(f"getelementptr i8, ptr {at[i]}, i64 {way}")
-                    target = value(f"getelementptr i8, ptr {buffer}, i64 {first * WORD_BYTES}")
-                    row = self.form.rows * WORD_BYTES
-                    writer.add(
-                        f"call void @turn(ptr {source}, i64 {strides[i]}, ptr {target}, i64 {row})"
-                    )
-            self.columns(at, steps, strides, str(TILE), turned=True)
-        done = value(f"mul i64 {tiles}, {TILE}")
-        rest = value(f"sub i64 {size}, {done}")
-        with writer.unless_zero(rest):
-            at = {
-                i: writer.moved(x, value(f"mul i64 {steps[i]}, {done}"), counts=False)
-                for i, x in here.items()
-            }
+                    source = at[i].at(strides[i] * first)
+                    f.call("void", "turn", source, strides[i], buffer.at(first * WORD_BYTES), row)
+            self.columns(at, steps, strides, TILE, turned=True)
+        done = tiles * TILE
+        rest = size - done
+        with f.unless_zero(rest):
+            at = {i: x.at(steps[i] * done) for i, x in here.items()}
             self.columns(at, steps, strides, rest, turned=False)
 
     def columns(
-        self,
-        here: dict[int, str],
-        steps: dict[int, str],
-        strides: dict[int, str],
-        count: str,
-        *,
-        turned: bool,
+        self, here: _Here, steps: _Strides, strides: _Strides, count: Whole, *, turned: bool
     ) -> None:
         """``count`` elements of each row, from the buffers where they are ``turned``."""
-        row = str(self.form.rows * WORD_BYTES)
+        row = self.form.rows * WORD_BYTES
         cursors = {
             i: Cursor(self.buffers[i], row)
             if turned and i in self.buffers
@@ -277,13 +248,15 @@ class _TurningWriter(ReduceWriter):
             for i, at in here.items()
         }
         self.from_buffers = turned
-        with self.writer.loop(count, cursors) as (_, at):
-            self.take(at, strides, str(self.form.rows))
+        with self.f.cursor_loop(count, cursors) as (_, at):
+            self.take(at, strides, self.form.rows)
 
-    def element(self, i: int, here: dict[int, str], strides: dict[int, str], k: str) -> str:
+    def element(self, i: int, here: _Here, strides: _Strides, k: Int) -> Value:
+        element: Value
         if i not in self.buffers:
-            return self.writer.value(f"load {self.types[i]}, ptr {here[i]}{INDEPENDENT}")
-        if not self.from_buffers:
-            return super().element(i, here, strides, k)
-        place = self.writer.value(f"getelementptr {self.types[i]}, ptr {here[i]}, i64 {k}")
-        return self.writer.value(f"load {self.types[i]}, ptr {place}{INDEPENDENT}")
+            element = here[i].load(self.types[i])
+        elif self.from_buffers:
+            element = here[i].element(self.types[i], k).load(self.types[i])
+        else:
+            element = super().element(i, here, strides, k)
+        return element

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-
-import numpy as np
 
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.cpu.kernels.reduce import scan_ir, window_ir
-from runtime.cpu.kernels.reduce.scan_ir import ScanForm, ScanWords, scan_code
-from runtime.cpu.kernels.reduce.window_ir import WindowAxis, WindowForm, WindowWords, window_code
+from runtime.cpu.kernels.reduce.scan_ir import ScanDimension, ScanForm, ScanRecord, scan_code
+from runtime.cpu.kernels.reduce.window_ir import WindowAxis, WindowForm, WindowRecord, window_code
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.reduce import ReduceWindowKernel
 from runtime.program.scalar_program import ScalarProgram
@@ -65,13 +62,13 @@ def _binding(
     return _windows(kernel, axes, (source, init, result))
 
 
-def _is_plain(axis: WindowAxis[int]) -> bool:
+def _is_plain(axis: WindowAxis) -> bool:
     """Window w is element w."""
     unmoved = axis.step == axis.base_dilation == 1 and axis.padding == 0
-    return axis.size == 1 and unmoved and axis.windows <= axis.base
+    return bool(axis.size == 1 and unmoved and axis.windows <= axis.base)
 
 
-def _is_running(axis: WindowAxis[int]) -> bool:
+def _is_running(axis: WindowAxis) -> bool:
     """Every window covers all that stands before its place, or all behind it, and the place itself."""
     whole = axis.size == axis.base == axis.windows
     dense = axis.step == axis.base_dilation == axis.dilation == 1
@@ -80,8 +77,8 @@ def _is_running(axis: WindowAxis[int]) -> bool:
 
 def _scan(
     kernel: ReduceWindowKernel,
-    axes: Sequence[WindowAxis[int]],
-    along: WindowAxis[int],
+    axes: Sequence[WindowAxis],
+    along: WindowAxis,
     arrays: tuple[NDArray, NDArray, NDArray],
 ) -> NativeAction:
     source, init, result = arrays
@@ -105,13 +102,14 @@ def _scan(
     packed = (ways[-1][1] == item, ways[-1][2] == item)
     backwards = isinstance(kernel.reduction, ScalarProgram) and along.padding == 0
     form = ScanForm(kind, kernel.reduction, len(outer), side_by_side, packed, backwards)
-    words = ScanWords(starts[0], init.ctypes.data, starts[1], ways).packed()
-    return native_call(scan_code(form), scan_ir.FUNCTION, np.array(words, np.int64), arrays)
+    dimensions = [ScanDimension(*way) for way in ways]
+    record = ScanRecord(starts[0], init.ctypes.data, starts[1], dimensions)
+    return native_call(scan_code(form), scan_ir.FUNCTION, record.to_array(), arrays)
 
 
 def _windows(
     kernel: ReduceWindowKernel,
-    axes: Sequence[WindowAxis[int]],
+    axes: Sequence[WindowAxis],
     arrays: tuple[NDArray, NDArray, NDArray],
 ) -> NativeAction:
     source, init, result = arrays
@@ -119,7 +117,7 @@ def _windows(
     one = WindowAxis(1, 1, 1, 1, 1, 0, 1, item, item)
     candidates = [axis for axis in axes if axis.base_dilation == 1 and axis.windows > 1] or [one]
 
-    def suits(axis: WindowAxis[int]) -> tuple[bool, bool, bool, int]:
+    def suits(axis: WindowAxis) -> tuple[bool, bool, bool, int]:
         """The more the better, from the left: neighbours in the result, one element each, neighbours in the source."""
         neighbours = axis.step * axis.source_stride == item
         return axis.target_stride == item, _is_plain(axis), neighbours, axis.windows
@@ -134,15 +132,13 @@ def _windows(
         any(axis.base_dilation > 1 for axis in axes),
         (inner.step * inner.source_stride == item, inner.target_stride == item),
     )
-    words = WindowWords(
-        source.ctypes.data, init.ctypes.data, result.ctypes.data, [*outer, inner]
-    ).packed()
-    return native_call(window_code(form), window_ir.FUNCTION, np.array(words, np.int64), arrays)
+    record = WindowRecord(source.ctypes.data, init.ctypes.data, result.ctypes.data, [*outer, inner])
+    return native_call(window_code(form), window_ir.FUNCTION, record.to_array(), arrays)
 
 
-def _in_target_order(axes: Sequence[WindowAxis[int]]) -> list[WindowAxis[int]]:
+def _in_target_order(axes: Sequence[WindowAxis]) -> list[WindowAxis]:
     """Slowest first; of plain dimensions that are one by their strides only one is left, of those of size 1 none."""
-    merged: list[WindowAxis[int]] = []
+    merged: list[WindowAxis] = []
     for axis in sorted(axes, key=lambda axis: -abs(axis.target_stride)):
         if _is_plain(axis) and axis.windows == 1:
             continue
@@ -156,7 +152,7 @@ def _in_target_order(axes: Sequence[WindowAxis[int]]) -> list[WindowAxis[int]]:
             and before.target_stride == axis.windows * axis.target_stride
         ):
             count = before.windows * axis.windows
-            merged[-1] = replace(axis, windows=count, base=count)
+            merged[-1] = axis.with_fields(windows=count, base=count)
         else:
             merged.append(axis)
     return merged

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from runtime.cpu.kernels.convert import converting
 from runtime.cpu.kernels.loop.loop_ir import Step
 from runtime.cpu.kernels.native_call import in_order, native_call
@@ -11,7 +9,7 @@ from runtime.cpu.kernels.reduce.select_and_scatter_ir import (
     FUNCTION,
     SelectAxis,
     SelectForm,
-    SelectWords,
+    SelectRecord,
     select_and_scatter_code,
 )
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
@@ -38,9 +36,9 @@ def bind_select_and_scatter(kernel: SelectAndScatterKernel, arrays: KernelArrays
         for d, dim in enumerate(kernel.window.dims)
         if d != lanes
     ]
-    words = SelectWords(
-        operand.ctypes.data, source.ctypes.data, total.ctypes.data, of_lanes, axes
-    ).packed()
+    record = SelectRecord(
+        operand.ctypes.data, source.ctypes.data, total.ctypes.data, *of_lanes, axes
+    )
     form = SelectForm(
         kernel.elements,
         len(axes),
@@ -49,7 +47,7 @@ def bind_select_and_scatter(kernel: SelectAndScatterKernel, arrays: KernelArrays
         Step.of(of_lanes[3], total.itemsize),
     )
     code = select_and_scatter_code(form)
-    add = native_call(code, FUNCTION, np.array(words, np.int64), (operand, source, total))
+    add = native_call(code, FUNCTION, record.to_array(), (operand, source, total))
     after = [] if total is result else [converting(total, result)]
     return in_order(converting(init, total), add, *after)
 

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cache
+from typing import TypeAlias
 
+from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.combine import combining_ir, element_of
-from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.selection_ir import keeps_ir
+from runtime.codegen.ir.values import Pointer, selected
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.loop.loop_ir import Step
-from runtime.cpu.kernels.reduce.window_ir import SlidingAxis, Word
+from runtime.cpu.kernels.reduce.window_ir import SlidingAxis
 from runtime.program.records.reduce import SelectedElements
 
 FUNCTION = "spmd_select_and_scatter"
@@ -35,8 +40,8 @@ class SelectForm:
     result: Step
 
 
-@dataclass(frozen=True, slots=True)
-class SelectAxis(SlidingAxis[Word]):
+@record
+class SelectAxis(SlidingAxis):
     """Windows over the operand's elements; strides in bytes."""
 
     operand_stride: Word
@@ -44,37 +49,34 @@ class SelectAxis(SlidingAxis[Word]):
     result_stride: Word
 
 
-@dataclass(frozen=True, slots=True)
-class SelectWords:
-    """Addresses, lanes (how many, bytes from one to the next in operand, source and result), the other dimensions."""
+@record
+class SelectRecord(Record):
+    """Addresses, how many lanes, bytes from one to the next in each array, and the other dimensions."""
 
-    operand: int
-    source: int
-    result: int
-    lanes: tuple[int, int, int, int]
-    axes: Sequence[SelectAxis[int]]
-
-    def packed(self) -> list[int]:
-        words = [self.operand, self.source, self.result, *self.lanes]
-        return words + [word for axis in self.axes for word in astuple(axis)]
+    operand: Address
+    source: Address
+    result: Address
+    lanes: Word
+    operand_lane: Word
+    source_lane: Word
+    result_lane: Word
+    axes: Sequence[SelectAxis]
 
 
 @cache
 def select_and_scatter_code(form: SelectForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of packed words."""
+    """``FUNCTION``, which takes the address of a SelectRecord."""
     return host_jit().compile(select_and_scatter_ir(form), (FUNCTION,))
 
 
 def select_and_scatter_ir(form: SelectForm) -> str:
-    kind = form.elements.kind
-    limits = "declare i64 @llvm.smin.i64(i64, i64)"
-    functions = combining_ir(kind.numpy, form.elements.reduction)
-    return "\n".join([limits, *functions, keeps_ir(form.elements), _Select(form).function()])
+    return _Select(form).text()
 
 
 _OPERAND, _SOURCE, _RESULT = range(3)
+_Here: TypeAlias = dict[int, Pointer]
 #: What is done with an element of the window: its number, and where the block's lanes of it begin.
-_Visit = Callable[[str, dict[int, str]], None]
+_Visit: TypeAlias = Callable[[Int, _Here], None]
 
 
 class _Select:
@@ -82,112 +84,92 @@ class _Select:
 
     def __init__(self, form: SelectForm) -> None:
         self.form = form
-        self.writer = NestWriter()
-        element = element_of(form.elements.kind.numpy)
+        kind = form.elements.kind
+        functions = combining_ir(kind.numpy, form.elements.reduction)
+        module = Module(*functions, keeps_ir(form.elements))
+        self.f = FunctionWriter(FUNCTION, SelectRecord, module=module, axes=form.rank)
+        element = element_of(kind.numpy)
         self.steps = {_OPERAND: form.operand, _SOURCE: form.source, _RESULT: form.result}
         self.stored, self.wide = element.stored, element.wide
-        self.best = self.writer.value(f"alloca [{BLOCK} x {self.wide}], align 64")
-        self.kept = self.writer.value(f"alloca [{BLOCK} x i32], align 64")
+        self.best = self.f.array(BLOCK, self.wide)
+        self.kept = self.f.array(BLOCK, "i32")
 
-    def function(self) -> str:
-        word = self.writer.next_word
-        arrays = {array: word("ptr") for array in (_OPERAND, _SOURCE, _RESULT)}
-        self.lanes = word()
-        self.lane_strides = {array: word() for array in arrays}
-        self.axes = [SelectAxis(*(word() for _ in range(9))) for _ in range(self.form.rank)]
-        self.windows([], arrays)
-        return self.writer.function(FUNCTION)
+    def text(self) -> str:
+        rec = self.f.record
+        here = {_OPERAND: rec.operand, _SOURCE: rec.source, _RESULT: rec.result}
+        self.lanes = rec.lanes
+        strides = (rec.operand_lane, rec.source_lane, rec.result_lane)
+        self.lane_strides: dict[int, Int] = dict(zip(here, strides, strict=True))
+        self.axes: list[SelectAxis] = rec.axes
+        self.windows([], here)
+        return self.f.end()
 
-    def windows(self, origins: list[str], here: dict[int, str]) -> None:
+    def windows(self, origins: list[Int], here: _Here) -> None:
         """Loops over the windows; origins: where one begins in the operand, of the dimensions around."""
         if len(origins) == self.form.rank:
             self.blocks(origins, here)
             return
-        axis, value = self.axes[len(origins)], self.writer.value
+        axis = self.axes[len(origins)]
         cursors = {_SOURCE: Cursor(here[_SOURCE], axis.source_stride)}
-        with self.writer.loop(axis.windows, cursors) as (number, at):
-            moved = value(f"mul i64 {number}, {axis.step}")
-            origin = value(f"sub i64 {moved}, {axis.padding}")
+        with self.f.cursor_loop(axis.windows, cursors) as (number, at):
+            origin = number * axis.step - axis.padding
             self.windows([*origins, origin], {**here, **at})
 
-    def blocks(self, origins: list[str], here: dict[int, str]) -> None:
-        writer, value = self.writer, self.writer.value
-        above = value(f"add i64 {self.lanes}, {BLOCK - 1}")
-        blocks = value(f"udiv i64 {above}, {BLOCK}")
-        cursors = {
-            array: Cursor(at, value(f"mul i64 {self.lane_strides[array]}, {BLOCK}"))
-            for array, at in here.items()
-        }
-        with writer.loop(blocks, cursors) as (number, at):
-            before = value(f"mul i64 {number}, {BLOCK}")
-            left = value(f"sub i64 {self.lanes}, {before}")
-            self.count = value(f"call i64 @llvm.smin.i64(i64 {left}, i64 {BLOCK})")
-            with writer.element_loop(self.count) as k:
-                writer.add(f"store i32 -1, ptr {self.slot('i32', self.kept, k)}{INDEPENDENT}")
+    def blocks(self, origins: list[Int], here: _Here) -> None:
+        """The lanes of one window, a block at a time."""
+        f = self.f
+        cursors = {array: Cursor(at, self.lane_strides[array]) for array, at in here.items()}
+        with f.blocks(self.lanes, BLOCK, cursors) as (_, self.count, at):
+            with f.vector_loop(self.count) as k:
+                self.kept.element("i32", k).store(f.constant(-1, "i32"))
             self.elements(origins, at, self.select)
             self.elements(origins, at, self.combine)
 
-    def elements(self, origins: list[str], here: dict[int, str], visit: _Visit) -> None:
+    def elements(self, origins: list[Int], here: _Here, visit: _Visit) -> None:
         """Loops over the elements of the window that are in the operand."""
-        value, number, here = self.writer.value, "0", dict(here)
+        number, here = self.f.constant(0), dict(here)
         with ExitStack() as loops:
             for axis, origin in zip(self.axes, origins, strict=True):
-                k, _ = loops.enter_context(self.writer.loop(axis.size, {}))
-                way = value(f"mul i64 {k}, {axis.dilation}")
-                at = value(f"add i64 {origin}, {way}")
-                inside = value(f"icmp ult i64 {at}, {axis.base}")
-                loops.enter_context(self.writer.when(inside))
-                strides = {_OPERAND: axis.operand_stride, _RESULT: axis.result_stride}
-                for array, stride in strides.items():
-                    here[array] = self.moved(here[array], at, stride)
-                before = value(f"mul i64 {number}, {axis.size}")
-                number = value(f"add i64 {before}, {k}")
-            visit(value(f"trunc i64 {number} to i32"), here)
+                k = loops.enter_context(self.f.loop(axis.size))
+                at = origin + k * axis.dilation
+                loops.enter_context(self.f.when(at.ult(axis.base)))
+                here[_OPERAND] = here[_OPERAND].at(at * axis.operand_stride)
+                here[_RESULT] = here[_RESULT].at(at * axis.result_stride)
+                number = number * axis.size + k
+            visit(number.resized("i32"), here)
 
-    def select(self, number: str, here: dict[int, str]) -> None:
+    def select(self, number: Int, here: _Here) -> None:
         """Write IR that keeps an element if it is the window's first, or if the best one so far does not beat it."""
-        writer, value, wide = self.writer, self.writer.value, self.wide
-        with writer.element_loop(self.count) as k:
+        f, wide = self.f, self.wide
+        with f.vector_loop(self.count) as k:
             element = self.element(here, _OPERAND, k)
-            best_slot, kept_slot = self.slot(wide, self.best, k), self.slot("i32", self.kept, k)
-            best = value(f"load {wide}, ptr {best_slot}{INDEPENDENT}")
-            kept = value(f"load i32, ptr {kept_slot}{INDEPENDENT}")
-            has_one = value(f"icmp sge i32 {kept}, 0")
-            keeps = value(f"call i1 @keeps({wide} {best}, {wide} {element})")
-            stays = value(f"and i1 {has_one}, {keeps}")
-            best = value(f"select i1 {stays}, {wide} {best}, {wide} {element}")
-            kept = value(f"select i1 {stays}, i32 {kept}, i32 {number}")
-            writer.add(f"store {wide} {best}, ptr {best_slot}{INDEPENDENT}")
-            writer.add(f"store i32 {kept}, ptr {kept_slot}{INDEPENDENT}")
+            best_slot, kept_slot = self.best.element(wide, k), self.kept.element("i32", k)
+            best, kept = best_slot.load(wide), kept_slot.load("i32")
+            has_one = kept >= 0
+            stays = has_one & f.call("i1", "keeps", best, element)
+            best_slot.store(selected(stays, best, element))
+            kept_slot.store(selected(stays, kept, number))
 
-    def combine(self, number: str, here: dict[int, str]) -> None:
-        writer, value, wide = self.writer, self.writer.value, self.wide
+    def combine(self, number: Int, here: _Here) -> None:
+        f, wide = self.f, self.wide
         repeated = self.form.source is Step.REPEATED
-        of_all = self.element(here, _SOURCE, "0") if repeated else None
-        with writer.element_loop(self.count) as k:
-            kept = value(f"load i32, ptr {self.slot('i32', self.kept, k)}{INDEPENDENT}")
-            is_kept = value(f"icmp eq i32 {kept}, {number}")
+        of_all = self.element(here, _SOURCE, f.constant(0)) if repeated else None
+        with f.vector_loop(self.count) as k:
+            kept = self.kept.element("i32", k).load("i32")
+            is_kept = kept.equals(number)
             update = of_all or self.element(here, _SOURCE, k)
             place = self.place(here, _RESULT, k, wide)
-            before = value(f"load {wide}, ptr {place}{INDEPENDENT}")
-            after = value(f"call {wide} @combine({wide} {before}, {wide} {update})")
-            after = value(f"select i1 {is_kept}, {wide} {after}, {wide} {before}")
-            writer.add(f"store {wide} {after}, ptr {place}{INDEPENDENT}")
+            before = place.load(wide)
+            after = f.call(wide, "combine", before, update)
+            place.store(selected(is_kept, after, before))
 
-    def element(self, here: dict[int, str], array: int, k: str) -> str:
-        place = self.place(here, array, k, self.stored)
-        stored = self.writer.value(f"load {self.stored}, ptr {place}{INDEPENDENT}")
-        return self.writer.value(f"call {self.wide} @widen({self.stored} {stored})")
+    def element(self, here: _Here, array: int, k: Int) -> Value:
+        stored = self.place(here, array, k, self.stored).load(self.stored)
+        element: Value = self.f.call(self.wide, "widen", stored)
+        return element
 
-    def place(self, here: dict[int, str], array: int, k: str, kind: str) -> str:
+    def place(self, here: _Here, array: int, k: Int, kind: str) -> Pointer:
         """Return the address of lane ``k``."""
         if self.steps[array] is Step.PACKED:
-            return self.slot(kind, here[array], k)
-        return self.moved(here[array], k, self.lane_strides[array])
-
-    def slot(self, kind: str, base: str, k: str) -> str:
-        return self.writer.value(f"getelementptr {kind}, ptr {base}, i64 {k}")
-
-    def moved(self, base: str, number: str, stride: str) -> str:
-        way = self.writer.value(f"mul i64 {number}, {stride}")
-        return self.writer.value(f"getelementptr i8, ptr {base}, i64 {way}")
+            return here[array].element(kind, k)
+        return here[array].at(k * self.lane_strides[array])

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cache
-from typing import Generic, TypeVar
 
-from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.elements.builder import Bool, Int
+from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.reducer import combining
+from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.program.scalar_program import Reducer
 from spmd.shape import PrimitiveType
@@ -39,12 +42,8 @@ class WindowForm:
     packed: tuple[bool, bool]
 
 
-#: A number, or what it is called in the code.
-Word = TypeVar("Word", int, str)
-
-
-@dataclass(frozen=True, slots=True)
-class SlidingAxis(Generic[Word]):
+@record
+class SlidingAxis(Record):
     """One dimension of so many ``windows`` over ``base`` elements.
 
     Element k of window w is number w * step + k * dilation - padding, if there is one.
@@ -58,8 +57,8 @@ class SlidingAxis(Generic[Word]):
     padding: Word
 
 
-@dataclass(frozen=True, slots=True)
-class WindowAxis(SlidingAxis[Word]):
+@record
+class WindowAxis(SlidingAxis):
     """Strides in bytes. Numbers of elements count the base's gaps, too: multiples of ``base_dilation`` are elements."""
 
     base_dilation: Word
@@ -67,30 +66,24 @@ class WindowAxis(SlidingAxis[Word]):
     target_stride: Word
 
 
-@dataclass(frozen=True, slots=True)
-class WindowWords:
+@record
+class WindowRecord(Record):
     """Addresses and dimensions, the innermost last. Neither windows nor their elements are none."""
 
-    source: int
-    init: int
-    target: int
-    axes: Sequence[WindowAxis[int]]
-
-    def packed(self) -> list[int]:
-        words = [self.source, self.init, self.target]
-        return words + [word for axis in self.axes for word in astuple(axis)]
+    source: Address
+    init: Address
+    target: Address
+    axes: Sequence[WindowAxis]
 
 
 @cache
 def window_code(form: WindowForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of packed words."""
+    """``FUNCTION``, which takes the address of a WindowRecord."""
     return host_jit().compile(window_ir(form), (FUNCTION,))
 
 
 def window_ir(form: WindowForm) -> str:
-    limits = ["declare i64 @llvm.smax.i64(i64, i64)", "declare i64 @llvm.smin.i64(i64, i64)"]
-    functions = combining(form.kind, form.reduction).functions
-    return "\n".join([*limits, *functions, _Window(form).function()])
+    return _Window(form).text()
 
 
 class _Window:
@@ -98,128 +91,96 @@ class _Window:
 
     def __init__(self, form: WindowForm) -> None:
         self.form = form
-        self.writer = NestWriter()
         element = combining(form.kind, form.reduction)
         self.stored, self.wide = element.stored, element.wide
-        self.totals = self.writer.value(f"alloca [{BLOCK} x {self.wide}], align 64")
+        module = Module(*element.functions)
+        self.f = FunctionWriter(FUNCTION, WindowRecord, module=module, axes=form.rank)
+        self.totals = self.f.array(BLOCK, self.wide)
 
-    def function(self) -> str:
-        value, word = self.writer.value, self.writer.next_word
-        source, init, target = word("ptr"), word("ptr"), word("ptr")
-        axes = [WindowAxis(*(word() for _ in range(9))) for _ in range(self.form.rank)]
-        stored = value(f"load {self.stored}, ptr {init}")
-        self.init = value(f"call {self.wide} @widen({self.stored} {stored})")
-        self.results(axes, [], source, target)
-        return self.writer.function(FUNCTION)
+    def text(self) -> str:
+        rec = self.f.record
+        source, init, target = rec.source, rec.init, rec.target
+        self.init = self.f.call(self.wide, "widen", init.load(self.stored))
+        self.results(rec.axes, [], source, target)
+        return self.f.end()
 
     def results(
-        self, axes: list[WindowAxis[str]], origins: list[str], source: str, target: str
+        self, axes: list[WindowAxis], origins: list[Int], source: Pointer, target: Pointer
     ) -> None:
         """Loops over the results; origins: where the window begins in the (dilated) base, of the dimensions around."""
-        axis = axes[len(origins)]
-        writer, value = self.writer, self.writer.value
+        f, axis = self.f, axes[len(origins)]
+        cursors = {0: Cursor(target, axis.target_stride)}
         if len(origins) < len(axes) - 1:
-            cursors = {0: Cursor(target, axis.target_stride)}
-            with writer.loop(axis.windows, cursors) as (number, here):
-                moved = value(f"mul i64 {number}, {axis.step}")
-                origin = value(f"sub i64 {moved}, {axis.padding}")
+            with f.cursor_loop(axis.windows, cursors) as (number, here):
+                origin = number * axis.step - axis.padding
                 self.results(axes, [*origins, origin], source, here[0])
             return
-        above = value(f"add i64 {axis.windows}, {BLOCK - 1}")
-        blocks = value(f"udiv i64 {above}, {BLOCK}")
-        step = value(f"mul i64 {axis.target_stride}, {BLOCK}")
-        with writer.loop(blocks, {0: Cursor(target, step)}) as (number, here):
-            first = value(f"mul i64 {number}, {BLOCK}")
-            left = value(f"sub i64 {axis.windows}, {first}")
-            count = value(f"call i64 @llvm.smin.i64(i64 {left}, i64 {BLOCK})")
-            with writer.element_loop(count) as k:
-                writer.add(f"store {self.wide} {self.init}, ptr {self.total(k)}{INDEPENDENT}")
+        with f.blocks(axis.windows, BLOCK, cursors) as (first, count, here):
+            with f.vector_loop(count) as k:
+                self.total(k).store(self.init)
             self.elements(axes, origins, source, first, count)
-            with writer.element_loop(count) as k:
-                total = value(f"load {self.wide}, ptr {self.total(k)}{INDEPENDENT}")
-                result = value(f"call {self.stored} @narrow({self.wide} {total})")
+            with f.vector_loop(count) as k:
+                result = f.call(self.stored, "narrow", self.total(k).load(self.wide))
                 place = self.place(here[0], axis.target_stride, k, packed=self.form.packed[1])
-                writer.add(f"store {self.stored} {result}, ptr {place}{INDEPENDENT}")
+                place.store(result)
 
     def elements(
-        self, axes: list[WindowAxis[str]], origins: list[str], source: str, first: str, count: str
+        self, axes: list[WindowAxis], origins: list[Int], source: Pointer, first: Int, count: Int
     ) -> None:
         """Loops over the window's elements, each of which is taken for ``count`` results from ``first`` on."""
-        value = self.writer.value
         with ExitStack() as loops:
             for axis, origin in zip(axes, origins, strict=False):
-                k, _ = loops.enter_context(self.writer.loop(axis.size, {}))
+                k = loops.enter_context(self.f.loop(axis.size))
                 at, there = self.base_element(axis, origin, k)
-                loops.enter_context(self.writer.when(there))
-                way = value(f"mul i64 {at}, {axis.source_stride}")
-                source = value(f"getelementptr i8, ptr {source}, i64 {way}")
+                loops.enter_context(self.f.when(there))
+                source = source.at(at * axis.source_stride)
+            stride = axes[-1].source_stride
             if self.form.slides:
                 self.slide(axes[-1], source, first, count)
             else:
-                way = value(f"mul i64 {first}, {axes[-1].source_stride}")
-                begin = value(f"getelementptr i8, ptr {source}, i64 {way}")
-                self.take(begin, axes[-1].source_stride, "0", count)
+                self.take(source.at(first * stride), stride, self.f.constant(0), count)
 
-    def base_element(self, axis: WindowAxis[str], origin: str, k: str) -> tuple[str, str]:
-        """The number of the base's element, and whether there is one (i1)."""
-        value = self.writer.value
-        moved = value(f"mul i64 {k}, {axis.dilation}")
-        at = value(f"add i64 {origin}, {moved}")
+    def base_element(self, axis: WindowAxis, origin: Int, k: Int) -> tuple[Int, Bool]:
+        """The number of the base's element, and whether there is one."""
+        at = origin + k * axis.dilation
         if not self.form.dilated:
-            return at, value(f"icmp ult i64 {at}, {axis.base}")
-        element = value(f"udiv i64 {at}, {axis.base_dilation}")
-        rest = value(f"urem i64 {at}, {axis.base_dilation}")
-        inside = value(f"icmp ult i64 {element}, {axis.base}")
-        not_below = value(f"icmp sge i64 {at}, 0")
-        whole = value(f"icmp eq i64 {rest}, 0")
-        both = value(f"and i1 {inside}, {not_below}")
-        return element, value(f"and i1 {both}, {whole}")
+            return at, at.ult(axis.base)
+        element, rest = at // axis.base_dilation, at % axis.base_dilation
+        return element, element.ult(axis.base) & (at >= 0) & rest.equals(0)
 
-    def slide(self, axis: WindowAxis[str], source: str, first: str, count: str) -> None:
+    def slide(self, axis: WindowAxis, source: Pointer, first: Int, count: Int) -> None:
         """Along the innermost dimension, too: of element k, the windows that have it in the base."""
-        writer, value = self.writer, self.writer.value
-        end = value(f"add i64 {first}, {count}")
-        with writer.loop(axis.size, {}) as (k, _):
-            moved = value(f"mul i64 {k}, {axis.dilation}")
-            below = value(f"sub i64 {axis.padding}, {moved}")
-            beyond = value(f"add i64 {below}, {axis.base}")
-            low = value(f"call i64 @llvm.smax.i64(i64 {self.steps(below, axis)}, i64 {first})")
-            high = value(f"call i64 @llvm.smin.i64(i64 {self.steps(beyond, axis)}, i64 {end})")
-            with writer.when(value(f"icmp slt i64 {low}, {high}")):
-                window = value(f"mul i64 {low}, {axis.step}")
-                at = value(f"sub i64 {window}, {below}")
-                way = value(f"mul i64 {at}, {axis.source_stride}")
-                begin = value(f"getelementptr i8, ptr {source}, i64 {way}")
-                stride = value(f"mul i64 {axis.step}, {axis.source_stride}")
-                skipped = value(f"sub i64 {low}, {first}")
-                self.take(begin, stride, skipped, value(f"sub i64 {high}, {low}"))
+        f = self.f
+        end = first + count
+        with f.loop(axis.size) as k:
+            below = axis.padding - k * axis.dilation
+            beyond = below + axis.base
+            low = self.steps(below, axis).smax(first)
+            high = self.steps(beyond, axis).smin(end)
+            with f.when(low < high):
+                at = low * axis.step - below
+                begin = source.at(at * axis.source_stride)
+                stride = axis.step * axis.source_stride
+                self.take(begin, stride, low - first, high - low)
 
-    def steps(self, distance: str, axis: WindowAxis[str]) -> str:
+    def steps(self, distance: Int, axis: WindowAxis) -> Int:
         """The first window that begins ``distance`` or more behind the first one."""
-        value = self.writer.value
-        ahead = value(f"call i64 @llvm.smax.i64(i64 {distance}, i64 0)")
-        less = value(f"sub i64 {axis.step}, 1")
-        above = value(f"add i64 {ahead}, {less}")
-        return value(f"udiv i64 {above}, {axis.step}")
+        windows: Int = (distance.smax(0) + (axis.step - 1)) // axis.step
+        return windows
 
-    def take(self, begin: str, stride: str, skipped: str, count: str) -> None:
+    def take(self, begin: Pointer, stride: Int, skipped: Int, count: Int) -> None:
         """Elements from ``begin`` on, ``stride`` apart, for ``count`` totals behind the ``skipped`` ones."""
-        writer, value = self.writer, self.writer.value
-        totals = value(f"getelementptr {self.wide}, ptr {self.totals}, i64 {skipped}")
-        with writer.element_loop(count) as k:
-            held = value(f"getelementptr {self.wide}, ptr {totals}, i64 {k}")
-            total = value(f"load {self.wide}, ptr {held}{INDEPENDENT}")
-            place = self.place(begin, stride, k, packed=self.form.packed[0])
-            stored = value(f"load {self.stored}, ptr {place}{INDEPENDENT}")
-            element = value(f"call {self.wide} @widen({self.stored} {stored})")
-            sum_ = value(f"call {self.wide} @combine({self.wide} {total}, {self.wide} {element})")
-            writer.add(f"store {self.wide} {sum_}, ptr {held}{INDEPENDENT}")
+        f = self.f
+        totals = self.totals.element(self.wide, skipped)
+        with f.vector_loop(count) as k:
+            held = totals.element(self.wide, k)
+            total = held.load(self.wide)
+            stored = self.place(begin, stride, k, packed=self.form.packed[0]).load(self.stored)
+            element = f.call(self.wide, "widen", stored)
+            held.store(f.call(self.wide, "combine", total, element))
 
-    def total(self, k: str) -> str:
-        return self.writer.value(f"getelementptr {self.wide}, ptr {self.totals}, i64 {k}")
+    def total(self, k: Int) -> Pointer:
+        return self.totals.element(self.wide, k)
 
-    def place(self, base: str, stride: str, k: str, *, packed: bool) -> str:
-        if packed:
-            return self.writer.value(f"getelementptr {self.stored}, ptr {base}, i64 {k}")
-        way = self.writer.value(f"mul i64 {k}, {stride}")
-        return self.writer.value(f"getelementptr i8, ptr {base}, i64 {way}")
+    def place(self, base: Pointer, stride: Int, k: Int, *, packed: bool) -> Pointer:
+        return base.element(self.stored, k) if packed else base.at(k * stride)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
-from runtime.codegen.ir.dynamic_starts import NestWords
+from runtime.codegen.ir.dynamic_starts import NestRecord
 from runtime.codegen.ir.scalar_program_ir import vectors_together
 from runtime.cpu.kernels.loop.loop import (
     ArrayAccess,
@@ -15,7 +13,7 @@ from runtime.cpu.kernels.loop.loop import (
     leaf_access,
     starting_accesses,
     starts_form,
-    starts_words,
+    starts_record,
 )
 from runtime.cpu.kernels.loop.loop_ir import Step
 from runtime.cpu.kernels.native_call import NOTHING, native_call
@@ -81,10 +79,9 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
     )
     strides = [[*a, *b] for a, b in zip(counted_strides, reduced_strides, strict=True)]
     firsts, sizes = [w.start for w in accesses.found], [*counted_sizes, *reduced_sizes]
-    words = NestWords(firsts, sizes, strides, starts_words(starts, accesses.found))
-    record = np.array(words.packed(), np.int64)
+    record = NestRecord(firsts, sizes, strides, starts_record(starts, accesses.found))
     every = (*arrays.operands, *arrays.results, *arrays.scratch)
-    return native_call(row_code(form), FUNCTION, record, every)
+    return native_call(row_code(form), FUNCTION, record.to_array(), every)
 
 
 def _merged(

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import TypeAlias
 
+from runtime.codegen.elements.builder import Int, Value, Whole
 from runtime.codegen.elements.combining import (
     element_combining_ir,
     folding_ir,
     neutral_element,
 )
-from runtime.codegen.ir.dynamic_starts import shifted, starts_ir
+from runtime.codegen.ir.dynamic_starts import Place, moved_to, shifted, starts_ir
 from runtime.codegen.ir.element_operations import stored_type, wide_type
-from runtime.codegen.ir.function_writer import INDEPENDENT, Cursor, NestWriter
+from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
+from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.loop.loop_ir import Step
 from runtime.cpu.kernels.rows.row_variant import BLOCK, Held, Part, PassForm, Ref, RowForm
@@ -29,20 +34,20 @@ FUNCTION = "spmd_rows"
 
 @cache
 def row_code(form: RowForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of packed words."""
+    """``FUNCTION``, which takes the address of a NestRecord."""
     return host_jit().compile(row_ir(form), (FUNCTION,))
 
 
 def row_ir(form: RowForm) -> str:
-    parts = starts_ir(form.starts)
+    module = Module(*starts_ir(form.starts))
     for number, each in enumerate(form.passes):
         for name, part in _parts(number, each):
-            parts += program_ir(part.program, name)
+            module.add(program_ir(part.program, name))
     for number, (kind, element_type) in enumerate(form.reductions):
-        parts += element_combining_ir(element_type, kind, f"_reduction{number}")
+        module.add(element_combining_ir(element_type, kind, f"_reduction{number}"))
         if _folds_as_vector(form, element_type):
-            parts.append(folding_ir(element_type, kind, form.lanes, f"fold{number}"))
-    return "\n".join([*dict.fromkeys(parts), _Rows(form).function()])
+            module.add([folding_ir(element_type, kind, form.lanes, f"fold{number}")])
+    return _Rows(form, module).text()
 
 
 def _folds_as_vector(form: RowForm, kind: PrimitiveType) -> bool:
@@ -58,211 +63,176 @@ def _parts(number: int, each: PassForm) -> list[tuple[str, Part]]:
     ]
 
 
+_Here: TypeAlias = Mapping[int, Place]
+_Strides: TypeAlias = Mapping[int, Int]
+
+
 class _Rows:
     """Writes the function. ``here`` is always a cursor per array."""
 
-    def __init__(self, form: RowForm) -> None:
+    def __init__(self, form: RowForm, module: Module) -> None:
         self.form = form
-        self.writer = NestWriter()
+        self.f = FunctionWriter(FUNCTION, Record, module=module)
         self.arrays = range(len(form.arrays))
         self.wides = [wide_type(kind) for _, kind in form.reductions]
         lanes, side = (form.lanes, 1) if form.along_rows else (BLOCK, BLOCK)
-        allocate = self.writer.value
-        self.sums = [allocate(f"alloca [{lanes} x {t}], align 64") for t in self.wides]
         kinds = [kind for _, kind in form.reductions]
-        self.reduced = [allocate(f"alloca [{side} x {stored_type(k)}], align 64") for k in kinds]
-        self.row_values = [
-            allocate(f"alloca [{side} x {stored_type(k)}], align 64") for k in form.row_values
-        ]
+        self.sums = [self.f.array(lanes, t) for t in self.wides]
+        self.reduced = [self.f.array(side, stored_type(k)) for k in kinds]
+        self.row_values = [self.f.array(side, stored_type(k)) for k in form.row_values]
 
-    def function(self) -> str:
-        form, writer = self.form, self.writer
-        next_word = writer.next_word
-        types = ["i64" if array.counts else "ptr" for array in form.arrays]
-        first = {i: next_word(types[i]) for i in self.arrays}
-        self.counted_sizes = [next_word() for _ in range(form.counted)]
-        self.reduced_sizes = [next_word() for _ in range(form.reduced)]
-        self.counted_strides: dict[int, list[str]] = {}
-        self.reduced_strides: dict[int, list[str]] = {}
+    def text(self) -> str:
+        form, next_word = self.form, self.f.next_word
+        first: dict[int, Place] = {
+            i: next_word("i64" if array.counts else "ptr") for i, array in enumerate(form.arrays)
+        }
+        self.counted_sizes: list[Int] = [next_word() for _ in range(form.counted)]
+        self.reduced_sizes: list[Int] = [next_word() for _ in range(form.reduced)]
+        self.counted_strides: dict[int, list[Int]] = {}
+        self.reduced_strides: dict[int, list[Int]] = {}
         for i in self.arrays:
             self.counted_strides[i] = [next_word() for _ in range(form.counted)]
             self.reduced_strides[i] = [next_word() for _ in range(form.reduced)]
-        counts = [array.counts for array in form.arrays]
-        start = shifted(writer, form.starts, first, counts)
+        start = shifted(self.f, form.starts, first)
         self.row_length = self.reduced_sizes[0]
         for size in self.reduced_sizes[1:]:
-            self.row_length = writer.value(f"mul i64 {self.row_length}, {size}")
+            self.row_length = self.row_length * size
         self.rows(0, start)
-        return writer.function(FUNCTION)
+        return self.f.end()
 
-    def cursors(self, here: Mapping[int, str], steps: Mapping[int, str]) -> dict[int, Cursor]:
-        return {i: Cursor(at, steps[i], self.form.arrays[i].counts) for i, at in here.items()}
-
-    def times(self, factor: str, strides: Mapping[int, str]) -> dict[int, str]:
-        return {i: self.writer.value(f"mul i64 {factor}, {s}") for i, s in strides.items()}
+    def cursors(self, here: _Here, steps: Mapping[int, Whole]) -> dict[int, Cursor]:
+        return {i: Cursor(at, steps[i]) for i, at in here.items()}
 
     # ---- rows
-    def rows(self, d: int, here: dict[int, str]) -> None:
+    def rows(self, d: int, here: _Here) -> None:
         """Loops over the counted dimensions from ``d`` on."""
         form = self.form
         if form.along_rows and d == form.counted:
-            self.passes(here, "1")
+            self.passes(here, 1)
             return
-        strides = {i: own[d] for i, own in self.counted_strides.items()}
+        cursors = self.cursors(here, {i: own[d] for i, own in self.counted_strides.items()})
         if form.along_rows or d < form.counted - 1:
-            with self.writer.loop(self.counted_sizes[d], self.cursors(here, strides)) as (_, inner):
+            with self.f.cursor_loop(self.counted_sizes[d], cursors) as (_, inner):
                 self.rows(d + 1, inner)
             return
-        value, size = self.writer.value, self.counted_sizes[d]
-        above = value(f"add i64 {size}, {BLOCK - 1}")
-        blocks = value(f"udiv i64 {above}, {BLOCK}")
-        steps = self.times(str(BLOCK), strides)
-        with self.writer.loop(blocks, self.cursors(here, steps)) as (number, inner):
-            before = value(f"mul i64 {number}, {BLOCK}")
-            left = value(f"sub i64 {size}, {before}")
-            short = value(f"icmp ult i64 {left}, {BLOCK}")
-            count = value(f"select i1 {short}, i64 {left}, i64 {BLOCK}")
+        with self.f.blocks(self.counted_sizes[d], BLOCK, cursors) as (_, count, inner):
             self.passes(inner, count)
 
-    def passes(self, here: dict[int, str], count: str) -> None:
+    def passes(self, here: _Here, count: Whole) -> None:
         """Everything for ``count`` rows side by side."""
         for number, each in enumerate(self.form.passes):
             self.begin_sums(number, each, here, count)
             if each.elements.results:
                 used = {ref.number for ref in _array_refs(each.elements)}
-                with self.writer.unless_zero(self.row_length):
+                with self.f.unless_zero(self.row_length):
                     self.walk(number, each, 0, {i: here[i] for i in sorted(used)}, count)
             self.end_sums(number, each, here, count)
             if each.rows.results:
                 self.compute(f"rows{number}", each.rows, here, self.row_strides(), count)
 
-    def row_strides(self) -> dict[int, str]:
+    def row_strides(self) -> _Strides:
         """From row to row of those side by side; along rows there is only one at a time."""
         if self.form.along_rows:
-            return dict.fromkeys(self.arrays, "0")
+            return dict.fromkeys(self.arrays, self.f.constant(0))
         return {i: own[-1] for i, own in self.counted_strides.items()}
 
     # ---- one pass
-    def begin_sums(self, number: int, each: PassForm, here: dict[int, str], count: str) -> None:
+    def begin_sums(self, number: int, each: PassForm, here: _Here, count: Whole) -> None:
         """Along rows all lanes start from the neutral element, else from the initial value itself."""
         if not self.form.along_rows and each.inits.results:
             self.compute(f"inits{number}", each.inits, here, self.row_strides(), count)
             return
         for ref in each.inits.results:
-            kind, element_type = self.form.reductions[ref.number]
-            start = self.writer.value(neutral_element(element_type, kind))
-            with self.writer.element_loop(str(self.form.lanes)) as k:
-                self.put_sum(ref.number, k, start)
+            j, (kind, element_type) = ref.number, self.form.reductions[ref.number]
+            start = self.f.append(neutral_element(element_type, kind))
+            with self.f.vector_loop(self.form.lanes) as k:
+                self.sum(j, k).store(Value(self.f, self.wides[j], start))
 
-    def walk(self, number: int, each: PassForm, d: int, here: dict[int, str], count: str) -> None:
+    def walk(self, number: int, each: PassForm, d: int, here: _Here, count: Whole) -> None:
         """Loops over the reduced dimensions from ``d`` on."""
-        form, name, together = self.form, f"elements{number}", self.form.together
+        form, f, name, together = self.form, self.f, f"elements{number}", self.form.together
         if not form.along_rows and d == form.reduced:
             self.compute(name, each.elements, here, self.row_strides(), count, together)
             return
         strides = {i: self.reduced_strides[i][d] for i in here}
         if not form.along_rows or d < form.reduced - 1:
-            cursors = self.cursors(here, strides)
-            with self.writer.loop(self.reduced_sizes[d], cursors) as (_, inner):
+            with f.cursor_loop(self.reduced_sizes[d], self.cursors(here, strides)) as (_, inner):
                 self.walk(number, each, d + 1, inner, count)
             return
-        size = self.reduced_sizes[d]
+        size, lanes = self.reduced_sizes[d], form.lanes
         if not each.inits.results:
             self.compute(name, each.elements, here, strides, size, together)
             return
-        value = self.writer.value
-        lanes = form.lanes
-        full, rest = value(f"udiv i64 {size}, {lanes}"), value(f"urem i64 {size}, {lanes}")
-        steps = self.times(str(lanes), strides)
+        full, rest = size // lanes, size % lanes
+        steps = {i: lanes * stride for i, stride in strides.items()}
         chunks = self.cursors(here, steps)
-        with self.writer.unless_zero(full), self.writer.loop(full, chunks) as (_, inner):
-            self.compute(name, each.elements, inner, strides, str(lanes), together)
-        with self.writer.unless_zero(rest):
-            way = self.times(full, steps)
-            end = {
-                i: self.writer.moved(at, way[i], counts=form.arrays[i].counts)
-                for i, at in here.items()
-            }
+        with f.unless_zero(full), f.cursor_loop(full, chunks) as (_, inner):
+            self.compute(name, each.elements, inner, strides, lanes, together)
+        with f.unless_zero(rest):
+            end = {i: moved_to(at, full * steps[i]) for i, at in here.items()}
             self.compute(name, each.elements, end, strides, rest)
 
-    def end_sums(self, number: int, each: PassForm, here: dict[int, str], count: str) -> None:
+    def end_sums(self, number: int, each: PassForm, here: _Here, count: Whole) -> None:
         """Sums in the element type: of the lanes and the initial value, or as they are."""
         if self.form.along_rows:
             for ref in each.inits.results:
                 self.fold(ref.number)
             if each.inits.results:
-                self.compute(f"inits{number}", each.inits, here, self.row_strides(), "1")
+                self.compute(f"inits{number}", each.inits, here, self.row_strides(), 1)
         for ref in each.inits.results:
             j, stored = ref.number, stored_type(self.form.reductions[ref.number][1])
-            with self.writer.element_loop(count) as k:
-                total = self.get_sum(j, k)
-                narrow = f"@narrow_reduction{j}({self.wides[j]} {total})"
-                result = self.writer.value(f"call {stored} {narrow}")
-                place = self.writer.value(f"getelementptr {stored}, ptr {self.reduced[j]}, i64 {k}")
-                self.writer.add(f"store {stored} {result}, ptr {place}{INDEPENDENT}")
+            with self.f.vector_loop(count) as k:
+                total = self.sum(j, k).load(self.wides[j])
+                result = self.f.call(stored, f"narrow_reduction{j}", total)
+                self.reduced[j].element(stored, k).store(result)
 
     def fold(self, j: int) -> None:
         """Halves of the lanes onto each other, in registers: rows would wait for each other's memory."""
+        f, t, lanes = self.f, self.wides[j], self.form.lanes
         if _folds_as_vector(self.form, self.form.reductions[j][1]):
-            t = self.wides[j]
-            vector = f"<{self.form.lanes} x {t}>"
-            lanes = self.writer.value(f"load {vector}, ptr {self.sums[j]}, align 64")
-            self.put_sum(j, "0", self.writer.value(f"call {t} @fold{j}({vector} {lanes})"))
+            every = self.sums[j].load(f"<{lanes} x {t}>", align=64)
+            self.sum(j, f.constant(0)).store(f.call(t, f"fold{j}", every))
             return
-        width = self.form.lanes // 2
+        width = lanes // 2
         while width:
-            with self.writer.element_loop(str(width)) as k:
-                other = self.writer.value(f"add i64 {k}, {width}")
-                self.put_sum(j, k, self.combined(j, self.get_sum(j, k), self.get_sum(j, other)))
+            with f.vector_loop(width) as k:
+                near, far = self.sum(j, k), self.sum(j, k + width)
+                near.store(self.combined(j, near.load(t), far.load(t)))
             width //= 2
 
-    def get_sum(self, j: int, k: str) -> str:
-        t = self.wides[j]
-        place = self.writer.value(f"getelementptr {t}, ptr {self.sums[j]}, i64 {k}")
-        return self.writer.value(f"load {t}, ptr {place}{INDEPENDENT}")
+    def sum(self, j: int, k: Int) -> Pointer:
+        return self.sums[j].element(self.wides[j], k)
 
-    def put_sum(self, j: int, k: str, total: str) -> None:
-        t = self.wides[j]
-        place = self.writer.value(f"getelementptr {t}, ptr {self.sums[j]}, i64 {k}")
-        self.writer.add(f"store {t} {total}, ptr {place}{INDEPENDENT}")
-
-    def combined(self, j: int, a: str, b: str) -> str:
-        t = self.wides[j]
-        return self.writer.value(f"call {t} @combine_reduction{j}({t} {a}, {t} {b})")
+    def combined(self, j: int, a: Value, b: Value) -> Value:
+        total: Value = self.f.call(self.wides[j], f"combine_reduction{j}", a, b)
+        return total
 
     # ---- elements
     def compute(
         self,
         name: str,
         part: Part,
-        here: Mapping[int, str],
-        strides: Mapping[int, str],
-        count: str,
+        here: _Here,
+        strides: _Strides,
+        count: Whole,
         together: int = 0,
     ) -> None:
         """``part`` for ``count`` elements that lie ``strides`` apart, so many vectors ``together``."""
-        program, writer = part.program, self.writer
+        program, f = part.program, self.f
         kinds = program.parameters
         fixed = {
-            n: self.read(ref, kinds[n], here, strides, "0", "")
+            n: self.read(ref, kinds[n], here, strides, f.constant(0))
             for n, ref in enumerate(part.leaves)
             if self.is_fixed(ref, name)
         }
-        with writer.element_loop(count, together) as k:
+        with f.vector_loop(count, together) as k:
             elements = [
-                fixed.get(n) or self.read(ref, kinds[n], here, strides, k, INDEPENDENT)
+                fixed.get(n) or self.read(ref, kinds[n], here, strides, k)
                 for n, ref in enumerate(part.leaves)
             ]
-            typed = [f"{stored_type(t)} {x}" for t, x in zip(kinds, elements, strict=True)]
-            struct = struct_type(program)
-            values = writer.value(f"call {struct} @{name}({', '.join(typed)})")
-            results = [
-                writer.value(f"extractvalue {struct} {values}, {n}")
-                for n in range(len(part.results))
-            ]
-            for n, ref in enumerate(part.results):
-                kind = program.kind_of(program.results[n])
-                self.write(name, ref, stored_type(kind), results[n], here, strides, k)
+            results = f.results(struct_type(program), len(part.results), name, *elements)
+            for ref, result in zip(part.results, results, strict=True):
+                self.write(name, ref, result, here, strides, k)
 
     def is_fixed(self, ref: Ref, name: str) -> bool:
         """Whether all elements side by side are one: it is read before the loop."""
@@ -270,64 +240,47 @@ class _Rows:
             return self.form.arrays[ref.number].step is Step.REPEATED
         return self.form.along_rows and name.startswith("elements")
 
-    def read(
-        self,
-        ref: Ref,
-        kind: PrimitiveType,
-        here: Mapping[int, str],
-        strides: Mapping[int, str],
-        k: str,
-        metadata: str,
-    ) -> str:
+    def read(self, ref: Ref, kind: PrimitiveType, here: _Here, strides: _Strides, k: Int) -> Value:
         stored = stored_type(kind)
         if ref.held is Held.ARRAY:
             place = self.place(ref.number, here, strides, k)
-            if self.form.arrays[ref.number].counts:
+            if isinstance(place, Int):
                 return place
         else:
             held = self.reduced if ref.held is Held.REDUCTION else self.row_values
-            base = held[ref.number]
-            place = self.writer.value(f"getelementptr {stored}, ptr {base}, i64 {k}")
-        return self.writer.value(f"load {stored}, ptr {place}{metadata}")
+            place = held[ref.number].element(stored, k)
+        element: Value = place.load(stored)
+        return element
 
     def write(
-        self,
-        name: str,
-        ref: Ref,
-        stored: str,
-        value: str,
-        here: Mapping[int, str],
-        strides: Mapping[int, str],
-        k: str,
+        self, name: str, ref: Ref, value: Value, here: _Here, strides: _Strides, k: Int
     ) -> None:
         if ref.held is Held.REDUCTION:
             j = ref.number
-            wide = f"call {self.wides[j]} @widen_reduction{j}({stored} {value})"
-            own = self.writer.value(wide)
-            if not name.startswith("inits") or self.form.along_rows:
-                total = self.get_sum(j, k)
-                start = name.startswith("inits")
-                own = self.combined(j, *((own, total) if start else (total, own)))
-            self.put_sum(j, k, own)
+            own: Value = self.f.call(self.wides[j], f"widen_reduction{j}", value)
+            starts, total = name.startswith("inits"), self.sum(j, k)
+            if not starts or self.form.along_rows:
+                so_far = total.load(self.wides[j])
+                own = self.combined(j, *((own, so_far) if starts else (so_far, own)))
+            total.store(own)
             return
         if ref.held is Held.ARRAY:
             place = self.place(ref.number, here, strides, k)
+            assert isinstance(place, Pointer), "numbers are no results"
         else:
-            base = self.row_values[ref.number]
-            place = self.writer.value(f"getelementptr {stored}, ptr {base}, i64 {k}")
-        self.writer.add(f"store {stored} {value}, ptr {place}{INDEPENDENT}")
+            place = self.row_values[ref.number].element(value.type, k)
+        place.store(value)
 
-    def place(self, i: int, here: Mapping[int, str], strides: Mapping[int, str], k: str) -> str:
+    def place(self, i: int, here: _Here, strides: _Strides, k: Int) -> Place:
         """Element ``k`` from the cursor of array ``i``."""
-        array = self.form.arrays[i]
-        if k == "0":
-            return here[i]
+        array, place = self.form.arrays[i], here[i]
+        if k.name == "0":
+            return place
         if array.step is not Step.PACKED:
-            way = self.writer.value(f"mul i64 {k}, {strides[i]}")
-            return self.writer.moved(here[i], way, counts=array.counts)
-        if array.counts:
-            return self.writer.value(f"add i64 {here[i]}, {k}")
-        return self.writer.value(f"getelementptr {stored_type(array.kind)}, ptr {here[i]}, i64 {k}")
+            return moved_to(place, k * strides[i])
+        if isinstance(place, Int):
+            return place + k
+        return place.element(stored_type(array.kind), k)
 
 
 def _array_refs(part: Part) -> list[Ref]:

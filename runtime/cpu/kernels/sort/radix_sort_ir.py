@@ -10,11 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.element_operations import stored_type
-from runtime.codegen.ir.record_words import OFFSET, WORDS
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.values import Pointer, selected
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.cpu.kernels.sort.merge_sort_ir import output_ir, place_ir, rows_ir
-from runtime.cpu.kernels.sort.sort_key import SortKey, key_ir
+from runtime.cpu.kernels.sort.merge_sort_ir import Row, rows, sort_function, write_results
+from runtime.cpu.kernels.sort.sort_key import SortKey, key_functions, key_of
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_radix_sort"
@@ -39,230 +42,148 @@ class RadixForm:
             return self.kinds[0].byte_size
         return 8 if self.key.bits <= 32 else 16
 
+    @property
+    def shift(self) -> int:
+        """Bits of a record below the key."""
+        return 32 if self.key.bits <= 32 else 64
+
 
 @cache
 def radix_sort_code(form: RadixForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of SortWords: two scratch arrays of ``moved_bytes`` for each element."""
+    """``FUNCTION``, which takes the address of a SortRecord: two scratch arrays of ``moved_bytes`` for each element."""
     return host_jit().compile(radix_sort_ir(form), (FUNCTION,))
 
 
 def radix_sort_ir(form: RadixForm) -> str:
-    key, size = form.key, form.moved_bytes
     types = [stored_type(kind) for kind in form.kinds]
-    moved = types[0] if form.moves_elements else f"i{8 * size}"
-    operand = key.operand
-    shared = {
-        "moved": moved,
-        "align": min(size, 8),
-        "size": size,
-        "key": f"i{key.bits}",
-        "bytes": key.bits // 8,
-    }
-    if form.moves_elements:
-        digit = f"%key = call i{key.bits} @key({moved} %x)\n  %bits = {_widened(key.bits)}"
-        row = _ELEMENTS
-    else:
-        above = 32 if key.bits <= 32 else 64
-        digit = f"%shifted = lshr {moved} %x, {above}\n  %bits = " + (
-            f"trunc {moved} %shifted to i64" if size == 16 else "add i64 %shifted, 0"
+    passes = _Passes(form, Module(*key_functions(form.key)))
+    passes.add_move()
+    passes.add_sort()
+    f = sort_function(passes.module, FUNCTION, len(types), form.with_places)
+    rec = f.record
+    size, one, other = rec.size, rec.one, rec.other
+    with rows(f) as arrays:
+        if form.moves_elements:
+            (x, y) = arrays
+            ends = (x.first, x.step, y.first, y.step)
+            f.call("ptr", "sort", *ends, one, other, size)
+        else:
+            source = arrays[form.key.operand]
+            _write_records(f, form, source, types[form.key.operand], one)
+            ends = (one, f.constant(form.moved_bytes), f.null(), f.constant(0))
+            order = f.call("ptr", "sort", *ends, one, other, size)
+            write_results(
+                f, arrays, types, lambda o: order.element(passes.moved, o).load("i32", align=8)
+            )
+    return f.end()
+
+
+def _write_records(
+    f: FunctionWriter, form: RadixForm, source: Row, kind: str, records: Pointer
+) -> None:
+    """Write a record of key and place for each element: the place in the low 32 bits."""
+    moved = f"i{8 * form.moved_bytes}"
+    with f.loop(f.record.size) as i:
+        key = key_of(f, form.key, source.at(i).load(kind))
+        both = (key.resized("i128") << form.shift) | i.resized("i128")
+        records.element(moved, i).store(both.resized(moved), align=8)
+
+
+class _Passes:
+    """Writes the functions that move elements, or records, ``moved``."""
+
+    def __init__(self, form: RadixForm, module: Module) -> None:
+        self.form, self.module = form, module
+        self.moved = f"i{8 * form.moved_bytes}"
+        if form.moves_elements:
+            self.moved = stored_type(form.kinds[0])
+        self.align = min(form.moved_bytes, 8)
+        self.bytes = form.key.bits // 8
+
+    def digits_of(self, f: FunctionWriter, moved: Value) -> Int:
+        """Return the key of what is moved, as an i64."""
+        if self.form.moves_elements:
+            return key_of(f, self.form.key, moved).resized("i64")
+        assert isinstance(moved, Int)
+        return (moved >> self.form.shift).resized("i64")
+
+    def add_move(self) -> None:
+        """Add ``move``(x, step, to, step, n, shift, counts): a pass by the byte ``shift`` bits up."""
+        f = FunctionWriter(
+            "move",
+            module=self.module,
+            parameters=("ptr", "i64", "ptr", "i64", "i64", "i64", "ptr"),
+            linkage="internal",
+            attributes="noinline",
         )
-        row = _RECORDS.format(
-            **shared,
-            element=types[operand],
-            x=f"x{operand}",
-            above=above,
-            narrowed="add i128 %both, 0" if size == 16 else "trunc i128 %both to i64",
-            output=output_ir(
-                "sorting", place_ir("sorted", moved, ", align 8"), types, form.with_places
-            ),
+        x, x_step, to, to_step, n, shift, counts = f.parameters
+        with f.repeat(0, f.constant(0, "i32")) as place:
+            value, start = place.values
+            slot = counts.element("i32", value)
+            count = slot.load("i32")
+            slot.store(start)
+            following = value + 1
+            place.again(following, start + count, when=following.ult(256))
+        with f.loop(n) as i:
+            element = x.at(i * x_step).load(self.moved, align=self.align)
+            digit = (self.digits_of(f, element) >> shift) & 255
+            slot = counts.element("i32", digit)
+            at = slot.load("i32")
+            slot.store(at + 1)
+            to.at(at.resized("i64") * to_step).store(element, align=self.align)
+        f.finish()
+
+    def add_sort(self) -> None:
+        """Add ``sort``, which moves n elements from x to y, or to one of two scratch arrays, which it returns."""
+        f = FunctionWriter(
+            "sort",
+            module=self.module,
+            parameters=("ptr", "i64", "ptr", "i64", "ptr", "ptr", "i64"),
+            result="ptr",
+            linkage="internal",
+            attributes="noinline",
         )
-    return "\n".join(
-        [
-            WORDS,
-            OFFSET,
-            *key_ir(key),
-            _PASSES.format(
-                **shared,
-                digit=digit,
-                target=_target(form.moves_elements),
-                count_digits=_count_digits(key.bits // 8),
-            ),
-            rows_ir(FUNCTION, len(types), form.with_places, row),
-        ]
-    )
+        x, x_step, y, y_step, one, other, n = f.parameters
+        counts, active = f.array(self.bytes, "[256 x i32]"), f.array(self.bytes, "i64")
+        all_passes = self.count(f, counts, active)
+        own = f.constant(self.form.moved_bytes)
+        with f.repeat(0, x, x_step, all_passes) as passes:
+            p, source, step, left = passes.values
+            is_active = active.element("i64", p).word()
+            with f.when(is_active.differs(0)) as moving:
+                # A pass goes to the scratch that it does not read, or to the result if it is the last over elements.
+                to, to_step = selected(source.equals(one), other, one), own
+                if self.form.moves_elements:
+                    last = left.equals(1)
+                    to, to_step = selected(last, y, to), last.select(y_step, own)
+                table = counts.element("[256 x i32]", p)
+                f.call("void", "move", source, step, to, to_step, n, p * 8, table)
+            now, now_step = moving.merged(to, source), moving.merged(to_step, step)
+            following = p + 1
+            more = following.ult(self.bytes)
+            passes.again(following, now, now_step, left - is_active, when=more)
+        f.ret(now)
+        f.finish()
 
-
-def _widened(bits: int) -> str:
-    return "add i64 %key, 0" if bits == 64 else f"zext i{bits} %key to i64"
-
-
-def _count_digits(count: int) -> str:
-    """Lines that count each byte of %digits in a table of its own."""
-    lines = []
-    for b in range(count):
-        lines += [
-            f"  %rest{b} = lshr i64 %digits, {8 * b}",
-            f"  %low{b} = and i64 %rest{b}, 255",
-            f"  %slot{b} = getelementptr [256 x i32], ptr %counts, i64 {b}, i64 %low{b}",
-            f"  %so_far{b} = load i32, ptr %slot{b}",
-            f"  %one_more{b} = add i32 %so_far{b}, 1",
-            f"  store i32 %one_more{b}, ptr %slot{b}",
-        ]
-    return "\n".join(lines)
-
-
-def _target(moves_elements: bool) -> str:
-    """Return IR of a pass's target: the result for the last pass over elements, else the scratch that it does not
-    read."""
-    if not moves_elements:
-        return "%to = select i1 %in_one, ptr %other, ptr %one\n  %to_step = add i64 %own, 0"
-    return (
-        "%last = icmp eq i64 %left, 1\n"
-        "  %aside = select i1 %in_one, ptr %other, ptr %one\n"
-        "  %to = select i1 %last, ptr %y, ptr %aside\n"
-        "  %to_step = select i1 %last, i64 %y_step, i64 %own"
-    )
-
-
-# @sort moves %n elements from %x: to %y, or to one of the two scratch arrays, which it returns.
-_PASSES = """
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
-declare i64 @llvm.umax.i64(i64, i64)
-
-define internal i64 @digits_of({moved} %x) alwaysinline {{
-  {digit}
-  ret i64 %bits
-}}
-
-define internal void @move(ptr %x, i64 %x_step, ptr %to, i64 %to_step, i64 %n, i64 %shift, ptr %counts) noinline {{
-entry:
-  br label %place
-place:
-  %value = phi i64 [ 0, %entry ], [ %next_value, %place ]
-  %start = phi i32 [ 0, %entry ], [ %next_start, %place ]
-  %count_at = getelementptr i32, ptr %counts, i64 %value
-  %count = load i32, ptr %count_at
-  store i32 %start, ptr %count_at
-  %next_start = add i32 %start, %count
-  %next_value = add i64 %value, 1
-  %more_values = icmp ult i64 %next_value, 256
-  br i1 %more_values, label %place, label %element
-element:
-  %i = phi i64 [ 0, %place ], [ %next, %element ]
-  %from_way = mul i64 %i, %x_step
-  %from = getelementptr i8, ptr %x, i64 %from_way
-  %e = load {moved}, ptr %from, align {align}
-  %digits = call i64 @digits_of({moved} %e)
-  %shifted = lshr i64 %digits, %shift
-  %digit = and i64 %shifted, 255
-  %slot = getelementptr i32, ptr %counts, i64 %digit
-  %at = load i32, ptr %slot
-  %following = add i32 %at, 1
-  store i32 %following, ptr %slot
-  %at_wide = zext i32 %at to i64
-  %to_way = mul i64 %at_wide, %to_step
-  %target = getelementptr i8, ptr %to, i64 %to_way
-  store {moved} %e, ptr %target, align {align}
-  %next = add nuw nsw i64 %i, 1
-  %more = icmp ult i64 %next, %n
-  br i1 %more, label %element, label %end
-end:
-  ret void
-}}
-
-define internal ptr @sort(ptr %x, i64 %x_step, ptr %y, i64 %y_step, ptr %one, ptr %other, i64 %n) noinline {{
-entry:
-  %counts = alloca [{bytes} x [256 x i32]], align 64
-  %active = alloca [{bytes} x i64], align 64
-  %own = add i64 {size}, 0
-  %table_bytes = mul i64 {bytes}, 1024
-  call void @llvm.memset.p0.i64(ptr %counts, i8 0, i64 %table_bytes, i1 false)
-  br label %count
-count:
-  %i = phi i64 [ 0, %entry ], [ %next_i, %count ]
-  %way = mul i64 %i, %x_step
-  %at = getelementptr i8, ptr %x, i64 %way
-  %e = load {moved}, ptr %at, align {align}
-  %digits = call i64 @digits_of({moved} %e)
-{count_digits}
-  %next_i = add nuw nsw i64 %i, 1
-  %more_i = icmp ult i64 %next_i, %n
-  br i1 %more_i, label %count, label %look
-look:
-  %k = phi i64 [ 0, %count ], [ %next_k, %look ]
-  %passes = phi i64 [ 0, %count ], [ %more_passes, %look ]
-  %k_shift = mul i64 %k, 8
-  %k_digits = lshr i64 %digits, %k_shift
-  %k_digit = and i64 %k_digits, 255
-  %k_slot = getelementptr [256 x i32], ptr %counts, i64 %k, i64 %k_digit
-  %alike = load i32, ptr %k_slot
-  %alike_wide = zext i32 %alike to i64
-  %differ = icmp ne i64 %alike_wide, %n
-  %one_more = zext i1 %differ to i64
-  %active_at = getelementptr i64, ptr %active, i64 %k
-  store i64 %one_more, ptr %active_at
-  %more_passes = add i64 %passes, %one_more
-  %next_k = add nuw nsw i64 %k, 1
-  %more_k = icmp ult i64 %next_k, {bytes}
-  br i1 %more_k, label %look, label %begin
-begin:
-  %first_active = load i64, ptr %active
-  %all_alike = icmp eq i64 %more_passes, 0
-  %one_at_least = select i1 %all_alike, i64 1, i64 %first_active
-  store i64 %one_at_least, ptr %active
-  %all_passes = call i64 @llvm.umax.i64(i64 %more_passes, i64 1)
-  br label %pass
-pass:
-  %p = phi i64 [ 0, %begin ], [ %next_p, %passed ]
-  %source = phi ptr [ %x, %begin ], [ %now, %passed ]
-  %step = phi i64 [ %x_step, %begin ], [ %now_step, %passed ]
-  %left = phi i64 [ %all_passes, %begin ], [ %now_left, %passed ]
-  %p_active_at = getelementptr i64, ptr %active, i64 %p
-  %is_active = load i64, ptr %p_active_at
-  %moves = icmp ne i64 %is_active, 0
-  br i1 %moves, label %moving, label %passed
-moving:
-  %in_one = icmp eq ptr %source, %one
-  {target}
-  %p_counts = getelementptr [256 x i32], ptr %counts, i64 %p
-  %p_shift = mul i64 %p, 8
-  call void @move(ptr %source, i64 %step, ptr %to, i64 %to_step, i64 %n, i64 %p_shift, ptr %p_counts)
-  br label %passed
-passed:
-  %now = phi ptr [ %source, %pass ], [ %to, %moving ]
-  %now_step = phi i64 [ %step, %pass ], [ %to_step, %moving ]
-  %now_left = sub i64 %left, %is_active
-  %next_p = add nuw nsw i64 %p, 1
-  %more_p = icmp ult i64 %next_p, {bytes}
-  br i1 %more_p, label %pass, label %end
-end:
-  ret ptr %now
-}}
-"""
-
-_ELEMENTS = (
-    "  %sorted = call ptr @sort(ptr %x0, i64 %x0_step, ptr %y0, i64 %y0_step, ptr %one, ptr %other, i64 %size)\n"
-    "  br label %row_done"
-)
-
-_RECORDS = """  br label %record_of
-record_of:
-  %i = phi i64 [ 0, %row ], [ %next_i, %record_of ]
-  %way = mul i64 %i, %{x}_step
-  %at = getelementptr i8, ptr %{x}, i64 %way
-  %e = load {element}, ptr %at
-  %k = call {key} @key({element} %e)
-  %k_wide = zext {key} %k to i128
-  %above = shl i128 %k_wide, {above}
-  %i_wide = zext i64 %i to i128
-  %both = or i128 %above, %i_wide
-  %made = {narrowed}
-  %to = getelementptr {moved}, ptr %one, i64 %i
-  store {moved} %made, ptr %to, align 8
-  %next_i = add nuw nsw i64 %i, 1
-  %more_i = icmp ult i64 %next_i, %size
-  br i1 %more_i, label %record_of, label %sorting
-sorting:
-  %sorted = call ptr @sort(ptr %one, i64 {size}, ptr null, i64 0, ptr %one, ptr %other, i64 %size)
-  br label %output
-{output}"""
+    def count(self, f: FunctionWriter, counts: Pointer, active: Pointer) -> Int:
+        """Count all bytes, each in a table of its own. Returns the number of passes, at least one, in ``active``."""
+        x, x_step, n = f.parameters[0], f.parameters[1], f.parameters[6]
+        f.memset(counts, self.bytes * 1024)
+        with f.loop(n) as i:
+            digits = self.digits_of(f, x.at(i * x_step).load(self.moved, align=self.align))
+            for b in range(self.bytes):
+                slot = counts.element("[256 x i32]", b).element("i32", (digits >> (8 * b)) & 255)
+                slot.store(slot.load("i32") + 1)
+        with f.repeat(0, 0) as look:
+            k, passes = look.values
+            digit = (digits >> (k * 8)) & 255
+            alike = counts.element("[256 x i32]", k).element("i32", digit).load("i32")
+            differ = alike.resized("i64").differs(n).resized("i64")
+            active.element("i64", k).store(differ)
+            more_passes = passes + differ
+            following = k + 1
+            look.again(following, more_passes, when=following.ult(self.bytes))
+        first = active.word()
+        active.store(more_passes.equals(0).select(f.constant(1), first))
+        most: Int = more_passes.umax(1)
+        return most

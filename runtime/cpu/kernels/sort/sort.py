@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from enum import Enum
 
-import numpy as np
-
 from runtime.cpu.kernels.native_call import native_call
 from runtime.cpu.kernels.sort import merge_sort_ir, radix_sort_ir, top_k_ir
-from runtime.cpu.kernels.sort.merge_sort_ir import SortWords
+from runtime.cpu.kernels.sort.merge_sort_ir import SortedArray, SortRecord
 from runtime.cpu.kernels.sort.radix_sort_ir import RadixForm
 from runtime.cpu.kernels.sort.sort_key import sort_key
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
-from runtime.program.records.sort import SortKernel
+from runtime.program.records.sort import RANK, SortKernel
 from spmd.literal import NDArray
 
 #: Shorter rows are merged: counting takes as long as a row of some hundreds.
@@ -64,19 +62,21 @@ def bind_sort(kernel: SortKernel, arrays: KernelArrays) -> Action:
     first, axis = arrays.operands[0], kernel.axis
     others = [d for d in range(first.ndim) if d != axis]
 
-    def described(array: NDArray) -> tuple[int, list[int], int]:
-        return (array.ctypes.data, [array.strides[d] for d in others], array.strides[axis])
+    missing = RANK - len(others)
+
+    def described(array: NDArray) -> SortedArray:
+        strides = [*[0] * missing, *(array.strides[d] for d in others)]
+        return SortedArray(array.ctypes.data, strides, array.strides[axis])
 
     (scratch,) = arrays.scratch
-    words = SortWords(
-        [first.shape[d] for d in others],
+    record = SortRecord(
         kernel.size,
         kernel.count,
-        (scratch.ctypes.data, scratch.ctypes.data + scratch.nbytes // 2),
-        [described(x) for x in arrays.operands],
-        [described(y) for y in arrays.results],
-    )
-    record = np.array(words.packed(), np.int64)
+        scratch.ctypes.data,
+        scratch.ctypes.data + scratch.nbytes // 2,
+        [*[1] * missing, *(first.shape[d] for d in others)],
+        [described(x) for x in (*arrays.operands, *arrays.results)],
+    ).to_array()
     alive = (*arrays.operands, *arrays.results, scratch)
     form, method = radix_form(kernel), method_of(kernel)
     if form is None or method is Method.MERGE:

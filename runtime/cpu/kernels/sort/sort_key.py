@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.element_operations import stored_type
+from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.program.scalar_program import ScalarConstant, ScalarOp, ScalarProgram, ScalarStep
 from spmd.hlo import Opcode
@@ -100,28 +102,19 @@ def _part(program: ScalarProgram, register: int) -> tuple[int, ScalarProgram] | 
     return parameter, part
 
 
-def key_ir(key: SortKey) -> list[str]:
-    """``i{bits} @key(element)``: numbers, unsigned, in the elements' order."""
+def key_functions(key: SortKey) -> list[str]:
+    """Return the functions that ``key_of`` calls."""
+    return program_ir(key.program, "value")
+
+
+def key_of(f: FunctionWriter, key: SortKey, element: Value) -> Int:
+    """Return a number of ``key.bits``, unsigned, in the elements' order."""
     kind, width = key.kind, key.bits
-    number = f"i{width}"
     top = -(1 << (width - 1))
-    element, value = stored_type(key.program.parameters[0]), stored_type(kind)
+    (value,) = f.results(f"{{ {stored_type(kind)} }}", 1, "value", element)
+    bits = Int(f, f"i{width}", f.append(f"bitcast {value.type} {value} to i{width}"))
     if kind.is_floating:
-        ordered = [
-            f"%filled = ashr {number} %bits, {width - 1}",
-            f"%flips = or {number} %filled, {top}",
-            f"%ordered = xor {number} %bits, %flips",
-        ]
-    else:
-        flips = top if kind.is_signed_integer else 0
-        ordered = [f"%ordered = xor {number} %bits, {flips}"]
-    return [
-        *dict.fromkeys(program_ir(key.program, "value")),
-        f"define internal {number} @key({element} %x) alwaysinline {{",
-        f"  %values = call {{ {value} }} @value({element} %x)",
-        f"  %v = extractvalue {{ {value} }} %values, 0",
-        f"  %bits = bitcast {value} %v to {number}",
-        *(f"  {line}" for line in ordered),
-        f"  %r = xor {number} %ordered, {-1 if key.descending else 0}",
-        f"  ret {number} %r\n}}",
-    ]
+        bits = bits ^ (bits.signed_shift(width - 1) | top)
+    elif kind.is_signed_integer:
+        bits = bits ^ top
+    return bits ^ -1 if key.descending else bits

@@ -23,7 +23,7 @@ from collectives.communicator.steps.shared_steps import (
     SwapRows,
 )
 from runtime.cpu.collective.collective_engine import native_step_engine
-from runtime.cpu.collective.shared_memory_ir import HEADER_WORDS, LANDED, MET
+from runtime.cpu.collective.step_records import HEADER_WORDS, LANDED, MET
 
 _LENGTHS = (1, 7, 8, 9, 63, 64, 65, 71, 128, 200, 256, 4099)
 

@@ -10,7 +10,7 @@ from collectives.communicator.loopback.process_memory import ProcessMemory
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.steps.shared_steps import Await, CollectiveProgram
 from runtime.cpu.collective.collective_engine import native_step_engine
-from runtime.cpu.collective.shared_memory_ir import LANDED
+from runtime.cpu.collective.step_records import LANDED
 from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall
 from runtime.cpu.step.device_table import Table

@@ -1,69 +1,108 @@
-"""Functions that split runs of elements into bf16 parts: whole vectors first, then what is left of a run."""
+"""Code that splits runs of elements into bf16 parts: whole vectors first, then what is left of a run.
+
+The functions ``split``, ``larger``, ``loaded`` and ``lanes`` are those of tile_pieces_ir.
+"""
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record_words import again
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
 
+from runtime.codegen.elements.builder import Int
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.values import Pointer, Vector
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import PARTS, SPLIT
+
+FLOATS, WORDS, MASK = "<16 x float>", "<16 x i32>", "<16 x i1>"
 #: Bytes: half a page, for beyond its end the processor itself does not look.
 _AHEAD = 2048
 
 
-def runs_ir(name: str, width: int, word: str, arguments: tuple[str, ...] = ()) -> str:
-    """``@name(to, part_bytes, from, <arguments>, runs, count, from_step, to_step, most)``: runs of ``count`` elements.
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """``count`` runs of ``length`` elements: bytes from one to the next, in the source and in the target."""
 
-    word: IR type that an element is stored as. ``@name_whole(to, part_bytes, from, <arguments>, before)`` splits
-    ``width`` elements and gives the largest magnitudes with those ``before``; ``@name_some``, which takes an i64
-    behind that, as many as this says, fewer than ``width``.
-    """
-    more = "".join(f"{argument}, " for argument in arguments)
-    return f"""
-define internal void @{name}(ptr %to, i64 %part_bytes, ptr %from, {more}i64 %runs, i64 %count, i64 %from_step,
-    i64 %to_step, ptr %most) alwaysinline {{
-entry:
-  %most_before = load <16 x i32>, ptr %most
-  %whole = and i64 %count, -{width}
-  %left = and i64 %count, {width - 1}
-  %any_whole = icmp ne i64 %whole, 0
-  %any_left = icmp ne i64 %left, 0
-  br label %run
-run:
-  %r = phi i64 [ 0, %entry ], [ %next_r, %run_done ]
-  %from_r = phi ptr [ %from, %entry ], [ %next_from, %run_done ]
-  %to_r = phi ptr [ %to, %entry ], [ %next_to, %run_done ]
-  %most_r = phi <16 x i32> [ %most_before, %entry ], [ %most_done, %run_done ]
-  br i1 %any_whole, label %vectors, label %rest
-vectors:
-  %i = phi i64 [ 0, %run ], [ %next_i, %vectors ]
-  %largest = phi <16 x i32> [ %most_r, %run ], [ %larger, %vectors ]
-  %from_i = getelementptr float, ptr %from_r, i64 %i
-  %to_i = getelementptr {word}, ptr %to_r, i64 %i
-  %larger = call <16 x i32> @{name}_whole(ptr %to_i, i64 %part_bytes, ptr %from_i, {more}<16 x i32> %largest)
-{again("i", "whole", "vectors", "rest", width)}
-rest:
-  %most_here = phi <16 x i32> [ %most_r, %run ], [ %larger, %vectors ]
-  br i1 %any_left, label %some, label %run_done
-some:
-  %from_left = getelementptr float, ptr %from_r, i64 %whole
-  %to_left = getelementptr {word}, ptr %to_r, i64 %whole
-  %most_left = call <16 x i32> @{name}_some(
-    ptr %to_left, i64 %part_bytes, ptr %from_left, {more}<16 x i32> %most_here, i64 %left)
-  br label %run_done
-run_done:
-  %most_done = phi <16 x i32> [ %most_here, %rest ], [ %most_left, %some ]
-  %next_from = getelementptr i8, ptr %from_r, i64 %from_step
-  %next_to = getelementptr i8, ptr %to_r, i64 %to_step
-{again("r", "runs", "run", "end")}
-end:
-  store <16 x i32> %most_done, ptr %most
-  ret void
-}}
-"""
+    count: Int
+    length: Int
+    source_step: Int
+    target_step: Int
 
 
-def fetched_ahead(*places: str) -> str:
-    """Lines that fetch what is split some rounds after what lies at these places."""
-    return "\n".join(
-        f"  %ahead{i} = getelementptr i8, ptr %{place}, i64 {_AHEAD}\n"
-        f"  call void @llvm.prefetch.p0(ptr %ahead{i}, i32 0, i32 3, i32 1)"
-        for i, place in enumerate(places)
-    )
+#: Splits some elements at the second address to the first one, so many, or as many as a vector has. Given the largest
+#: magnitudes before, it returns those with these elements.
+Split: TypeAlias = Callable[[Pointer, Pointer, Vector, Int | None], Vector]
+
+
+def split_runs(
+    f: FunctionWriter,
+    split: Split,
+    places: tuple[Pointer, Pointer],
+    runs: Runs,
+    element: tuple[int, str],
+    most: Pointer,
+) -> None:
+    """Split runs from the second of ``places`` to the first. element: how many a vector has, and their stored type."""
+    width, word = element
+    whole, left = runs.length & -width, runs.length & (width - 1)
+    with f.repeat(0, *places, most.load(WORDS)) as each:
+        r, to, source, most_before = each.values
+        with f.when(whole.differs(0)) as some_whole, f.repeat(0, most_before) as vectors:
+            i, largest = vectors.values
+            larger = split(to.element(word, i), source.element("float", i), largest, None)
+            vectors.again(i + width, larger, when=(i + width).ult(whole))
+        most_here = some_whole.merged(larger, most_before)
+        with f.when(left.differs(0)) as some_left:
+            last = to.element(word, whole), source.element("float", whole)
+            most_left = split(*last, most_here, left)
+        most_after = some_left.merged(most_left, most_here)
+        following = to.at(runs.target_step), source.at(runs.source_step), most_after
+        each.again(r + 1, *following, when=(r + 1).ult(runs.count))
+    most.store(most_after)
+
+
+def parts_of(f: FunctionWriter, x0: Vector, x1: Vector) -> list[Vector]:
+    """Return the parts of two vectors of f32: pairs of bf16, the first one's in the low halves."""
+    made = f.append(f"call {SPLIT} @split({x0.type} {x0}, {x1.type} {x1})")
+    return [
+        Vector(f, WORDS, f.append(f"extractvalue {SPLIT} {made}, {part}")) for part in range(PARTS)
+    ]
+
+
+def larger_of(f: FunctionWriter, before: Vector, x0: Vector, x1: Vector) -> Vector:
+    """Return the largest magnitudes so far, with those of two vectors."""
+    larger: Vector = f.call(WORDS, "larger", before, x0, x1)
+    return larger
+
+
+def lanes(f: FunctionWriter, count: Int) -> Vector:
+    """Return a mask of the first ``count`` lanes, none where that is negative."""
+    mask: Vector = f.call(MASK, "lanes", count)
+    return mask
+
+
+def loaded(f: FunctionWriter, place: Pointer, mask: Vector) -> Vector:
+    """Load the lanes of ``mask``, and zeros."""
+    value: Vector = f.call(FLOATS, "loaded", place, mask)
+    return value
+
+
+def masked_store(f: FunctionWriter, x: Vector, place: Pointer, align: int, mask: Vector) -> None:
+    name = f"@llvm.masked.store.v{x.lanes}{x.element}.p0"
+    given = f"{x.type} {x}, ptr {place}, i32 {align}, {mask.type} {mask}"
+    f.add(f"call void {name}({given})")
+
+
+def fetch_ahead(*places: Pointer) -> None:
+    """Fetch what is split some rounds after what lies at these places."""
+    for place in places:
+        ahead = place.at(_AHEAD)
+        ahead.code.add(f"call void @llvm.prefetch.p0(ptr {ahead}, i32 0, i32 3, i32 1)")
+
+
+def behind_each_other(to: Pointer, step: Int | int) -> list[Pointer]:
+    """Return the places of the parts, ``step`` bytes from one to the next."""
+    places = [to]
+    for _ in range(1, PARTS):
+        places.append(places[-1].at(step))
+    return places

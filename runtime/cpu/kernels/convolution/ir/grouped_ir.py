@@ -6,13 +6,11 @@ group, a line of the window at a time; padding and the holes of base dilation ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from functools import cache
 
-from runtime.codegen.ir.record import RecordLayout, with_lists
-from runtime.codegen.ir.record_words import WORDS, again
+from runtime.codegen.ir.record import Address, Listed, Record, Word, field_names, record
+from runtime.codegen.ir.record_words import WORDS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_convolve_groups"
@@ -20,59 +18,48 @@ FUNCTION = "spmd_convolve_groups"
 _VECTORS, _VECTOR_BYTES = 4, 64
 
 
-@dataclass(frozen=True, slots=True)
-class GroupWords:
+@record
+class GroupRecord(Record):
     """x[n, h, w, c, g], w[i, j, c, f, g] and out[n, h, w, f, g] of these sizes; steps in bytes.
 
     Output (h, w) meets element (i, j) of the window at padded coordinates first + h * stride + i * dilation of each
     dimension; a table says where each lies in x, -1 for nowhere.
     """
 
-    x: int
-    w: int
-    out: int
-    groups: int
-    batch: int
-    features: int
-    channels: int
-    height: int
-    width: int
-    window_height: int
-    window_width: int
-    x_batch: int
-    x_channel: int
-    w_row: int
-    w_column: int
-    w_channel: int
-    w_feature: int
-    out_batch: int
-    out_row: int
-    out_column: int
-    out_feature: int
-    first_row: int
-    row_stride: int
-    row_dilation: int
-    first_column: int
-    column_stride: int
-    column_dilation: int
-    rows: tuple[int, ...]
-    columns: tuple[int, ...]
-
-    def packed_at(self, address: int) -> NDArray:
-        """The words as they lie in memory at ``address``."""
-        numbers = [getattr(self, name) for name in _RECORD.names[: -len(_LISTS)]]
-        return with_lists(numbers, [self.rows, self.columns], address)
-
-
-_LISTS = ("rows", "columns")
-_RECORD = RecordLayout(
-    tuple(field.name for field in fields(GroupWords)), frozenset({"x", "w", "out", *_LISTS})
-)
+    x: Address
+    w: Address
+    out: Address
+    groups: Word
+    batch: Word
+    features: Word
+    channels: Word
+    height: Word
+    width: Word
+    window_height: Word
+    window_width: Word
+    x_batch: Word
+    x_channel: Word
+    w_row: Word
+    w_column: Word
+    w_channel: Word
+    w_feature: Word
+    out_batch: Word
+    out_row: Word
+    out_column: Word
+    out_feature: Word
+    first_row: Word
+    row_stride: Word
+    row_dilation: Word
+    first_column: Word
+    column_stride: Word
+    column_dilation: Word
+    rows: Listed
+    columns: Listed
 
 
 @cache
 def group_code(kind: PrimitiveType) -> NativeLibrary:
-    """``FUNCTION`` for f32 or f64: takes the address of packed words."""
+    """``FUNCTION`` for f32 or f64: takes the address of a GroupRecord."""
     return host_jit().compile(WORDS + group_ir(kind), (FUNCTION,))
 
 
@@ -89,7 +76,10 @@ def group_ir(kind: PrimitiveType) -> str:
             text.replace("##", str(v * _VECTOR_BYTES)).replace("#", str(v)) for v in each
         )
 
-    head = _RECORD.read(*(name for name in _RECORD.names if name not in ("batch", "features")))
+    head = read(
+        GroupRecord,
+        *(name for name in field_names(GroupRecord) if name not in ("batch", "features")),
+    )
     sums = "\n".join(
         f"  %sum{v} = phi {vector} [ zeroinitializer, %row ], [ %new{v}, %element ]" for v in each
     )
@@ -207,8 +197,8 @@ end:
 
 define void @{FUNCTION}(ptr %record) {{
 entry:
-{_RECORD.read("x", "w", "out", "batch", "features", "height", "width", "x_batch", "w_feature")}
-{_RECORD.read("out_batch", "out_row", "out_column", "out_feature")}
+{read(GroupRecord, "x", "w", "out", "batch", "features", "height", "width", "x_batch", "w_feature")}
+{read(GroupRecord, "out_batch", "out_row", "out_column", "out_feature")}
   br label %image
 image:
   %n = phi i64 [ 0, %entry ], [ %next_n, %image_done ]

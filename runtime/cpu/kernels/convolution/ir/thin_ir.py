@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.ir.record import RecordLayout
-from runtime.codegen.ir.record_words import WORDS, again
+from runtime.codegen.ir.record import Address, Listed, Record, Word, field_names, record
+from runtime.codegen.ir.record_words import WORDS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.small_dot_ir import host_registers
@@ -23,22 +23,41 @@ FUNCTION = "spmd_convolve_thin"
 #: Positions at a time, at most: each has an address.
 MOST_POSITIONS = 8
 
-#: instances: (address in x, number of the group, bytes in the results). phases: addresses of their records.
-CONVOLUTION = RecordLayout(
-    ("instance_count", "most_lines", "phase_count", "instances", "phases"),
-    frozenset({"instances", "phases"}),
-)
-#: w[g, tap.., f, c] without gaps between channels. lines: of results, (bytes in out, entries from, to); entries: lines
-#: of the window that meet the input, (bytes in x, bytes in w). columns: bytes in a line of x, or -1, of every tap's
-#: positions. zeros: as many as there are channels.
-PHASE = RecordLayout(
-    (
-        *("w", "w_group_bytes", "w_column_bytes", "w_feature_bytes", "channels", "zeros", "out"),
-        *("out_column_bytes", "out_feature_bytes", "line_count", "width", "column_taps"),
-        *("lines", "entries", "columns"),
-    ),
-    frozenset({"w", "zeros", "out", "lines", "entries", "columns"}),
-)
+
+@record
+class ThinRecord(Record):
+    """instances: (address in x, number of the group, bytes in the results). phases: addresses of their records."""
+
+    instance_count: Word
+    most_lines: Word
+    phase_count: Word
+    instances: Listed
+    phases: Listed
+
+
+@record
+class PhaseRecord(Record):
+    """w[g, tap.., f, c] without gaps between channels. zeros: as many as there are channels.
+
+    lines: of results, (bytes in out, entries from, to); entries: lines of the window that meet the input, (bytes in x,
+    bytes in w). columns: bytes in a line of x, or -1, of every tap's positions.
+    """
+
+    w: Address
+    w_group_bytes: Word
+    w_column_bytes: Word
+    w_feature_bytes: Word
+    channels: Word
+    zeros: Address
+    out: Address
+    out_column_bytes: Word
+    out_feature_bytes: Word
+    line_count: Word
+    width: Word
+    column_taps: Word
+    lines: Listed
+    entries: Listed
+    columns: Listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +94,7 @@ class Lanes:
 
 @cache
 def thin_code(kind: PrimitiveType, features: int) -> NativeLibrary:
-    """``FUNCTION`` for f32 or f64: takes the address of a record, ``CONVOLUTION``."""
+    """``FUNCTION`` for f32 or f64: takes the address of a ThinRecord."""
     return host_jit().compile(thin_ir(Lanes(kind, features)), (FUNCTION,), passes=Passes.TIDY)
 
 
@@ -87,7 +106,7 @@ declare i64 @llvm.umin.i64(i64, i64)
 {_line_ir(sums)}
 define void @{FUNCTION}(ptr %record) {{
 entry:
-{CONVOLUTION.read(*CONVOLUTION.names)}
+{read(ThinRecord, *field_names(ThinRecord))}
   br label %instance
 instance:
   %i = phi i64 [ 0, %entry ], [ %next_i, %instance_done ]
@@ -167,12 +186,33 @@ def _line_ir(sums: Lanes) -> str:
     return f"""
 define internal void @line(ptr %record, ptr %x, i64 %group, i64 %out_way, i64 %line) noinline {{
 entry:
-{PHASE.read("line_count", "lines")}
+{read(PhaseRecord, "line_count", "lines")}
   %is_there = icmp ult i64 %line, %line_count
   br i1 %is_there, label %there, label %end
 there:
-{PHASE.read("w", "w_group_bytes", "w_column_bytes", "w_feature_bytes", "channels", "zeros", "out")}
-{PHASE.read("out_column_bytes", "out_feature_bytes", "entries", "width", "column_taps", "columns")}
+{
+        read(
+            PhaseRecord,
+            "w",
+            "w_group_bytes",
+            "w_column_bytes",
+            "w_feature_bytes",
+            "channels",
+            "zeros",
+            "out",
+        )
+    }
+{
+        read(
+            PhaseRecord,
+            "out_column_bytes",
+            "out_feature_bytes",
+            "entries",
+            "width",
+            "column_taps",
+            "columns",
+        )
+    }
   %w_way = mul i64 %group, %w_group_bytes
   %w_group = getelementptr i8, ptr %w, i64 %w_way
   %three = mul i64 %line, 3

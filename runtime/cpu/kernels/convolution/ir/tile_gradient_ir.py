@@ -11,11 +11,10 @@ are turned before they are written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 
-from runtime.codegen.ir.record import RecordLayout, Words, with_lists
-from runtime.codegen.ir.record_words import WORDS, again
+from runtime.codegen.ir.record import Address, Listed, Record, Word, record
+from runtime.codegen.ir.record_words import WORDS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_ir
@@ -23,14 +22,13 @@ from runtime.cpu.kernels.convolution.ir.tile_gradient_pack_ir import PANEL_WORDS
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import TILES, or_otherwise_ir
 from runtime.cpu.kernels.convolution.ir.tile_store_ir import begin_ir
 from runtime.cpu.kernels.gemm.tile_types import TILE_BYTES
-from spmd.literal import NDArray
 
 FUNCTION = "spmd_convolve_gradient"
 
 
-@dataclass(frozen=True, slots=True)
-class GradientWords:
-    """The record of one convolution: words of 64 bits, then the lists that the last fields are the addresses of.
+@record
+class GradientRecord(Record):
+    """The record of one convolution.
 
     Bytes unless said. Of w, a line of a group of ``together`` pairs of images is ``line_steps`` steps; positions:
     places in it of a line's words, -1 for none. Of x, line l of a group in the planes is line l * line_unit + (first
@@ -43,81 +41,63 @@ class GradientWords:
     columns in out, -1 for none; lane_places: of 32 features there; dense: whether these follow each other.
     """
 
-    x: int
-    w: int
-    out: int
-    left: int
-    plane: int
-    otherwise: int
-    otherwise_record: int
-    x_image_bytes: int
-    w_image_bytes: int
-    together: int
-    w_line_bytes: int
-    line_steps: int
-    panel_lines: int
-    panel_bytes: int
-    plane_bytes: int
-    part_bytes: int
-    row_bytes: int
-    plane_lines: int
-    plane_line_bytes: int
-    lines: int
-    line_bytes: int
-    line_unit: int
-    run_elements: int
-    run_bytes: int
-    run_plane_bytes: int
-    plane_pair_bytes: int
-    out_feature_bytes: int
-    dense: bool
-    instances: tuple[tuple[int, ...], ...]
-    panels: tuple[tuple[int, ...], ...]
-    phases: tuple[tuple[int, int, int], ...]
-    taps: tuple[tuple[int, int, int, int], ...]
-    positions: Words
-    left_steps: Words
-    right_steps: Words
-    places: Words
-    lane_places: Words
-
-    def packed_at(self, address: int) -> NDArray:
-        """The words as they lie in memory at ``address``."""
-        names = [field.name for field in fields(self) if field.name not in _LISTS]
-        rows = (self.instances, self.panels, self.phases, self.taps)
-        counts = [*map(len, rows), len(self.panels[0])]
-        lists = [
-            *([word for row in each for word in row] for each in rows),
-            *(self.positions, self.left_steps, self.right_steps, self.places, self.lane_places),
-        ]
-        return with_lists([*(getattr(self, name) for name in names), *counts], lists, address)
+    x: Address
+    w: Address
+    out: Address
+    left: Address
+    plane: Address
+    otherwise: Address
+    otherwise_record: Address
+    x_image_bytes: Word
+    w_image_bytes: Word
+    together: Word
+    w_line_bytes: Word
+    line_steps: Word
+    panel_lines: Word
+    panel_bytes: Word
+    plane_bytes: Word
+    part_bytes: Word
+    row_bytes: Word
+    plane_lines: Word
+    plane_line_bytes: Word
+    lines: Word
+    line_bytes: Word
+    line_unit: Word
+    run_elements: Word
+    run_bytes: Word
+    run_plane_bytes: Word
+    plane_pair_bytes: Word
+    out_feature_bytes: Word
+    dense: Word
+    instance_count: Word
+    panel_count: Word
+    phase_count: Word
+    tap_count: Word
+    panel_words: Word
+    instances: Listed
+    panels: Listed
+    phases: Listed
+    taps: Listed
+    positions: Listed
+    left_steps: Listed
+    right_steps: Listed
+    places: Listed
+    lane_places: Listed
 
 
 #: Words of an instance and of a tap.
 INSTANCE_WORDS, TAP_WORDS = 5, 4
-_LISTS = (
-    *("instances", "panels", "phases", "taps"),
-    *("positions", "left_steps", "right_steps", "places", "lane_places"),
-)
-_RECORD = RecordLayout(
-    (
-        *(field.name for field in fields(GradientWords) if field.name not in _LISTS),
-        *("instance_count", "panel_count", "phase_count", "tap_count", "panel_words"),
-        *_LISTS,
-    ),
-    frozenset({"x", "w", "out", "left", "plane", "otherwise", "otherwise_record", *_LISTS}),
-)
-_words = _RECORD.read
+_words = partial(read, GradientRecord)
 
 
 @cache
 def gradient_code() -> NativeLibrary:
-    """``FUNCTION`` for f32: takes the address of packed words."""
+    """``FUNCTION`` for f32: takes the address of a GradientRecord."""
     return host_jit().compile(
         WORDS
         + TILES
         + product_ir(turned=True)
-        + packing_ir(_words)
+        + packing_ir(GradientRecord)
         + _IR
         + or_otherwise_ir(FUNCTION, _words),
         (FUNCTION,),

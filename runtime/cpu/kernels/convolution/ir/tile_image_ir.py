@@ -12,28 +12,24 @@ are of no output.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, partial
 
-import numpy as np
-
-from runtime.codegen.ir.record import RecordLayout, Words, with_lists
-from runtime.codegen.ir.record_words import WORDS, again
+from runtime.codegen.ir.record import Address, Listed, Record, Word, record
+from runtime.codegen.ir.record_words import WORDS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_ir
-from runtime.cpu.kernels.convolution.ir.tile_image_pack_ir import PART_WORDS, KernelForm, packing_ir
+from runtime.cpu.kernels.convolution.ir.tile_image_pack_ir import PART_WORDS, packing_ir
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, TILES, or_otherwise_ir
 from runtime.cpu.kernels.convolution.ir.tile_store_ir import begin_ir
 from runtime.cpu.kernels.gemm.tile_types import TILE_BYTES
-from spmd.literal import NDArray
 
 FUNCTION = "spmd_convolve_image"
 
 
-@dataclass(frozen=True, slots=True)
-class ImageWords:
-    """The record of one convolution, in words of 64 bits, then the lists that the last fields are the addresses of.
+@record
+class ImageRecord(Record):
+    """The record of one convolution.
 
     Bytes unless said. Line l of a panel is line l modulo ``image_lines`` of group l / ``image_lines`` of ``together``
     images, and holds line (l + first) * line_step + shift of the images, or zeros where there is none. phases: (shift,
@@ -41,90 +37,65 @@ class ImageWords:
     these are). otherwise: code and record of what runs instead where numbers are too large. instances: (input, kernel,
     output, whether products are added to what is there). panels: (images, output, first, lines, groups, first unit,
     number of units). units: (part, where it begins in the planes and in the output, positions, first step, steps).
-    parts: (number of steps, where its kernel is packed, then addresses of its positions' outputs, of its steps' places
+    parts: Listed
     in the planes, and of each step's elements in the kernel, as ``kernel_form`` says: the places of 32 of them, -1 for
     none; the first one's place and how many follow each other; or places of 32 by 16 features). right_steps: packed
     steps' places. lane_places: of a block's 32 features in the output; dense: whether they follow each other.
     """
 
-    x: int
-    w: int
-    out: int
-    planes: int
-    packed: int
-    otherwise: int
-    otherwise_record: int
-    plane_bytes: int
-    part_bytes: int
-    row_bytes: int
-    image_lines: int
-    image_bytes: int
-    together: int
-    lines: int
-    line_bytes: int
-    line_step: int
-    run_elements: int
-    run_bytes: int
-    run_plane_bytes: int
-    plane_image_bytes: int
-    plane_line_bytes: int
-    plane_phase_bytes: int
-    features: int
-    feature_bytes: int
-    block_features: int
-    out_feature_bytes: int
-    dense: bool
-    kernel_form: KernelForm
-    phases: tuple[tuple[int, int, int, int], ...]
-    instances: tuple[tuple[int, int, int, int], ...]
-    panels: tuple[tuple[int, ...], ...]
-    units: tuple[tuple[int, ...], ...]
-    lane_places: tuple[int, ...]
-    parts: tuple[tuple[int, int, Words, Words, Words], ...]
-    right_steps: tuple[int, ...]
-
-    def packed_at(self, address: int) -> NDArray:
-        """The words as they lie in memory at ``address``; behind all else the tables that the parts' words point to."""
-        numbers = [int(getattr(self, name)) for name in _NUMBERS]
-        counts = [len(self.phases), len(self.instances), len(self.panels), len(self.parts)]
-        lists: list[Words] = [
-            *(
-                [word for row in rows for word in row]
-                for rows in (self.phases, self.instances, self.panels, self.units)
-            ),
-            self.lane_places,
-            self.right_steps,
-        ]
-        tables = [table for part in self.parts for table in part[2:]]
-        before = len(_RECORD.names) + sum(map(len, lists)) + PART_WORDS * len(self.parts)
-        places = address + 8 * (before + np.cumsum([0, *map(len, tables)]))
-        parts = [
-            word
-            for i, (steps, place, *_) in enumerate(self.parts)
-            for word in (steps, place, *places[3 * i : 3 * i + 3])
-        ]
-        words = with_lists([*numbers, *counts], [*lists, parts], address)
-        return np.concatenate([words, *(np.asarray(table, np.int64) for table in tables)])
+    x: Address
+    w: Address
+    out: Address
+    planes: Address
+    packed: Address
+    otherwise: Address
+    otherwise_record: Address
+    plane_bytes: Word
+    part_bytes: Word
+    row_bytes: Word
+    image_lines: Word
+    image_bytes: Word
+    together: Word
+    lines: Word
+    line_bytes: Word
+    line_step: Word
+    run_elements: Word
+    run_bytes: Word
+    run_plane_bytes: Word
+    plane_image_bytes: Word
+    plane_line_bytes: Word
+    plane_phase_bytes: Word
+    features: Word
+    feature_bytes: Word
+    block_features: Word
+    out_feature_bytes: Word
+    dense: Word
+    kernel_form: Word
+    phase_count: Word
+    instance_count: Word
+    panel_count: Word
+    part_count: Word
+    phases: Listed
+    instances: Listed
+    panels: Listed
+    units: Listed
+    lane_places: Listed
+    parts: Listed
+    right_steps: Listed
 
 
 PANEL_WORDS, UNIT_WORDS = 7, 6
-_LISTS = ("phases", "instances", "panels", "units", "lane_places", "right_steps", "parts")
-_NUMBERS = tuple(field.name for field in fields(ImageWords) if field.name not in _LISTS)
-_RECORD = RecordLayout(
-    (*_NUMBERS, "phase_count", "instance_count", "panel_count", "part_count", *_LISTS),
-    frozenset({"x", "w", "out", "planes", "packed", "otherwise", "otherwise_record", *_LISTS}),
-)
-_words = _RECORD.read
+_words = partial(read, ImageRecord)
 
 
 @cache
 def image_code() -> NativeLibrary:
-    """``FUNCTION`` for f32: takes the address of packed words."""
+    """``FUNCTION`` for f32: takes the address of an ImageRecord."""
     return host_jit().compile(
         WORDS
         + TILES
         + product_ir(turned=False)
-        + packing_ir(_words)
+        + packing_ir(ImageRecord)
         + _IR
         + or_otherwise_ir(FUNCTION, _words),
         (FUNCTION,),

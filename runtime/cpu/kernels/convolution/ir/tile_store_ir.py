@@ -7,18 +7,30 @@ still to be written says ``%pending``.
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record import RecordLayout
-from runtime.codegen.ir.record_words import again
+from runtime.codegen.ir.record import Address, Record, Word, record, word_count, word_index
+from runtime.codegen.ir.record_words import again, read
 from runtime.cpu.kernels.gemm.tile_block_ir import UNSCALE
 from runtime.cpu.kernels.gemm.tile_types import BLOCK_BYTES, LINES, TILE_BYTES, repeated
 
-#: Of a block whose sums are in %total: where it begins in the result, each row's place (-1: nowhere), each column's one
-#: behind it and whether these are 4 bytes apart; how many rows and columns; whether sums are added to what is there.
-_PENDING = RecordLayout(
-    ("out", "places", "lane_places", "dense", "rows", "columns", "adds"),
-    frozenset({"out", "places", "lane_places"}),
-)
-PENDING_BYTES = 8 * len(_PENDING.names)
+
+@record
+class PendingRecord(Record):
+    """Block whose sums are in ``%total``: where it begins in the result, each row's place (-1: nowhere), each column's.
+
+    ``lane_places`` are behind a row's place; dense: whether these are 4 bytes apart. rows, columns: how many; adds:
+    whether sums are added to what is there.
+    """
+
+    out: Address
+    places: Address
+    lane_places: Address
+    dense: Word
+    rows: Word
+    columns: Word
+    adds: Word
+
+
+PENDING_BYTES = 8 * word_count(PendingRecord)
 
 
 def begin_ir(lane_places: str, dense: str) -> str:
@@ -26,21 +38,21 @@ def begin_ir(lane_places: str, dense: str) -> str:
     return f"""  %total = alloca [{BLOCK_BYTES} x i8], align 64
   %pending = alloca [{PENDING_BYTES} x i8], align 64
   call void @llvm.memset.p0.i64(ptr %pending, i8 0, i64 {PENDING_BYTES}, i1 false)
-  call void @pend(ptr %pending, i64 {_PENDING.names.index("dense")}, i64 {dense})
+  call void @pend(ptr %pending, i64 {word_index(PendingRecord, "dense")}, i64 {dense})
   %lane_places_word = ptrtoint ptr {lane_places} to i64
-  call void @pend(ptr %pending, i64 {_PENDING.names.index("lane_places")}, i64 %lane_places_word)
+  call void @pend(ptr %pending, i64 {word_index(PendingRecord, "lane_places")}, i64 %lane_places_word)
 """
 
 
 def read_pending(*names: str) -> str:
     """Lines that read words of ``%pending``."""
-    return _PENDING.read(*names).replace("%record", "%pending")
+    return read(PendingRecord, *names).replace("%record", "%pending")
 
 
 def pend(**values: str) -> str:
     """Lines that set words of ``%pending``."""
     return "\n".join(
-        f"  call void @pend(ptr %pending, i64 {_PENDING.names.index(name)}, i64 {value})"
+        f"  call void @pend(ptr %pending, i64 {word_index(PendingRecord, name)}, i64 {value})"
         for name, value in values.items()
     )
 

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from runtime.codegen.elements.builder import Value
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.values import splat
 from runtime.codegen.llvm.jit import host_has
 from runtime.program.records.convolution import ACROSS, LeftForm, VectorForm
 
@@ -33,26 +37,35 @@ def vector_type(form: VectorForm) -> str:
     return f"<{form.lanes} x float>"
 
 
-def declarations(form: VectorForm) -> str:
-    n, kind, mask = form.lanes, vector_type(form), f"<{form.lanes} x i1>"
-    return f"""
-declare {kind} @llvm.fma.v{n}f32({kind}, {kind}, {kind})
-declare {kind} @llvm.masked.load.v{n}f32.p0(ptr, i32, {mask}, {kind})
-declare void @llvm.masked.store.v{n}f32.p0({kind}, ptr, i32, {mask})
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
-declare i64 @llvm.smin.i64(i64, i64)
-declare i64 @llvm.smax.i64(i64, i64)
+def mask_type(form: VectorForm) -> str:
+    return f"<{form.lanes} x i1>"
 
-define internal {mask} @lanes(i64 %count) alwaysinline {{
-  %least = call i64 @llvm.smax.i64(i64 %count, i64 0)
-  %most = call i64 @llvm.smin.i64(i64 %least, i64 {n})
-  %narrow = trunc i64 %most to i32
-  %one = insertelement <{n} x i32> poison, i32 %narrow, i32 0
-  %all = shufflevector <{n} x i32> %one, <{n} x i32> poison, <{n} x i32> zeroinitializer
-  %mask = icmp sgt <{n} x i32> %all, <{", ".join(f"i32 {i}" for i in range(n))}>
-  ret {mask} %mask
-}}
-"""
+
+def declarations(form: VectorForm) -> list[str]:
+    n, kind, mask = form.lanes, vector_type(form), mask_type(form)
+    return [
+        f"declare {kind} @llvm.fma.v{n}f32({kind}, {kind}, {kind})",
+        f"declare {kind} @llvm.masked.load.v{n}f32.p0(ptr, i32, {mask}, {kind})",
+        f"declare void @llvm.masked.store.v{n}f32.p0({kind}, ptr, i32, {mask})",
+        "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
+    ]
+
+
+def add_lanes(module: Module, form: VectorForm) -> None:
+    """Add ``lanes``(count): the first so many, none where that is negative."""
+    n = form.lanes
+    f = FunctionWriter(
+        "lanes",
+        module=module,
+        parameters=("i64",),
+        result=mask_type(form),
+        linkage="internal",
+        attributes="alwaysinline",
+    )
+    every = splat(f.parameters[0].smax(0).smin(n).resized("i32"), n)
+    numbers = ", ".join([f"i32 {i}" for i in range(n)])
+    f.ret(Value(f, mask_type(form), f.append(f"icmp sgt {every.type} {every}, <{numbers}>")))
+    f.finish()
 
 
 def multiply_ir(form: VectorForm, left: LeftForm) -> str:

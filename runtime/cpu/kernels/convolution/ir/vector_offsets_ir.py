@@ -1,71 +1,93 @@
-"""Native code that walks over places of convolutions' operands, one outer index after the other.
-
-A *place* is five words: bytes in the input, the index of each of three spatial dimensions there (which may lie outside:
-padding), and bytes in another array.
-"""
+"""Native code that walks over places of convolutions' operands, one outer index after the other."""
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record import RecordLayout
-from runtime.codegen.ir.record_words import digits
+from collections.abc import Sequence
+from typing import Any
 
-#: Words of a place, and of places as they are walked: the last digit stands before it.
-PLACE = 5
-#: Words of a unit: the place, taps side by side, numbers of each, bytes in w from a tap to the next, numbers of all
-#: taps.
-UNIT = PLACE + 4
+from runtime.codegen.elements.builder import Int
+from runtime.codegen.ir.function_writer import FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Record, Word, record, word_count
+from runtime.codegen.ir.values import Pointer
 
 
-def walking_ir(record: RecordLayout) -> str:
-    """``@seek``: the place of an outer index; ``@step``: that of the next one."""
-    parts = "\n".join(_part(part) for part in range(PLACE))
-    steps = "\n".join(
-        f"""  %p{i} = getelementptr i64, ptr %place, i64 {1 + i}
-  %v{i} = load i64, ptr %p{i}
-  %s{i} = call i64 @word(ptr %outer, i64 {4 * PLACE + i})
-  %n{i} = add i64 %v{i}, %s{i}
-  store i64 %n{i}, ptr %p{i}"""
-        for i in range(PLACE)
+@record
+class Place(Record):
+    """Bytes in the input, the index of each of three spatial dimensions there, and bytes in another array.
+
+    An index may lie outside: padding.
+    """
+
+    bytes: Word
+    index0: Word
+    index1: Word
+    index2: Word
+    other: Word
+
+
+@record
+class Unit(Place):
+    """Place, taps side by side, numbers of each, bytes in w from a tap to the next, numbers of all taps."""
+
+    taps: Word
+    length: Word
+    tap_bytes: Word
+    all: Word
+
+
+PLACE, UNIT = word_count(Place), word_count(Unit)
+#: Words of a place as it is walked: the last digit of its number stands before it.
+_WALKED = 1
+
+
+def place_in(f: FunctionWriter, walked: Pointer) -> Any:
+    """Return the view of a place that is walked."""
+    return f.view(Place, walked.element("i64", _WALKED))
+
+
+def walked_place(f: FunctionWriter) -> Pointer:
+    return f.array(_WALKED + PLACE, "i64", align=8)
+
+
+def indices(place: Any) -> Sequence[Int]:
+    return place.index0, place.index1, place.index2
+
+
+def add_walking(module: Module, kind: type[Record]) -> None:
+    """Add ``seek``: the place of an outer index of a record of ``kind``. ``step`` moves on to the next one's."""
+    f = FunctionWriter(
+        "seek",
+        kind,
+        module=module,
+        parameters=("i64", "ptr"),
+        linkage="internal",
+        attributes="noinline",
     )
-    return f"""
-define internal void @seek(ptr %record, i64 %number, ptr %place) noinline {{
-{record.read("size1", "size2", "size3", "outer")}
-{digits("d", "%number", ["", "%size1", "%size2", "%size3"])}
-  store i64 %d3, ptr %place
-{parts}
-  ret void
-}}
-
-define internal void @step(ptr %record, i64 %next, ptr %place) alwaysinline {{
-{record.read("size3", "outer")}
-  %digit = load i64, ptr %place
-  %after = add i64 %digit, 1
-  %is_along = icmp ult i64 %after, %size3
-  br i1 %is_along, label %along, label %anew
-along:
-  store i64 %after, ptr %place
-{steps}
-  ret void
-anew:
-  call void @seek(ptr %record, i64 %next, ptr %place)
-  ret void
-}}
-"""
+    _, number, place = f.parameters
+    rec = f.record
+    sizes, outer = (rec.size3, rec.size2, rec.size1), rec.outer
+    digits: list[Int] = []
+    for size in sizes:
+        digits.insert(0, number % size)
+        number = number // size
+    digits.insert(0, number)
+    place.store(digits[-1])
+    for part in range(PLACE):
+        at = outer.word(part)
+        for d, digit in enumerate(digits, 1):
+            at = at + digit * outer.word(d * PLACE + part)
+        place.element("i64", _WALKED + part).store(at)
+    f.finish()
 
 
-def _part(part: int) -> str:
-    """Return IR that loads one part of the start and of the steps of four dimensions."""
-    lines = [f"  %a{part}_0 = call i64 @word(ptr %outer, i64 {part})"]
-    for d in range(4):
-        lines += [
-            f"  %w{part}_{d} = call i64 @word(ptr %outer, i64 {(1 + d) * PLACE + part})",
-            f"  %m{part}_{d} = mul i64 %d{d}, %w{part}_{d}",
-            f"  %a{part}_{d + 1} = add i64 %a{part}_{d}, %m{part}_{d}",
-        ]
-    return "\n".join(
-        [
-            *lines,
-            f"  %to{part} = getelementptr i64, ptr %place, i64 {1 + part}",
-            f"  store i64 %a{part}_4, ptr %to{part}",
-        ]
-    )
+def step(f: FunctionWriter, following: Int, place: Pointer) -> None:
+    """Move ``place`` on to outer index number ``following``, the next one."""
+    outer, after = f.record.outer, place.word() + 1
+    with f.when(after.ult(f.record.size3)) as along:
+        place.store(after)
+        for part in range(PLACE):
+            slot = place.element("i64", _WALKED + part)
+            slot.store(slot.word() + outer.word(4 * PLACE + part))
+        along.otherwise()
+        f.call("void", "seek", f.parameters[0], following, place)

@@ -2,388 +2,299 @@
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record import RecordLayout
-from runtime.codegen.ir.record_words import again
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import ITEM, PITCH, vector_type
-from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import PLACE, UNIT
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runtime.codegen.elements.builder import Int, Value
+from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
+from runtime.codegen.ir.module import Module
+from runtime.codegen.ir.record import Record
+from runtime.codegen.ir.values import Pointer, Vector, selected, splat
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
+    ITEM,
+    PITCH,
+    mask_type,
+    vector_type,
+)
+from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import (
+    PLACE,
+    UNIT,
+    Place,
+    Unit,
+    indices,
+    place_in,
+    step,
+)
 from runtime.program.records.convolution import ACROSS, VectorForm
 
+_PLACE, _UNIT = f"[{PLACE} x i64]", f"[{UNIT} x i64]"
 
-def columns_ir(form: VectorForm) -> str:
-    """``@pack_columns``: a line of w, one vector beside the other, zeros behind the last column."""
-    n, kind, mask = form.lanes, vector_type(form), f"<{form.lanes} x i1>"
-    numbers = ", ".join(f"i64 {i}" for i in range(n))
-    each = range(ACROSS)
-    masks = "\n".join(
-        f"""  %left{v} = sub i64 %columns, {v * n}
-  %mask{v} = call {mask} @lanes(i64 %left{v})
-  %to{v} = getelementptr float, ptr %to, i64 {v * n}"""
-        for v in each
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Loads and stores of vectors of numbers."""
+
+    f: FunctionWriter
+    form: VectorForm
+
+    @property
+    def kind(self) -> str:
+        return vector_type(self.form)
+
+    def lanes(self, count: Int) -> Vector:
+        """Return a mask of the first ``count`` lanes."""
+        mask: Vector = self.f.call(mask_type(self.form), "lanes", count)
+        return mask
+
+    def none(self) -> Vector:
+        return Vector(self.f, mask_type(self.form), "zeroinitializer")
+
+    def zeros(self) -> Vector:
+        return Vector(self.f, self.kind, "zeroinitializer")
+
+    def masked(self, place: Pointer, mask: Vector) -> Vector:
+        """Load the lanes of ``mask``, and zeros."""
+        name = f"@llvm.masked.load.v{self.form.lanes}f32.p0"
+        given = f"ptr {place}, i32 {ITEM}, {mask.type} {mask}, {self.kind} zeroinitializer"
+        return Vector(self.f, self.kind, self.f.append(f"call {self.kind} {name}({given})"))
+
+    def gathered(self, first: Pointer, ways: Value, mask: Vector) -> Vector:
+        """Load numbers that lie ``ways``, a vector of bytes, behind ``first``."""
+        f, n = self.f, self.form.lanes
+        name = f"@llvm.masked.gather.v{n}f32.v{n}p0"
+        f.declare(f"declare {self.kind} {name}(<{n} x ptr>, i32, {mask.type}, {self.kind})")
+        places = f.append(f"getelementptr i8, ptr {first}, {ways.type} {ways}")
+        given = f"<{n} x ptr> {places}, i32 {ITEM}, {mask.type} {mask}, {self.kind} zeroinitializer"
+        return Vector(f, self.kind, f.append(f"call {self.kind} {name}({given})"))
+
+
+def _function(module: Module, name: str, record: type[Record], *parameters: str) -> FunctionWriter:
+    return FunctionWriter(
+        name,
+        record,
+        module=module,
+        parameters=parameters,
+        linkage="internal",
+        attributes="noinline",
     )
-    dense = "\n".join(
-        f"""  %from{v} = getelementptr float, ptr %from, i64 {v * n}
-  %d{v} = call {kind} @llvm.masked.load.v{n}f32.p0(ptr %from{v}, i32 {ITEM}, {mask} %mask{v}, {kind} zeroinitializer)
-  store {kind} %d{v}, ptr %to{v}, align {ITEM * n}"""
-        for v in each
+
+
+def _pack_columns(v: Vectors, to: Pointer, source: Pointer, apart: Int, columns: Int) -> None:
+    """Pack a line of w, one vector beside the other, zeros behind the last column."""
+    f, n = v.f, v.form.lanes
+    vectors = [(k * n, v.lanes(columns - k * n), to.element("float", k * n)) for k in range(ACROSS)]
+    with f.when(apart.equals(ITEM)) as dense:
+        for first, mask, target in vectors:
+            target.store(v.masked(source.element("float", first), mask), align=ITEM * n)
+        dense.otherwise()
+        every = splat(apart, n)
+        numbers = ", ".join([f"i64 {i}" for i in range(n)])
+        ways = Vector(f, every.type, f.append(f"mul {every.type} {every}, <{numbers}>"))
+        for first, mask, target in vectors:
+            line = v.gathered(source.at(apart * first), ways, mask)
+            target.store(line, align=ITEM * n)
+
+
+# ---- units whose channels lie without gaps in the input
+def _copy(v: Vectors, to: Pointer, source: Pointer, count: Int) -> None:
+    """Copy numbers. Whole vectors are stored, behind the end, too: what follows comes later."""
+    f, n = v.f, v.form.lanes
+    whole = count & -n
+    with f.loop(whole, step=n, nonempty=False) as i:
+        value = source.element("float", i).load(v.kind, align=ITEM)
+        to.element("float", i).store(value, align=ITEM)
+    left = count - whole
+    with f.when(left > 0):
+        last = v.masked(source.element("float", whole), v.lanes(left))
+        to.element("float", whole).store(last, align=ITEM)
+
+
+def _add_clear(module: Module, form: VectorForm) -> None:
+    """Add ``clear``(to, count), which stores whole vectors of zeros."""
+    f = FunctionWriter(
+        "clear",
+        module=module,
+        parameters=("ptr", "i64"),
+        linkage="internal",
+        attributes="noinline",
     )
-    apart = "\n".join(
-        f"""  %first{v} = mul i64 %step, {v * n}
-  %g{v} = getelementptr i8, ptr %from, i64 %first{v}
-  %at{v} = getelementptr i8, ptr %g{v}, <{n} x i64> %ways
-  %s{v} = call {kind} @llvm.masked.gather.v{n}f32.v{n}p0(
-    <{n} x ptr> %at{v}, i32 {ITEM}, {mask} %mask{v}, {kind} zeroinitializer)
-  store {kind} %s{v}, ptr %to{v}, align {ITEM * n}"""
-        for v in each
+    to, count = f.parameters
+    with f.loop(count, step=form.lanes) as i:
+        to.element("float", i).store(Vectors(f, form).zeros(), align=ITEM)
+    f.finish()
+
+
+def add_rows(module: Module, form: VectorForm, record: type[Record]) -> None:
+    """Add ``pack_w`` and ``pack_rows`` of units whose channels lie without gaps in the input."""
+    _add_clear(module, form)
+    _add_pack_w_of_units(module, form, record)
+    _add_pack_rows(module, form, record)
+
+
+def _add_pack_w_of_units(module: Module, form: VectorForm, record: type[Record]) -> None:
+    f = _function(module, "pack_w", record, "ptr", "ptr", "i64", "i64")
+    _, w, units, unit_count, columns = f.parameters
+    rec = f.record
+    apart, channel_bytes = rec.feature_bytes, rec.channel_bytes
+    with f.repeat(0, w, rec.packed) as panels:
+        first, w_f, to_panel = panels.values
+        with f.repeat(0, to_panel) as each:
+            u, to_unit = each.values
+            unit = f.view(Unit, units.element(_UNIT, u))
+            taps, length, tap_bytes = unit.taps, unit.length, unit.tap_bytes
+            with f.repeat(0, w_f.at(unit.other), to_unit) as tap:
+                j, from_tap, to_tap = tap.values
+                with f.repeat(0, from_tap, to_tap) as channel:
+                    c, source, to = channel.values
+                    _pack_columns(Vectors(f, form), to, source, apart, columns - first)
+                    following, after = c + 1, to.element("float", form.columns)
+                    more = following.ult(length)
+                    channel.again(following, source.at(channel_bytes), after, when=more)
+                tap.again(j + 1, from_tap.at(tap_bytes), after, when=(j + 1).ult(taps))
+            each.again(u + 1, after, when=(u + 1).ult(unit_count))
+        behind = first + form.columns
+        panels.again(behind, w_f.at(apart * form.columns), after, when=behind.ult(columns))
+    f.finish()
+
+
+def _add_pack_rows(module: Module, form: VectorForm, record: type[Record]) -> None:
+    f = _function(
+        module, "pack_rows", record, *["ptr"] * 2, *["i64"] * 2, *["ptr"] * 2, "i64", "ptr"
     )
-    return f"""
-declare {kind} @llvm.masked.gather.v{n}f32.v{n}p0(<{n} x ptr>, i32, {mask}, {kind})
-
-define internal void @pack_columns(ptr %to, ptr %from, i64 %step, i64 %columns) alwaysinline {{
-{masks}
-  %is_dense = icmp eq i64 %step, {ITEM}
-  br i1 %is_dense, label %dense, label %apart
-dense:
-{dense}
-  ret void
-apart:
-  %one = insertelement <{n} x i64> poison, i64 %step, i32 0
-  %all = shufflevector <{n} x i64> %one, <{n} x i64> poison, <{n} x i32> zeroinitializer
-  %ways = mul <{n} x i64> %all, <{numbers}>
-{apart}
-  ret void
-}}
-"""
+    _, x, out, first, count, walked, units, unit_count, rows = f.parameters
+    rec = f.record
+    left, whole = rec.left, (rec.whole0, rec.whole1, rec.whole2)
+    with f.loop(count) as r:
+        place = place_in(f, walked)
+        x_row, at = x.at(place.bytes), indices(place)
+        rows.element("ptr", r).store(out.at(place.other))
+        row = _Row(Vectors(f, form), left.at(r * (PITCH * ITEM)), x_row, units, unit_count)
+        is_whole = (at[0].ult(whole[0]) & at[1].ult(whole[1])) & at[2].ult(whole[2])
+        with f.when(is_whole) as inside:
+            row.write_whole()
+            inside.otherwise()
+            row.write_inside(at)
+        step(f, first + r + 1, walked)
+    f.finish()
 
 
-def rows_ir(form: VectorForm, record: RecordLayout) -> str:
-    """``@pack_w`` and ``@pack_rows`` of units whose channels lie without gaps in the input.
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Row of the patch matrix: its units one behind the other from ``to`` on."""
 
-    Whole vectors are stored, behind the end of what is copied or cleared, too: what follows comes later.
-    """
-    n, kind, mask = form.lanes, vector_type(form), f"<{form.lanes} x i1>"
-    return f"""
-define internal void @copy(ptr %to, ptr %from, i64 %count) alwaysinline {{
-entry:
-  %is_long = icmp uge i64 %count, {n}
-  br i1 %is_long, label %loop, label %rest
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %source = getelementptr float, ptr %from, i64 %i
-  %target = getelementptr float, ptr %to, i64 %i
-  %value = load {kind}, ptr %source, align {ITEM}
-  store {kind} %value, ptr %target, align {ITEM}
-  %next = add nuw nsw i64 %i, {n}
-  %reach = add nuw nsw i64 %next, {n}
-  %more = icmp ule i64 %reach, %count
-  br i1 %more, label %loop, label %rest
-rest:
-  %done = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %left = sub i64 %count, %done
-  %is_left = icmp ugt i64 %left, 0
-  br i1 %is_left, label %last, label %end
-last:
-  %mask = call {mask} @lanes(i64 %left)
-  %last_source = getelementptr float, ptr %from, i64 %done
-  %last_target = getelementptr float, ptr %to, i64 %done
-  %last_value = call {kind} @llvm.masked.load.v{n}f32.p0(
-    ptr %last_source, i32 {ITEM}, {mask} %mask, {kind} zeroinitializer)
-  store {kind} %last_value, ptr %last_target, align {ITEM}
-  br label %end
-end:
-  ret void
-}}
+    v: Vectors
+    to: Pointer
+    x: Pointer
+    units: Pointer
+    unit_count: Int
 
-define internal void @clear(ptr %to, i64 %count) noinline {{
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  %target = getelementptr float, ptr %to, i64 %i
-  store {kind} zeroinitializer, ptr %target, align {ITEM}
-  %next = add nuw nsw i64 %i, {n}
-  %more = icmp ult i64 %next, %count
-  br i1 %more, label %loop, label %end
-end:
-  ret void
-}}
+    def write_whole(self) -> None:
+        """Copy a row that meets no padding."""
+        f = self.v.f
+        with f.repeat(0, self.to) as each:
+            u, to = each.values
+            unit = f.view(Unit, self.units.element(_UNIT, u))
+            count = unit.all
+            _copy(self.v, to, self.x.at(unit.bytes), count)
+            each.again(u + 1, to.element("float", count), when=(u + 1).ult(self.unit_count))
 
-define internal void @pack_w(ptr %record, ptr %w, ptr %units, i64 %unit_count, i64 %columns) noinline {{
-entry:
-{record.read("packed", "feature_bytes", "channel_bytes")}
-  %panel_way = mul i64 %feature_bytes, {form.columns}
-  br label %panel
-panel:
-  %f = phi i64 [ 0, %entry ], [ %next_f, %panel_done ]
-  %w_f = phi ptr [ %w, %entry ], [ %next_w, %panel_done ]
-  %to_f = phi ptr [ %packed, %entry ], [ %next_to, %panel_done ]
-  %left = sub i64 %columns, %f
-  br label %unit
-unit:
-  %u = phi i64 [ 0, %panel ], [ %next_u, %unit_done ]
-  %to_u = phi ptr [ %to_f, %panel ], [ %next_to, %unit_done ]
-  %number = mul i64 %u, {UNIT}
-  %words = getelementptr i64, ptr %units, i64 %number
-  %w_way = call i64 @word(ptr %words, i64 4)
-  %taps = call i64 @word(ptr %words, i64 5)
-  %length = call i64 @word(ptr %words, i64 6)
-  %tap_bytes = call i64 @word(ptr %words, i64 7)
-  %w_u = getelementptr i8, ptr %w_f, i64 %w_way
-  br label %tap
-tap:
-  %j = phi i64 [ 0, %unit ], [ %next_j, %tap_done ]
-  %from_j = phi ptr [ %w_u, %unit ], [ %next_from_j, %tap_done ]
-  %to_j = phi ptr [ %to_u, %unit ], [ %next_to, %tap_done ]
-  br label %channel
-channel:
-  %c = phi i64 [ 0, %tap ], [ %next_c, %packed_one ]
-  %from = phi ptr [ %from_j, %tap ], [ %next_from, %packed_one ]
-  %to = phi ptr [ %to_j, %tap ], [ %next_to, %packed_one ]
-  call void @pack_columns(ptr %to, ptr %from, i64 %feature_bytes, i64 %left)
-  br label %packed_one
-packed_one:
-  %next_from = getelementptr i8, ptr %from, i64 %channel_bytes
-  %next_to = getelementptr float, ptr %to, i64 {form.columns}
-{again("c", "length", "channel", "tap_done")}
-tap_done:
-  %next_from_j = getelementptr i8, ptr %from_j, i64 %tap_bytes
-{again("j", "taps", "tap", "unit_done")}
-unit_done:
-{again("u", "unit_count", "unit", "panel_done")}
-panel_done:
-  %next_w = getelementptr i8, ptr %w_f, i64 %panel_way
-{again("f", "columns", "panel", "end", form.columns)}
-end:
-  ret void
-}}
-
-define internal void @pack_rows(
-    ptr %record, ptr %x, ptr %out, i64 %first, i64 %count, ptr %place, ptr %units, i64 %unit_count,
-    ptr %rows) noinline {{
-entry:
-{record.read("left", "high0", "high1", "high2", "whole0", "whole1", "whole2")}
-  br label %row
-row:
-  %r = phi i64 [ 0, %entry ], [ %next_r, %stepped ]
-  %way = mul i64 %r, {PITCH * ITEM}
-  %to_row = getelementptr i8, ptr %left, i64 %way
-  %bytes = call i64 @word(ptr %place, i64 1)
-  %i0 = call i64 @word(ptr %place, i64 2)
-  %i1 = call i64 @word(ptr %place, i64 3)
-  %i2 = call i64 @word(ptr %place, i64 4)
-  %other = call i64 @word(ptr %place, i64 5)
-  %x_row = getelementptr i8, ptr %x, i64 %bytes
-  %out_row = getelementptr i8, ptr %out, i64 %other
-  %slot = getelementptr ptr, ptr %rows, i64 %r
-  store ptr %out_row, ptr %slot
-  %is_whole0 = icmp ult i64 %i0, %whole0
-  %is_whole1 = icmp ult i64 %i1, %whole1
-  %is_whole2 = icmp ult i64 %i2, %whole2
-  %is_whole01 = and i1 %is_whole0, %is_whole1
-  %is_whole = and i1 %is_whole01, %is_whole2
-  br i1 %is_whole, label %whole, label %unit
-whole:
-  %v = phi i64 [ 0, %row ], [ %next_v, %whole_done ]
-  %to_v = phi ptr [ %to_row, %row ], [ %next_to_v, %whole_done ]
-  %number_v = mul i64 %v, {UNIT}
-  %words_v = getelementptr i64, ptr %units, i64 %number_v
-  %v_bytes = call i64 @word(ptr %words_v, i64 0)
-  %v_all = call i64 @word(ptr %words_v, i64 8)
-  %from_v = getelementptr i8, ptr %x_row, i64 %v_bytes
-  call void @copy(ptr %to_v, ptr %from_v, i64 %v_all)
-  br label %whole_done
-whole_done:
-  %next_to_v = getelementptr float, ptr %to_v, i64 %v_all
-{again("v", "unit_count", "whole", "row_done")}
-unit:
-  %u = phi i64 [ 0, %row ], [ %next_u, %unit_done ]
-  %to = phi ptr [ %to_row, %row ], [ %next_to, %unit_done ]
-  %number = mul i64 %u, {UNIT}
-  %words = getelementptr i64, ptr %units, i64 %number
-  %u_bytes = call i64 @word(ptr %words, i64 0)
-  %d0 = call i64 @word(ptr %words, i64 1)
-  %d1 = call i64 @word(ptr %words, i64 2)
-  %d2 = call i64 @word(ptr %words, i64 3)
-  %taps = call i64 @word(ptr %words, i64 5)
-  %length = call i64 @word(ptr %words, i64 6)
-  %at0 = add i64 %i0, %d0
-  %at1 = add i64 %i1, %d1
-  %at2 = add i64 %i2, %d2
-  %in0 = icmp ult i64 %at0, %high0
-  %in1 = icmp ult i64 %at1, %high1
-  %in01 = and i1 %in0, %in1
-  %before = sub i64 0, %at2
-  %before_most = call i64 @llvm.smax.i64(i64 %before, i64 0)
-  %head_taps = call i64 @llvm.smin.i64(i64 %before_most, i64 %taps)
-  %until = sub i64 %high2, %at2
-  %until_most = call i64 @llvm.smin.i64(i64 %until, i64 %taps)
-  %end_taps = call i64 @llvm.smax.i64(i64 %until_most, i64 %head_taps)
-  %head_in = select i1 %in01, i64 %head_taps, i64 0
-  %end_in = select i1 %in01, i64 %end_taps, i64 0
-  %head = mul i64 %head_in, %length
-  %stop = mul i64 %end_in, %length
-  %all = mul i64 %taps, %length
-  %next_to = getelementptr float, ptr %to, i64 %all
-  %is_head = icmp ugt i64 %head, 0
-  br i1 %is_head, label %clear_head, label %body
-clear_head:
-  call void @clear(ptr %to, i64 %head)
-  br label %body
-body:
-  %x_u = getelementptr i8, ptr %x_row, i64 %u_bytes
-  %from = getelementptr float, ptr %x_u, i64 %head
-  %to_body = getelementptr float, ptr %to, i64 %head
-  %length_body = sub i64 %stop, %head
-  call void @copy(ptr %to_body, ptr %from, i64 %length_body)
-  %tail = sub i64 %all, %stop
-  %is_tail = icmp ugt i64 %tail, 0
-  br i1 %is_tail, label %clear_tail, label %unit_done
-clear_tail:
-  %to_tail = getelementptr float, ptr %to, i64 %stop
-  call void @clear(ptr %to_tail, i64 %tail)
-  br label %unit_done
-unit_done:
-{again("u", "unit_count", "unit", "row_done")}
-row_done:
-  %after = add i64 %first, %r
-  %next_number = add i64 %after, 1
-  call void @step(ptr %record, i64 %next_number, ptr %place)
-  br label %stepped
-stepped:
-{again("r", "count", "row", "end")}
-end:
-  ret void
-}}
-"""
+    def write_inside(self, at: Sequence[Int]) -> None:
+        """Copy what lies inside the input, and clear what does not."""
+        f, v = self.v.f, self.v
+        high = (f.record.high0, f.record.high1, f.record.high2)
+        with f.repeat(0, self.to) as each:
+            u, to = each.values
+            unit = f.view(Unit, self.units.element(_UNIT, u))
+            source, taps, length = self.x.at(unit.bytes), unit.taps, unit.length
+            places = [i + d for i, d in zip(at, indices(unit), strict=True)]
+            is_in = places[0].ult(high[0]) & places[1].ult(high[1])
+            head_taps = (-places[2]).smax(0).smin(taps)
+            end_taps = (high[2] - places[2]).smin(taps).smax(head_taps)
+            head, stop = (is_in.select(n, 0) * length for n in (head_taps, end_taps))
+            every = taps * length
+            with f.unless_zero(head):
+                f.call("void", "clear", to, head)
+            _copy(v, to.element("float", head), source.element("float", head), stop - head)
+            tail = every - stop
+            with f.unless_zero(tail):
+                f.call("void", "clear", to.element("float", stop), tail)
+            each.again(u + 1, to.element("float", every), when=(u + 1).ult(self.unit_count))
 
 
-def depth_ir(form: VectorForm, record: RecordLayout) -> str:
-    """``@walk``, ``@pack_w``, ``@meet`` and ``@pack_left`` of runs of rows that lie without gaps in the input."""
-    n, kind, mask = form.lanes, vector_type(form), f"<{form.lanes} x i1>"
-    return f"""
-define internal void @walk(ptr %record, i64 %first, i64 %depth, ptr %place) noinline {{
-entry:
-{record.read("table")}
-  call void @seek(ptr %record, i64 %first, ptr %place)
-  br label %loop
-loop:
-  %k = phi i64 [ 0, %entry ], [ %next_k, %stepped ]
-  %number = mul i64 %k, {PLACE}
-  %to = getelementptr i64, ptr %table, i64 %number
-  %from = getelementptr i64, ptr %place, i64 1
-  call void @llvm.memcpy.inline.p0.p0.i64(ptr align 8 %to, ptr align 8 %from, i64 {8 * PLACE}, i1 false)
-  %after = add i64 %first, %k
-  %next_number = add i64 %after, 1
-  call void @step(ptr %record, i64 %next_number, ptr %place)
-  br label %stepped
-stepped:
-{again("k", "depth", "loop", "end")}
-end:
-  ret void
-}}
-declare void @llvm.memcpy.inline.p0.p0.i64(ptr, ptr, i64, i1)
+# ---- runs of rows that lie without gaps in the input
+def add_depth(module: Module, form: VectorForm, record: type[Record]) -> None:
+    """Add ``walk``, ``pack_w``, ``meet`` and ``pack_left`` of runs of rows that lie without gaps in the input."""
+    _add_walk(module, record)
+    _add_pack_w_of_places(module, form, record)
+    _add_meet(module, record)
+    _add_pack_left(module, form, record)
 
-define internal void @pack_w(ptr %record, ptr %w, i64 %depth, i64 %columns) noinline {{
-entry:
-{record.read("packed", "table", "feature_bytes")}
-  %panel_way = mul i64 %feature_bytes, {form.columns}
-  br label %panel
-panel:
-  %f = phi i64 [ 0, %entry ], [ %next_f, %panel_done ]
-  %w_f = phi ptr [ %w, %entry ], [ %next_w, %panel_done ]
-  %to_f = phi ptr [ %packed, %entry ], [ %next_to, %panel_done ]
-  %left = sub i64 %columns, %f
-  br label %loop
-loop:
-  %k = phi i64 [ 0, %panel ], [ %next_k, %packed_one ]
-  %to = phi ptr [ %to_f, %panel ], [ %next_to, %packed_one ]
-  %number = mul i64 %k, {PLACE}
-  %words = getelementptr i64, ptr %table, i64 %number
-  %way = call i64 @word(ptr %words, i64 4)
-  %from = getelementptr i8, ptr %w_f, i64 %way
-  call void @pack_columns(ptr %to, ptr %from, i64 %feature_bytes, i64 %left)
-  br label %packed_one
-packed_one:
-  %next_to = getelementptr float, ptr %to, i64 {form.columns}
-{again("k", "depth", "loop", "panel_done")}
-panel_done:
-  %next_w = getelementptr i8, ptr %w_f, i64 %panel_way
-{again("f", "columns", "panel", "end", form.columns)}
-end:
-  ret void
-}}
 
-; where the run of %unit begins at each depth, or null
-define internal void @meet(ptr %record, ptr %x, ptr %unit, i64 %depth) noinline {{
-entry:
-{record.read("table", "met", "high0", "high1", "high2")}
-  %u_bytes = call i64 @word(ptr %unit, i64 0)
-  %d0 = call i64 @word(ptr %unit, i64 1)
-  %d1 = call i64 @word(ptr %unit, i64 2)
-  %d2 = call i64 @word(ptr %unit, i64 3)
-  %x_u = getelementptr i8, ptr %x, i64 %u_bytes
-  br label %loop
-loop:
-  %k = phi i64 [ 0, %entry ], [ %next_k, %loop ]
-  %number = mul i64 %k, {PLACE}
-  %words = getelementptr i64, ptr %table, i64 %number
-  %bytes = call i64 @word(ptr %words, i64 0)
-  %i0 = call i64 @word(ptr %words, i64 1)
-  %i1 = call i64 @word(ptr %words, i64 2)
-  %i2 = call i64 @word(ptr %words, i64 3)
-  %at0 = add i64 %i0, %d0
-  %at1 = add i64 %i1, %d1
-  %at2 = add i64 %i2, %d2
-  %in0 = icmp ult i64 %at0, %high0
-  %in1 = icmp ult i64 %at1, %high1
-  %in2 = icmp ult i64 %at2, %high2
-  %in01 = and i1 %in0, %in1
-  %in = and i1 %in01, %in2
-  %from = getelementptr i8, ptr %x_u, i64 %bytes
-  %met_or_not = select i1 %in, ptr %from, ptr null
-  %slot = getelementptr ptr, ptr %met, i64 %k
-  store ptr %met_or_not, ptr %slot
-{again("k", "depth", "loop", "end")}
-end:
-  ret void
-}}
+def _add_walk(module: Module, record: type[Record]) -> None:
+    f = _function(module, "walk", record, "i64", "i64", "ptr")
+    rec, first, depth, walked = *f.parameters[:1], *f.parameters[1:]
+    table, size = f.record.table, 8 * PLACE
+    f.call("void", "seek", rec, first, walked)
+    f.declare("declare void @llvm.memcpy.inline.p0.p0.i64(ptr, ptr, i64, i1)")
+    with f.loop(depth) as k:
+        to, source = table.element(_PLACE, k), walked.element("i64", 1)
+        given = f"ptr align 8 {to}, ptr align 8 {source}, i64 {size}, i1 false"
+        f.add(f"call void @llvm.memcpy.inline.p0.p0.i64({given})")
+        step(f, first + k + 1, walked)
+    f.finish()
 
-; %count rows, or whole vectors where the run goes on as far
-define internal void @pack_left(ptr %record, i64 %depth, i64 %first, i64 %count) noinline {{
-entry:
-{record.read("left", "met", "run")}
-  %reach = add i64 %first, {n}
-  %is_whole = icmp ule i64 %reach, %run
-  %mask = call {mask} @lanes(i64 %count)
-  br i1 %is_whole, label %whole, label %part
-whole:
-  %v = phi i64 [ 0, %entry ], [ %next_v, %whole_done ]
-  %slot_v = getelementptr ptr, ptr %met, i64 %v
-  %start_v = load ptr, ptr %slot_v
-  %is_there_v = icmp ne ptr %start_v, null
-  br i1 %is_there_v, label %there, label %whole_done
-there:
-  %from_v = getelementptr float, ptr %start_v, i64 %first
-  %loaded = load {kind}, ptr %from_v, align {ITEM}
-  br label %whole_done
-whole_done:
-  %value_v = phi {kind} [ zeroinitializer, %whole ], [ %loaded, %there ]
-  %place_v = mul i64 %v, {n}
-  %to_v = getelementptr float, ptr %left, i64 %place_v
-  store {kind} %value_v, ptr %to_v, align {ITEM * n}
-{again("v", "depth", "whole", "end")}
-part:
-  %k = phi i64 [ 0, %entry ], [ %next_k, %part ]
-  %slot = getelementptr ptr, ptr %met, i64 %k
-  %start = load ptr, ptr %slot
-  %is_there = icmp ne ptr %start, null
-  %seen = select i1 %is_there, {mask} %mask, {mask} zeroinitializer
-  %from = getelementptr float, ptr %start, i64 %first
-  %value = call {kind} @llvm.masked.load.v{n}f32.p0(ptr %from, i32 {ITEM}, {mask} %seen, {kind} zeroinitializer)
-  %place = mul i64 %k, {n}
-  %to = getelementptr float, ptr %left, i64 %place
-  store {kind} %value, ptr %to, align {ITEM * n}
-{again("k", "depth", "part", "end")}
-end:
-  ret void
-}}
-"""
+
+def _add_pack_w_of_places(module: Module, form: VectorForm, record: type[Record]) -> None:
+    f = _function(module, "pack_w", record, "ptr", "i64", "i64")
+    _, w, depth, columns = f.parameters
+    rec = f.record
+    table, apart = rec.table, rec.feature_bytes
+    with f.repeat(0, w, rec.packed) as panels:
+        first, w_f, to_panel = panels.values
+        cursors = {0: Cursor(to_panel, form.columns * ITEM)}
+        with f.cursor_loop(depth, cursors) as (k, to):
+            source = w_f.at(f.view(Place, table.element(_PLACE, k)).other)
+            _pack_columns(Vectors(f, form), to[0], source, apart, columns - first)
+        behind = first + form.columns
+        after = to[0].element("float", form.columns)
+        panels.again(behind, w_f.at(apart * form.columns), after, when=behind.ult(columns))
+    f.finish()
+
+
+def _add_meet(module: Module, record: type[Record]) -> None:
+    """Add ``meet``(record, x, unit, depth): the begin of the unit's run at each depth, or null."""
+    f = _function(module, "meet", record, "ptr", "ptr", "i64")
+    _, x, unit_at, depth = f.parameters
+    rec, unit = f.record, f.view(Place, unit_at)
+    table, met, high = rec.table, rec.met, (rec.high0, rec.high1, rec.high2)
+    x_u, moved = x.at(unit.bytes), indices(unit)
+    with f.loop(depth) as k:
+        place = f.view(Place, table.element(_PLACE, k))
+        source = x_u.at(place.bytes)
+        each = zip(indices(place), moved, high, strict=True)
+        a, b, c = ((i + d).ult(most) for i, d, most in each)
+        met.element("ptr", k).store(source.or_null((a & b) & c))
+    f.finish()
+
+
+def _add_pack_left(module: Module, form: VectorForm, record: type[Record]) -> None:
+    """Add ``pack_left``(record, depth, first, count): rows, or whole vectors where the run goes on as far."""
+    f = _function(module, "pack_left", record, "i64", "i64", "i64")
+    _, depth, first, count = f.parameters
+    v, rec, n = Vectors(f, form), f.record, form.lanes
+    left, met = rec.left, rec.met
+    mask = v.lanes(count)
+    with f.when((first + n).compared("ule", rec.run)) as is_whole:
+        with f.loop(depth) as k:
+            start = met.pointer(k)
+            with f.when(~start.is_null()) as there:
+                loaded = start.element("float", first).load(v.kind, align=ITEM)
+            value = there.merged(loaded, v.zeros())
+            left.element("float", k * n).store(value, align=ITEM * n)
+        is_whole.otherwise()
+        with f.loop(depth) as k:
+            start = met.pointer(k)
+            seen = selected(~start.is_null(), mask, v.none())
+            value = v.masked(start.element("float", first), seen)
+            left.element("float", k * n).store(value, align=ITEM * n)
+    f.finish()

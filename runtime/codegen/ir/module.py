@@ -1,0 +1,54 @@
+"""Text of a module of LLVM IR: functions, with what they declare and the metadata of their loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Module:
+    """Module that is written function by function.
+
+    parts: text of globals, declarations and functions; equal ones are written once.
+    """
+
+    def __init__(self, *parts: str) -> None:
+        self._parts: dict[str, None] = dict.fromkeys(parts)
+        self._functions: list[str] = []
+        self._vector_loops: list[int] = []
+
+    def add(self, parts: Iterable[str]) -> None:
+        """Add ``parts`` in front of the functions."""
+        self._parts.update(dict.fromkeys(parts))
+
+    def declare(self, line: str) -> None:
+        self._parts[line] = None
+
+    def add_function(self, text: str) -> None:
+        self._functions.append(text)
+
+    def vector_loop(self, unroll: int) -> int:
+        """Return the metadata node of a loop of independent accesses; LLVM computes ``unroll`` vectors side by side."""
+        self._vector_loops.append(unroll)
+        return len(self._vector_loops)
+
+    def functions(self) -> str:
+        """Return the functions alone, for a module that declares what they call."""
+        return "\n".join([*self._functions, ""])
+
+    def text(self) -> str:
+        return "\n".join([*self._parts, *self._functions, *self._metadata()])
+
+    def _metadata(self) -> list[str]:
+        if not self._vector_loops:
+            return []
+        facts = len(self._vector_loops) + 1
+        loops = [
+            f"!{i} = distinct !{{!{i}, !{facts}{_interleaved(unroll)}}}"
+            for i, unroll in enumerate(self._vector_loops, 1)
+        ]
+        parallel = f'!{facts} = !{{!"llvm.loop.parallel_accesses", !0}}'
+        return ["!0 = distinct !{}", *loops, parallel]
+
+
+def _interleaved(unroll: int) -> str:
+    return f', !{{!"llvm.loop.interleave.count", i32 {unroll}}}' if unroll else ""

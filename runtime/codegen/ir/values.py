@@ -1,0 +1,151 @@
+"""Values of generated code beyond numbers: addresses, with the loads and stores, and vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from runtime.codegen.elements.builder import Bool, Code, Float, Int, Value, Whole
+from runtime.codegen.elements.formats import F32, F64, FloatFormat
+
+#: Marks accesses of an innermost loop; its metadata declares accesses with this mark as independent.
+INDEPENDENT = ", !llvm.access.group !0"
+#: Marks a store that goes past the caches.
+_PAST_CACHES = ", !nontemporal !{i32 1}"
+
+
+class Pointer(Value):
+    """Address. It is moved by bytes (``at``) or by elements of a type (``element``)."""
+
+    __slots__ = ()
+
+    def __init__(self, code: Code, name: str) -> None:
+        self.code = code
+        self.type = "ptr"
+        self.name = name
+
+    def at(self, offset: Whole) -> Pointer:
+        """Return the address ``offset`` bytes further."""
+        code = self.code
+        way = offset.name if isinstance(offset, Int) else offset
+        return Pointer(code, code.append(f"getelementptr i8, ptr {self.name}, i64 {way}"))
+
+    def element(self, kind: str, number: Whole) -> Pointer:
+        """Return the address of element ``number`` of an array of type ``kind`` that begins here."""
+        code = self.code
+        index = number.name if isinstance(number, Int) else number
+        return Pointer(code, code.append(f"getelementptr {kind}, ptr {self.name}, i64 {index}"))
+
+    def load(self, kind: str | FloatFormat = "i64", align: int = 0, *, order: str = "") -> Any:
+        """Load a value of type ``kind``. order: of an atomic load."""
+        code = self.code
+        if not isinstance(kind, str):
+            return Float(code, kind, self.load(kind.name, align).name)
+        mark = f", align {align}" if align else ""
+        if order:
+            line = f"load atomic {kind}, ptr {self.name} {order}{mark or ', align 8'}"
+        else:
+            line = f"load {kind}, ptr {self.name}{mark}{code.access}"
+        return typed(code, kind, code.append(line))
+
+    def word(self, number: Whole = 0) -> Int:
+        """Load the 64-bit number that lies ``number`` words from here."""
+        place = self.element("i64", number) if number.__class__ is not int or number else self
+        return Int(self.code, "i64", self.code.append(f"load i64, ptr {place.name}"))
+
+    def pointer(self, number: Whole = 0) -> Pointer:
+        """Load the address that lies ``number`` words from here."""
+        place = self.element("ptr", number) if number.__class__ is not int or number else self
+        return Pointer(self.code, self.code.append(f"load ptr, ptr {place.name}"))
+
+    def store(
+        self, value: Value | int, align: int = 0, *, order: str = "", nontemporal: bool = False
+    ) -> None:
+        """Store ``value``; a Python number is a word. order: of an atomic store. nontemporal: past the caches."""
+        code = self.code
+        kind, name = ("i64", value) if isinstance(value, int) else (value.type, value.name)
+        mark = f", align {align}" if align else ""
+        if order:
+            code.add(f"store atomic {kind} {name}, ptr {self.name} {order}{mark or ', align 8'}")
+            return
+        past = _PAST_CACHES if nontemporal else code.access
+        code.add(f"store {kind} {name}, ptr {self.name}{mark}{past}")
+
+    def update(self, operation: str, value: Whole, order: str) -> Int:
+        """Replace the word at this address atomically by itself ``operation`` (add, sub, ..) ``value``; return it."""
+        line = f"atomicrmw {operation} ptr {self.name}, i64 {value} {order}"
+        return Int(self.code, "i64", self.code.append(line))
+
+    def or_null(self, condition: Bool) -> Pointer:
+        """Return the address if the condition holds, else a null pointer."""
+        line = f"select i1 {condition.name}, ptr {self.name}, ptr null"
+        return Pointer(self.code, self.code.append(line))
+
+    def is_null(self) -> Bool:
+        return Bool(self.code, self.code.append(f"icmp eq ptr {self.name}, null"))
+
+    def as_int(self) -> Int:
+        return Int(self.code, "i64", self.code.append(f"ptrtoint ptr {self.name} to i64"))
+
+    def equals(self, other: Pointer) -> Bool:
+        return Bool(self.code, self.code.append(f"icmp eq ptr {self.name}, {other.name}"))
+
+    def differs(self, other: Pointer) -> Bool:
+        return Bool(self.code, self.code.append(f"icmp ne ptr {self.name}, {other.name}"))
+
+
+class Vector(Value):
+    """Vector of ``lanes`` elements of type ``element``."""
+
+    __slots__ = ("element", "lanes")
+
+    def __init__(self, code: Code, type_: str, name: str) -> None:
+        self.code = code
+        self.type = type_
+        self.name = name
+        lanes, _, element = type_[1:-1].split(" ", 2)
+        self.lanes = int(lanes)
+        self.element = element
+
+    def shuffled(self, order: Sequence[int], other: Vector | None = None) -> Vector:
+        """Return the elements of those numbers, of this vector and then of the ``other``."""
+        numbers = ", ".join([f"i32 {k}" for k in order])
+        right = "poison" if other is None else other.name
+        made = f"<{len(order)} x {self.element}>"
+        line = (
+            f"shufflevector {self.type} {self.name}, {self.type} {right}, "
+            f"<{len(order)} x i32> <{numbers}>"
+        )
+        return Vector(self.code, made, self.code.append(line))
+
+
+def splat(element: Value, lanes: int) -> Vector:
+    """Return a vector all of whose elements are ``element``."""
+    code, kind = element.code, f"<{lanes} x {element.type}>"
+    one = code.append(f"insertelement {kind} poison, {element.type} {element.name}, i64 0")
+    zeros = f"<{lanes} x i32> zeroinitializer"
+    return Vector(code, kind, code.append(f"shufflevector {kind} {one}, {kind} poison, {zeros}"))
+
+
+_MADE: dict[str, Callable[[Code, str], Value]] = {
+    "ptr": Pointer,
+    "i1": Bool,
+    "float": lambda code, name: Float(code, F32, name),
+    "double": lambda code, name: Float(code, F64, name),
+}
+
+
+def typed(code: Code, kind: str, name: str) -> Any:
+    """Return register ``name``, of LLVM type ``kind``, as a value of that type's class."""
+    if kind[0] == "i" and kind != "i1":
+        return Int(code, kind, name)
+    if (make := _MADE.get(kind)) is not None:
+        return make(code, name)
+    return Vector(code, kind, name) if kind[0] == "<" else Value(code, kind, name)
+
+
+def selected(condition: Value, on_true: Value, on_false: Value) -> Any:
+    """Return ``on_true`` if the condition holds, else ``on_false``: values of any one type."""
+    code, t = condition.code, on_true.type
+    line = f"select i1 {condition.name}, {t} {on_true.name}, {t} {on_false.name}"
+    return typed(code, t, code.append(line))

@@ -1,0 +1,158 @@
+"""Records of the steps of collectives, in a table of native code (shared_memory_ir.py): what each step function reads.
+
+The first word is the address of the step's function. Strides are in bytes.
+"""
+
+from __future__ import annotations
+
+from runtime.codegen.ir.record import Address, Record, Word, record, word_count, word_index
+
+
+@record
+class HeaderRecord(Record):
+    """State of a run. ``next``: the step that runs next, of ``count``.
+
+    before: signals given in runs before this one; signals: those of a run. this_steps, next_steps: of this run and the
+    next one (two tables take turns where slots do). landed, met: times, see shared_memory_ir.py.
+    """
+
+    next: Word
+    count: Word
+    before: Word
+    signals: Word
+    this_steps: Address
+    next_steps: Address
+    landed: Word
+    met: Word
+
+
+@record
+class SignalRecord(Record):
+    """A rank's own counter, and the number of the signal within the run."""
+
+    function: Address
+    counter: Address
+    number: Word
+
+
+@record
+class AwaitRecord(Record):
+    """Addresses of counters, how many, the number that each must have reached."""
+
+    function: Address
+    counters: Address
+    members: Word
+    number: Word
+
+
+@record
+class MessagesRecord(Record):
+    """Beginning of both records about messages: the library's function, its requests, and the word for an error."""
+
+    function: Address
+    library: Address
+    count: Word
+    requests: Address
+    error: Address
+
+
+@record
+class StartMessagesRecord(MessagesRecord):
+    """sent: words that count what is sent to other nodes (bytes, messages), to which these amounts are added."""
+
+    sent: Address
+    sent_bytes: Word
+    sent_messages: Word
+
+
+@record
+class AwaitMessagesRecord(MessagesRecord):
+    """statuses: room for them."""
+
+    statuses: Address
+
+
+@record
+class CopyRowsRecord(Record):
+    """Rows of so many bytes."""
+
+    function: Address
+    source: Address
+    target: Address
+    rows: Word
+    row_bytes: Word
+    source_stride: Word
+    target_stride: Word
+
+
+@record
+class FillZeroRecord(Record):
+    """Bytes that become 0."""
+
+    function: Address
+    target: Address
+    num_bytes: Word
+
+
+@record
+class SwapRowsRecord(Record):
+    """Two buffers that exchange rows."""
+
+    function: Address
+    one: Address
+    other: Address
+    rows: Word
+    row_bytes: Word
+    stride: Word
+
+
+@record
+class RotateRecord(Record):
+    """Places of so many bytes each, by which bytes move on. is_cycle: the first takes what the last held."""
+
+    function: Address
+    places: Address
+    count: Word
+    num_bytes: Word
+    is_cycle: Word
+
+
+@record
+class MoveRowsRecord(Record):
+    """One sender's rows to places that the data says.
+
+    Tables of the sender: offsets in the source, amounts, offsets in the target, each of ``entries``.
+    """
+
+    function: Address
+    source: Address
+    target: Address
+    starts: Address
+    amounts: Address
+    places: Address
+    entries: Word
+    row_bytes: Word
+    source_rows: Word
+    target_rows: Word
+
+
+@record
+class ReduceRowsRecord(Record):
+    """Lists of addresses of two or more sources and of targets. No array is empty."""
+
+    function: Address
+    sources: Address
+    source_count: Word
+    targets: Address
+    target_count: Word
+    rows: Word
+    elements: Word
+    source_stride: Word
+    target_stride: Word
+
+
+HEADER_WORDS = word_count(HeaderRecord)
+#: Words of the header that are times.
+LANDED, MET = (word_index(HeaderRecord, name) for name in ("landed", "met"))
+#: Words of a record in a table: as many as the largest one has.
+RECORD_WORDS = word_count(MoveRowsRecord)
