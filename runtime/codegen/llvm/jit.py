@@ -202,9 +202,8 @@ class Jit:
 
     def _emitted(self, ir: str, passes: Passes) -> bytes:
         """Return optimized machine code; may run on any thread."""
-        from runtime.codegen.llvm.parallel_compile import (
-            emit_object,  # code from the cache needs none
-        )
+        # Code from the cache needs none of this.
+        from runtime.codegen.llvm.parallel_compile import emit_object
 
         module, machine = self._optimized(ir, passes)
         return emit_object(machine, module)
