@@ -5,6 +5,7 @@ register_custom_call("my_op", evaluate=lambda instruction, operands: ..., cost=.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
@@ -33,6 +34,7 @@ class CustomCall:
     emit: EmitCustomCall | None = None
 
 
+_CALLBACK = re.compile(r"python_\w*callback|callback_\w*python")
 _CUSTOM_CALLS: dict[str, CustomCall] = {}
 _UNKNOWN = CustomCall()
 
@@ -62,3 +64,20 @@ def register_custom_call(
         if old is not None and new is not None:
             raise ValueError(f"custom call {target}: {name} is registered twice")
     _CUSTOM_CALLS[target] = CustomCall(**{name: old or new for name, (old, new) in both.items()})
+
+
+def advice_for(target: str) -> str:
+    """Return the end of a message about a custom call of ``target`` that cannot be evaluated."""
+    if _CALLBACK.search(target):
+        return (
+            "the Python function that it calls lives in the process that made the module, and no file holds it; "
+            "--without-callbacks leaves out calls that return nothing, as those of jax.debug.print, and "
+            "register_custom_call(target, evaluate=...) takes a function"
+        )
+    if target == "CustomSPMDPartitioning":
+        return (
+            "the partition and lowering functions of custom_partitioning live in the process that made the module, and "
+            "no file holds them; lower the function without custom_partitioning, or say what it computes with "
+            "register_custom_call(target, evaluate=...)"
+        )
+    return "register_custom_call(target, evaluate=...) does"

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from spmd.custom_call import custom_call, register_custom_call
-from spmd.custom_call_advice import advice_for
+from spmd.custom_call import advice_for, custom_call, register_custom_call
 from spmd.errors import UnsupportedError
 from spmd.evaluator.device import Device, Steps
 from spmd.evaluator.interpreter import run_computation

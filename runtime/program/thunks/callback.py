@@ -11,7 +11,7 @@ from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
 from runtime.program.kernel import Action
 from runtime.program.thunks.thunk import BufferUse, Role, Thunk, UseKind, uses
-from spmd.custom_call_advice import advice_for
+from spmd.custom_call import advice_for
 from spmd.errors import UnsupportedError
 from spmd.host_callback import CallbackForm, call_back
 from spmd.literal import NDArray
