@@ -45,6 +45,9 @@ def row_kernel(executable: spmd.Executable) -> RowKernel:
         ((200_000, 4), 0, True),
         ((64, 40, 3), 0, False),  # elements of a row lie far apart
         ((3, 100), 1, False),  # along rows anyway
+        ((9, 50, 16, 2), 0, False),
+        ((9, 3, 300, 1, 2), 0, False),
+        ((4, 7, 17), 0, False),
     ],
 )
 def test_which_rows_are_read_in_strides(dims: tuple[int, ...], axis: int, in_strides: bool) -> None:
@@ -55,10 +58,11 @@ def test_which_rows_are_read_in_strides(dims: tuple[int, ...], axis: int, in_str
     np.testing.assert_allclose(np.asarray(got), np.exp(x).sum(axis), rtol=2e-5)
 
 
-@pytest.mark.parametrize("dims", [(64, 20, 3), (128, 700, 8)])
+@pytest.mark.parametrize(
+    ("dims", "axis"), [((64, 20, 3), 1), ((128, 700, 8), 1), ((50, 256, 3), 0)]
+)
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_pieces_have_the_bits_of_the_whole(dims: tuple[int, ...], count: int) -> None:
-    axis = len(dims) - 2
+def test_pieces_have_the_bits_of_the_whole(dims: tuple[int, ...], axis: int, count: int) -> None:
     kernel = row_kernel(program(dims, axis))
     x = np.random.default_rng(4).standard_normal(dims).astype(np.float32)
     results = [np.zeros(dims[:axis] + dims[axis + 1 :], np.float32) for _ in range(2)]

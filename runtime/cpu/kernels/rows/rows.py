@@ -59,6 +59,8 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
             len(accesses.found),
         )
         reduced = [reduced[n] for n in order]
+    else:
+        counted = _long_one_last(fusion, accesses.found, counted)
     counted_sizes, counted_strides = _merged(fusion, accesses.found, counted)
     reduced_sizes, reduced_strides = _merged(fusion, accesses.found, reduced)
     inner = reduced_strides if kernel.along_rows else counted_strides
@@ -82,6 +84,31 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
     record = NestRecord(firsts, sizes, strides, starts_record(starts, accesses.found))
     every = (*arrays.operands, *arrays.results, *arrays.scratch)
     return native_call(row_code(form), FUNCTION, record.to_array(), every)
+
+
+#: Neighbouring rows that fill too little of a vector; fewest that fill one; most bytes between those: a cache line's.
+_FEW, _MANY, _NEAR_BYTES = 8, 16, 64
+
+
+def _long_one_last(
+    fusion: RowFusion, accesses: Sequence[ArrayAccess], counted: list[int]
+) -> list[int]:
+    """Return the dimensions that count rows in an order in which the innermost one fills vectors, if there is one.
+
+    Sums over the first dimension of [n,m,3] are made side by side along m. No sum's order depends on this.
+    """
+    wide = [d for d in counted if fusion.dims[d] > 1]
+    if not wide or fusion.dims[wide[-1]] > _FEW:
+        return counted
+    near = [
+        d
+        for d in wide[:-1]
+        if fusion.dims[d] >= _MANY and all(abs(w.strides[d]) <= _NEAR_BYTES for w in accesses)
+    ]
+    if not near:
+        return counted
+    last = max(near, key=lambda d: fusion.dims[d])
+    return [*(d for d in counted if d != last), last]
 
 
 def _merged(
