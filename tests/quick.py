@@ -85,6 +85,7 @@ CHOSEN: Mapping[str, str] = {
     "runtime/cpu/prediction": "reuse_distance",
     "runtime/cpu/sharing": "share",
     "runtime/cpu/step": "",
+    "runtime/emit": "row_order",
     "runtime/fusion": "priority_fusion index_maps",
     "runtime/fusion/cost": "flat_cost",
     "runtime/fusion/products": "",
