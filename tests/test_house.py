@@ -170,7 +170,7 @@ def test_names_are_the_fields() -> None:
 
 
 def test_kinds_of_collectives_are_told_apart_in_their_folder_alone() -> None:
-    """What differs between kinds is a method or a fact of their classes: no other code tests for a kind."""
+    """Differences between kinds are methods or facts of their classes: no other code tests for a kind."""
     names = {kind.__name__ for kind in ALL_KINDS}
 
     def tests_for_a_kind(node: ast.AST) -> bool:

@@ -6,15 +6,13 @@ import math
 from collections.abc import Sequence
 
 from runtime.fusion.row_fusion import RowFusion
+from runtime.program.index_order import FEW_NEIGHBOURS, NEAR_BYTES, VECTOR_LENGTH
 from runtime.program.records.loop import Numbers, OperandElements
 from runtime.program.records.rows import PassLeaves
 from runtime.program.strides import StridedView
 
-#: Neighbouring rows, as of coordinates [n,3], that fill too little of a vector; fewer if rows exceed the caches, since
-#: each row goes over the memory of all of its neighbours again.
-FEW_NEIGHBOURS, FEW_FROM_MEMORY = 8, 4
-#: Least length of a row that is read in strides, and most bytes from one element to the next: those of a cache line.
-LONG_ROW, NEAR_BYTES = 16, 64
+#: Neighbouring rows that are few if they exceed the caches, since each goes over the memory of all of them again.
+FEW_FROM_MEMORY = 4
 #: Bytes in which a row may lie to be found in a cache by its neighbours.
 CACHED_BYTES = 2 << 20
 
@@ -30,7 +28,7 @@ def reads_in_strides(fusion: RowFusion, leaves: Sequence[PassLeaves]) -> bool:
         return False
     last = max(fusion.axes)
     neighbours = math.prod(fusion.dims[last + 1 :])
-    if neighbours > FEW_NEIGHBOURS or fusion.row_length < LONG_ROW:
+    if neighbours > FEW_NEIGHBOURS or fusion.row_length < VECTOR_LENGTH:
         return False
     views = [
         leaf.view

@@ -9,6 +9,9 @@ from typing import Protocol
 
 #: Least size of the two innermost dimensions if a loop runs over tiles of both: along a shorter one tiles do not pay.
 LEAST_TILED = 8
+#: Neighbours that fill too little of a vector, as the coordinates in [n,3]; fewest that fill one; and most bytes from
+#: one element to the next for a loop that reads in strides instead: those of a cache line.
+FEW_NEIGHBOURS, VECTOR_LENGTH, NEAR_BYTES = 8, 16, 64
 
 
 class Strided(Protocol):

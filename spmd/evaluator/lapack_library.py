@@ -10,8 +10,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -21,6 +19,7 @@ from spmd.errors import RunError, UnsupportedError
 from spmd.evaluator.lapack import flags_of
 from spmd.evaluator.value import NDArray, Operands, Value, arrays_of
 from spmd.hlo.instruction import HloInstruction
+from spmd.machine.numpy_library import numpy_library
 
 #: A character, a size, an array, or no function.
 Argument: TypeAlias = str | int | NDArray | None
@@ -29,14 +28,6 @@ Routine: TypeAlias = Callable[["_Lapack", dict[str, str], list[NDArray]], tuple[
 
 _REAL = {"f": "f", "d": "d", "F": "f", "D": "d"}
 _COMPLEX = {"f": "F", "d": "D", "F": "F", "D": "D"}
-
-
-@cache
-def _library() -> ctypes.CDLL | None:
-    """Return the OpenBLAS of NumPy's wheel; None if NumPy is built on another library."""
-    folder = Path(np.__file__).parent.parent / "numpy.libs"
-    found = sorted(folder.glob("*openblas*"))
-    return ctypes.CDLL(str(found[0])) if found else None
 
 
 @dataclass(frozen=True)
@@ -84,7 +75,7 @@ class _Lapack:
     def _found(self, name: str) -> tuple[Callable[..., None], type[np.int64 | np.int32]]:
         full = {"f": "s", "d": "d", "F": "c", "D": "z"}[self.letter] + name
         for symbol, index in ((f"scipy_{full}_64_", np.int64), (f"scipy_{full}_", np.int32)):
-            found = getattr(_library(), symbol, None)
+            found = getattr(numpy_library(), symbol, None)
             if found is not None:
                 found.restype = None
                 return found, index

@@ -41,7 +41,7 @@ BATCH_BYTES = 1 << 14
 """Up to this many bytes for each member an all-to-all is batched: a message costs more than a copy there."""
 
 _SPLIT_BYTES = 1024
-"""Of rows of so many bytes each of two members swaps one half; shorter ones are dealt out whole."""
+"""Least bytes of rows of which each of two members swaps one half; shorter rows are dealt out whole."""
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,7 @@ class Collective(ABC):
 
     @property
     def copies_alone(self) -> bool:
-        """Whether the results are the operands in a group of one; otherwise they are zeros."""
+        """Return whether the results are the operands in a group of one; otherwise they are zeros."""
         return True
 
     @abstractmethod

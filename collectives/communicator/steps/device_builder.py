@@ -96,11 +96,14 @@ class DeviceBuffers:
 
     @property
     def are_exchanged_in_place(self) -> bool:
-        """Whether some result lies on some operand."""
+        """Return whether some result lies on some operand."""
         return any(map(self._is_written, self.operands))
 
     def is_lost(self, k: int, *, in_place: bool) -> bool:
-        """Whether operand ``k`` is written before all is read; ``in_place``: its own result may lie where it does."""
+        """Return whether operand ``k`` is written before all is read.
+
+        in_place: whether its own result may lie where it does.
+        """
         own = [] if in_place else [self.results[k]]
         others = [*self.results[:k], *self.results[k + 1 :], *own]
         return any(result.overlaps(self.operands[k]) for result in others)

@@ -99,7 +99,7 @@ class CollectiveEngine(BarrierEngine, Protocol):
     """Engine that runs steps and barriers."""
 
     def can_reduce(self, dtype: np.dtype[Any], reduction: ReductionKind) -> bool:
-        """Whether ReduceRows of this type and kind can be run with the bits of ``reduce_in_order``."""
+        """Return whether ReduceRows of this type and kind can be run with the bits of ``reduce_in_order``."""
         ...
 
     def load(self, programs: Sequence[CollectiveProgram]) -> Sequence[LoadedCollective]:

@@ -38,7 +38,7 @@ class Buffers:
 
     @property
     def are_in_place(self) -> bool:
-        """Whether each result is its operand's very memory, and no other's."""
+        """Return whether each result is its operand's very memory, and no other's."""
         pairs = zip(self.operands, self.results, strict=True)
         each_is = all(starts_at(operand) == starts_at(result) for operand, result in pairs)
         return each_is and not any(

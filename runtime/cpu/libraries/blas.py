@@ -9,30 +9,20 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
-
-import numpy as np
 
 from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.kernels.gemm.tile_choice import GAINS
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
+from spmd.machine.numpy_library import numpy_library
 from spmd.shape import PrimitiveType
 
 _SET = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads")
 _GET = ("scipy_openblas_get_num_threads64_", "scipy_openblas_get_num_threads")
 
 
-@cache
-def _library() -> ctypes.CDLL | None:
-    """The OpenBLAS that NumPy's wheel brought; None where NumPy is built on another BLAS."""
-    folder = Path(np.__file__).parent.parent / "numpy.libs"
-    found = sorted(folder.glob("*openblas*"))
-    return ctypes.CDLL(str(found[0])) if found else None
-
-
 def library_function(names: tuple[str, ...]) -> ctypes._CFuncPtr | None:  # type: ignore[name-defined]
     """The first of ``names`` that the library has."""
-    library = _library()
+    library = numpy_library()
     for name in names:
         if library is not None and hasattr(library, name):
             return getattr(library, name)
@@ -136,7 +126,7 @@ def gemv_function(kind: PrimitiveType) -> BlasFunction | None:
 
 @cache
 def _blas_function(kind: PrimitiveType, name: str) -> BlasFunction | None:
-    library = _library()
+    library = numpy_library()
     letter = _LETTERS.get(kind)
     if library is None or letter is None:
         return None

@@ -35,7 +35,7 @@ class RowKernel(Kernel):
 
     @property
     def along_rows(self) -> bool:
-        """Whether the innermost loop runs along a row; otherwise over the same element of neighbouring rows.
+        """Tell whether the innermost loop runs along a row; otherwise it runs over one element of neighbouring rows.
 
         The order of a sum depends on it.
         """

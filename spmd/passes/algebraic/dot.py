@@ -9,6 +9,7 @@ from spmd.builder import Builder
 from spmd.device import ReductionKind
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
+from spmd.library_calls.arithmetic import as_type
 from spmd.ops.attrs import DimensionsAttrs, DotAttrs
 from spmd.ops.dot import free_dims
 from spmd.passes.algebraic.convert import keeps_every_value
@@ -160,45 +161,35 @@ def dot_along_few(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
     Narrow floats are multiplied and summed in f32, as dot does.
     """
-    attrs, kind = x.attrs_as(DotAttrs), element_type(x)
+    attrs, kind, free = x.attrs_as(DotAttrs), element_type(x), _free(x)
     if attrs.extra or attrs.algorithm or kind is PrimitiveType.PRED:
         return None
-    wide = [
-        [d for d in free if operand.dims[d] != 1]
-        for free, operand in zip(_free(x), x.operands, strict=True)
-    ]
-    lhs = x.operand(0)
-    count = math.prod(lhs.dims[d] for d in attrs.lhs_contracting)
-    longest = SHORT_OF_MATRICES if any(wide) else SHORT_OF_VECTORS
+    lhs, rhs = x.operands
+    contracted = tuple(lhs.dims[d] for d in attrs.lhs_contracting)
     batches = math.prod(lhs.dims[d] for d in attrs.lhs_batch)
-    if (
-        all(wide)
-        or not 1 < count <= longest
-        or batches < _BATCHES
-        or not x.array_shape.num_elements
-    ):
-        return None
-    computed = PrimitiveType.F32 if kind.is_floating and kind.byte_size < 4 else kind
-    first = len(attrs.lhs_batch) + len(_free(x)[0])
-    ends = range(len(x.dims), len(x.dims) + len(attrs.lhs_contracting))
-    dims = (*x.dims, *(lhs.dims[d] for d in attrs.lhs_contracting))
-    batch = range(len(attrs.lhs_batch))
-    left = dict(zip(attrs.lhs_batch, batch, strict=True))
-    left |= dict(zip(attrs.lhs_contracting, ends, strict=True))
-    left |= dict(zip(_free(x)[0], range(len(batch), first), strict=True))
-    right = dict(zip(attrs.rhs_batch, batch, strict=True))
-    right |= dict(zip(attrs.rhs_contracting, ends, strict=True))
-    right |= dict(zip(_free(x)[1], range(first, len(x.dims)), strict=True))
-    factors = [
-        b.broadcast(_as(computed, operand, b), [at[d] for d in range(len(operand.dims))], dims)
-        for operand, at in zip(x.operands, (left, right), strict=True)
+    are_vectors = [
+        all(operand.dims[d] == 1 for d in own)
+        for own, operand in zip(free, (lhs, rhs), strict=True)
     ]
+    longest = SHORT_OF_VECTORS if all(are_vectors) else SHORT_OF_MATRICES
+    if not any(are_vectors) or not 1 < math.prod(contracted) <= longest or batches < _BATCHES:
+        return None
+    # Dimensions of the products: batch, free ones of both, contracted.
+    batch, rank = range(len(attrs.lhs_batch)), len(x.dims)
+    first = len(batch) + len(free[0])
+    ends = tuple(range(rank, rank + len(contracted)))
+    sides = (
+        (lhs, (*attrs.lhs_batch, *free[0], *attrs.lhs_contracting), range(len(batch), first)),
+        (rhs, (*attrs.rhs_batch, *free[1], *attrs.rhs_contracting), range(first, rank)),
+    )
+    computed = PrimitiveType.F32 if kind.is_floating and kind.byte_size < 4 else kind
+    factors = []
+    for operand, dims, own in sides:
+        place = dict(zip(dims, (*batch, *own, *ends), strict=True))
+        order = [place[d] for d in range(len(dims))]
+        factors.append(b.broadcast(as_type(operand, computed, b), order, (*x.dims, *contracted)))
     product = b.multiply(factors[0], factors[1])
-    return _as(kind, b.reduce(product, tuple(ends), ReductionKind.SUM), b)
-
-
-def _as(kind: PrimitiveType, x: HloInstruction, b: Builder) -> HloInstruction:
-    return x if element_type(x) is kind else b.convert(x, kind)
+    return as_type(b.reduce(product, ends, ReductionKind.SUM), kind, b)
 
 
 @simplifies(Opcode.DOT)

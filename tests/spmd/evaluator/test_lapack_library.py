@@ -180,6 +180,6 @@ def test_singular_values_by_qr_iteration(dtype: type[np.generic], mode: str) -> 
 
 
 def test_a_numpy_of_another_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lapack_library, "_library", lambda: None)
+    monkeypatch.setattr(lapack_library, "numpy_library", lambda: None)
     with pytest.raises(UnsupportedError, match="no LAPACK routine sgehrd"):
         call("gehrd", [matrices(np.float32, 2, 2)], "f32[2,2], f32[1], s32[]")

@@ -132,7 +132,10 @@ class _Cholesky:
         return first, size - first
 
     def not_positive(self, matrix: Pointer, matrix_bytes: Int) -> Bool:
-        """Whether the last pivot is nan: one that was no number makes all behind it nan, and LAPACK need not stop."""
+        """Return whether the last pivot is nan.
+
+        A pivot that is no number makes all behind it nan, and LAPACK need not stop there.
+        """
         kind = self.form.kind
         part = PARTS[kind].name if kind.is_complex else stored_type(kind)
         pivot: Float = matrix.at(matrix_bytes).at(-kind.byte_size).load(part)

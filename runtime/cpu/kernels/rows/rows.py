@@ -28,7 +28,13 @@ from runtime.cpu.kernels.rows.row_variant import (
 )
 from runtime.cpu.kernels.rows.rows_ir import FUNCTION, row_code
 from runtime.fusion.row_fusion import RowFusion, RowInput, RowPass, Source
-from runtime.program.index_order import in_streaming_order, merged_dims
+from runtime.program.index_order import (
+    FEW_NEIGHBOURS,
+    NEAR_BYTES,
+    VECTOR_LENGTH,
+    in_streaming_order,
+    merged_dims,
+)
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.loop import Numbers, OperandElements
 from runtime.program.records.rows import PassLeaves, RowKernel, RowLeaf
@@ -86,10 +92,6 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
     return native_call(row_code(form), FUNCTION, record.to_array(), every)
 
 
-#: Neighbouring rows that fill too little of a vector; fewest that fill one; most bytes between those: a cache line's.
-_FEW, _MANY, _NEAR_BYTES = 8, 16, 64
-
-
 def _long_one_last(
     fusion: RowFusion, accesses: Sequence[ArrayAccess], counted: list[int]
 ) -> list[int]:
@@ -98,12 +100,13 @@ def _long_one_last(
     Sums over the first dimension of [n,m,3] are made side by side along m. No sum's order depends on this.
     """
     wide = [d for d in counted if fusion.dims[d] > 1]
-    if not wide or fusion.dims[wide[-1]] > _FEW:
+    if not wide or fusion.dims[wide[-1]] > FEW_NEIGHBOURS:
         return counted
     near = [
         d
         for d in wide[:-1]
-        if fusion.dims[d] >= _MANY and all(abs(w.strides[d]) <= _NEAR_BYTES for w in accesses)
+        if fusion.dims[d] >= VECTOR_LENGTH
+        and all(abs(w.strides[d]) <= NEAR_BYTES for w in accesses)
     ]
     if not near:
         return counted

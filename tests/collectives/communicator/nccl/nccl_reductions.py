@@ -1,4 +1,4 @@
-"""What NCCL's collectives do by its documentation, on the host's memory, when all members have called."""
+"""NCCL's collectives by its documentation, on the host's memory, run when all members have called."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FUNCTIONS = {
 
 @dataclass
 class Call:
-    """What one member says in a collective of a communicator."""
+    """Call of one member in a collective of a communicator."""
 
     function: str
     count: int
