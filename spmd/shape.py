@@ -26,6 +26,8 @@ from spmd.limits import MAX_LEAVES, MAX_NESTING
 
 #: Size of an unbounded dynamic dimension (``?``), as in XLA: no value and no partition of it can be had.
 UNBOUNDED = -(2**63)
+#: The memory space ``S(5)`` of a layout: the host's memory, as XLA numbers it.
+HOST_MEMORY = 5
 
 
 class PrimitiveType(Enum):
@@ -187,7 +189,7 @@ class Layout:
 
     @property
     def memory_space(self) -> int:
-        """The n of ``S(n)``: in which memory the array lies; 0, the default one, where none is written."""
+        """The n of ``S(n)``, the memory in which the array lies; 0 is the device's own, if none is written."""
         if not self.suffix:
             return 0
         found = re.search(r"S\((-?\d+)\)", self.suffix)

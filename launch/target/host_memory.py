@@ -11,9 +11,8 @@ from dataclasses import replace
 
 from spmd.hlo import HloInstruction, HloModule
 from spmd.machine.description import MachineDescription
-from spmd.memory_space import HOST
 from spmd.ops.custom_call import custom_call_target
-from spmd.shape import ArrayShape, Layout
+from spmd.shape import HOST_MEMORY, ArrayShape, Layout
 
 
 def place_offloaded_values(module: HloModule, machine: MachineDescription) -> int:
@@ -23,7 +22,7 @@ def place_offloaded_values(module: HloModule, machine: MachineDescription) -> in
     found = [x for x in module.all_instructions() if _is_offloaded(x)]
     for x in found:
         layout = x.array_shape.layout or Layout.default(x.array_shape.rank)
-        x.shape = replace(x.array_shape, layout=replace(layout, suffix=f"S({HOST})"))
+        x.shape = replace(x.array_shape, layout=replace(layout, suffix=f"S({HOST_MEMORY})"))
     return len(found)
 
 

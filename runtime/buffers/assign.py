@@ -28,8 +28,7 @@ from runtime.buffers.types import (
     NamedSlice,
 )
 from spmd.literal import NDArray
-from spmd.memory_space import HOST
-from spmd.shape import ArrayShape
+from spmd.shape import HOST_MEMORY, ArrayShape
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ def _stats(
         for o in program.outputs
         if colocation.outputs[o.number].kind is GroupKind.PARAMETER
     )
-    in_heaps = [group for group in in_heaps if group.memory_space != HOST]
+    in_heaps = [group for group in in_heaps if group.memory_space != HOST_MEMORY]
     own_outputs = sum(group.size for group in in_heaps if group.kind is GroupKind.OUTPUT)
     return MemoryStats(
         arguments=arguments,

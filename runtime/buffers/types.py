@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from collectives.communicator.group import Group
 from runtime.program.strides import StridedView
-from spmd.memory_space import HOST
+from spmd.shape import HOST_MEMORY
 
 #: Alignment in bytes (a cache line, the widest vector register) of every allocation, and of every
 #: value of LARGE bytes or more in a heap.
@@ -78,7 +78,7 @@ class BufferAllocation:
     @property
     def is_on_device(self) -> bool:
         """Return whether the allocation lies in the device's memory, and not in the host's."""
-        return self.color.memory_space != HOST
+        return self.color.memory_space != HOST_MEMORY
 
 
 @dataclass(frozen=True, slots=True)

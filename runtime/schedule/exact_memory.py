@@ -13,7 +13,7 @@ from runtime.buffers.shared_results import intervals
 from runtime.schedule.step_facts import StepFacts
 from spmd.errors import UnsupportedError
 from spmd.hlo import HloModule
-from spmd.memory_space import HOST
+from spmd.shape import HOST_MEMORY
 
 
 def step_facts(module: HloModule) -> StepFacts | None:
@@ -31,7 +31,7 @@ def device_bytes(module: HloModule) -> int:
 
 def needs_no_more(program: Program, bound: int) -> bool:
     """Return whether ``device_bytes`` are at most ``bound``. Values are packed only as well as this answer needs."""
-    groups = [g for g in colocate(program).all_groups() if g.memory_space != HOST]
+    groups = [g for g in colocate(program).all_groups() if g.memory_space != HOST_MEMORY]
     fixed = [g for g in groups if g.kind in (GroupKind.PARAMETER, GroupKind.CONSTANT)]
     places = [g for g in groups if g.kind not in (GroupKind.PARAMETER, GroupKind.CONSTANT)]
     if any(group.memory_space for group in places):
@@ -55,7 +55,7 @@ def least_bytes(program: Program) -> int:
     change = np.zeros(program.end + 2, np.int64)
     always = 0
     for group in colocate(program).all_groups():
-        if group.memory_space == HOST:
+        if group.memory_space == HOST_MEMORY:
             continue
         if group.kind in (GroupKind.PARAMETER, GroupKind.CONSTANT):
             always += group.size

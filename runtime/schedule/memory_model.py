@@ -14,9 +14,8 @@ from runtime.lowering import LOWERINGS
 from runtime.schedule.step_facts import StepFacts
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.opcode_roles import DONES, PAIRED_STARTS
-from spmd.memory_space import HOST
 from spmd.ops.attrs import ParameterAttrs, TupleIndexAttrs
-from spmd.shape import ArrayShape, ShapeIndex, subshape
+from spmd.shape import HOST_MEMORY, ArrayShape, ShapeIndex, subshape
 
 _FREE = frozenset(
     {
@@ -231,7 +230,7 @@ def _written_bytes(instruction: HloInstruction) -> int:
     if instruction.opcode in PAIRED_STARTS:
         return subshape(instruction.shape, (1,)).byte_size
     shape = instruction.shape
-    if isinstance(shape, ArrayShape) and shape.memory_space == HOST:
+    if isinstance(shape, ArrayShape) and shape.memory_space == HOST_MEMORY:
         return 0
     return shape.byte_size
 

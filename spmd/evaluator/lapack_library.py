@@ -19,7 +19,7 @@ from spmd.errors import RunError, UnsupportedError
 from spmd.evaluator.lapack import flags_of
 from spmd.evaluator.value import NDArray, Operands, Value, arrays_of
 from spmd.hlo.instruction import HloInstruction
-from spmd.machine.numpy_library import numpy_library
+from spmd.numpy_library import numpy_library
 
 #: A character, a size, an array, or no function.
 Argument: TypeAlias = str | int | NDArray | None

@@ -13,7 +13,7 @@ from functools import cache
 from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.kernels.gemm.tile_choice import GAINS
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
-from spmd.machine.numpy_library import numpy_library
+from spmd.numpy_library import numpy_library
 from spmd.shape import PrimitiveType
 
 _SET = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads")

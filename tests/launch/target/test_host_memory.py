@@ -12,7 +12,7 @@ from launch.target.machine_option import machine_for
 from runtime.buffers.live_buffers import LiveBuffers
 from runtime.memory_limit import MemoryLimitError, require_memory
 from spmd.machine.named import machine_named
-from spmd.memory_space import HOST
+from spmd.shape import HOST_MEMORY
 from tests.runtime.gpu.doubles.engines import Doubles
 
 SIZE = 64 * 64 * 4
@@ -37,7 +37,7 @@ def compiled(text: str, machine: str) -> spmd.Executable:
 def test_they_take_none_of_the_devices_memory() -> None:
     executable = compiled(OFFLOADED, "dgx-h100")
     figures = executable.stats.figures()
-    assert figures[f"space_{HOST}"] == SIZE
+    assert figures[f"space_{HOST_MEMORY}"] == SIZE
     assignment = executable.program.assignment
     everything = sum(allocation.size for allocation in assignment.allocations)
     assert assignment.device_bytes == everything - SIZE == figures["space_0"]
@@ -46,11 +46,11 @@ def test_they_take_none_of_the_devices_memory() -> None:
     require_memory(executable.program, assignment.device_bytes)
     with pytest.raises(MemoryLimitError):
         require_memory(executable.program, assignment.device_bytes - 1)
-    assert f"memory space {HOST}: {SIZE} bytes" in executable.dump_buffers()
+    assert f"memory space {HOST_MEMORY}: {SIZE} bytes" in executable.dump_buffers()
 
 
 def test_where_all_is_one_memory_they_stay() -> None:
-    assert f"space_{HOST}" not in compiled(OFFLOADED, machine_for(None).name).stats.figures()
+    assert f"space_{HOST_MEMORY}" not in compiled(OFFLOADED, machine_for(None).name).stats.figures()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_where_all_is_one_memory_they_stay() -> None:
 )
 def test_what_is_used_otherwise_stays(use: str) -> None:
     text = OFFLOADED.replace("ROOT r = f32[64,64] add(z, d)", f"q = f32[64,64] add(z, d) {use}")
-    assert f"space_{HOST}" not in compiled(text, "dgx-h100").stats.figures()
+    assert f"space_{HOST_MEMORY}" not in compiled(text, "dgx-h100").stats.figures()
 
 
 @pytest.mark.parametrize("ptx", [False, True])
