@@ -36,12 +36,12 @@ class DeviceMemory:
             else:
                 self._blocks.append(own[start : start + allocation.size])
 
-    def array(self, place: ArrayView) -> NDArray:
-        view = place.view
+    def array(self, array_view: ArrayView) -> NDArray:
+        view = array_view.view
         if view.num_elements == 0:
             return np.zeros(view.dims, view.element_type.numpy)
-        block = self._blocks[place.slice.allocation]
-        start = place.slice.start_on(self._device) + view.offset
+        block = self._blocks[array_view.slice.allocation]
+        start = array_view.slice.start_on(self._device) + view.offset
         return np.ndarray(view.dims, view.element_type.numpy, block, start, view.strides)
 
     def typed(self, allocation: int, shape: ArrayShape) -> NDArray:
@@ -56,7 +56,7 @@ class DeviceMemory:
     def fill(self, tile: NDArray, fill: Callable[[NDArray], None]) -> None:
         fill(tile)
 
-    def beside(self, tile: NDArray) -> NDArray:
+    def allocate_like(self, tile: NDArray) -> NDArray:
         return np.empty_like(tile)
 
     def bring(self, tile: NDArray, array: DeviceArray) -> None:

@@ -20,7 +20,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from runtime.arrays.sharded_arrays import Boundary
+from runtime.arrays.sharded_arrays import ArraySpec
 from runtime.arrays.tiles import copy_shard, gather, global_shape
 from spmd.errors import RunError
 from spmd.hlo import HloInstruction
@@ -40,13 +40,13 @@ Outfeed: TypeAlias = "list[Item] | Callable[[int, Item], None]"
 class FeedSite:
     """An infeed or outfeed of one device's program.
 
-    ``shape``: of the value on one device. ``boundaries``: how its array leaves are divided. ``partition``: the only one
+    ``shape``: of the value on one device. ``specs``: how its array leaves are divided. ``partition``: the only one
     that takes part; None where all do.
     """
 
     name: str
     shape: Shape
-    boundaries: tuple[Boundary, ...]
+    specs: tuple[ArraySpec, ...]
     partition: int | None
     num_partitions: int
 
@@ -75,7 +75,7 @@ def feed_site(instruction: HloInstruction, num_partitions: int) -> FeedSite:
     return FeedSite(
         instruction.name,
         shape,
-        tuple(Boundary(w.without_layout(), s) for w, s in zip(wholes, shardings, strict=True)),
+        tuple(ArraySpec(w.without_layout(), s) for w, s in zip(wholes, shardings, strict=True)),
         only.pop() if len(only) == 1 else None,
         num_partitions,
     )
@@ -155,14 +155,14 @@ class HostFeeds:
             require_tiles(arrays, site.shape, site.name)
             return arrays
         with self._lock:
-            whole = self._next(self._source, site, device)
+            item = self._next(self._source, site, device)
         partition = device % site.num_partitions
-        if len(whole) != len(site.tiles):
+        if len(item) != len(site.tiles):
             raise RunError(
-                f"{site.name} takes {len(site.tiles)} arrays at a time, is fed {len(whole)}"
+                f"{site.name} takes {len(site.tiles)} arrays at a time, is fed {len(item)}"
             )
-        places = zip(whole, site.tiles, site.boundaries, strict=True)
-        return [_tile(array, tile, place, partition, site) for array, tile, place in places]
+        fed = zip(item, site.tiles, site.specs, strict=True)
+        return [_tile(array, tile, spec, partition, site) for array, tile, spec in fed]
 
     def put(self, site: FeedSite, device: int, arrays: Sequence[NDArray]) -> None:
         """Take what ``device`` gives; the arrays are the device's memory."""
@@ -185,7 +185,7 @@ class HostFeeds:
             self._waiting.append(source.next(site))
         self._taken[device] += 1
         item = self._waiting[number - self._first]
-        waits = [n for d, n in self._taken.items() if _takes_part(site, d)]
+        waits = [n for d, n in self._taken.items() if _is_fed(site, d)]
         done = min(waits) - self._first
         del self._waiting[:done]
         self._first += done
@@ -200,20 +200,20 @@ def _source_of(infeed: Infeed | None) -> ItemSource | TileSource:
     return _Items(None if infeed is None else iter(infeed))
 
 
-def _takes_part(site: FeedSite, device: int) -> bool:
+def _is_fed(site: FeedSite, device: int) -> bool:
     return site.partition is None or device % site.num_partitions == site.partition
 
 
 def _tile(
-    array: NDArray, tile: ArrayShape, place: Boundary, partition: int, site: FeedSite
+    array: NDArray, tile: ArrayShape, spec: ArraySpec, partition: int, site: FeedSite
 ) -> NDArray:
     """Return the tile of ``partition`` of ``array``, whose own sizes say how much of the last tile is padding."""
     shape = replace(tile, dims=array.shape) if array.ndim == tile.rank else tile
-    sharding = place.sharding
+    sharding = spec.sharding
     wanted = as_array(sharding.shard_shape(shape)).dims if sharding is not None else shape.dims
     fits = array.ndim == tile.rank and wanted == tile.dims
     if not fits or array.dtype != tile.element_type.numpy:
-        raise RunError(f"{site.name} takes {place.shape}, is fed {array.dtype}{list(array.shape)}")
+        raise RunError(f"{site.name} takes {spec.shape}, is fed {array.dtype}{list(array.shape)}")
     part = np.empty(tile.dims, array.dtype)
     copy_shard(array, sharding, shape, partition, part)
     return part
@@ -231,9 +231,9 @@ def joined(given: Sequence[Sequence[Given]], num_partitions: int) -> list[Item]:
         tiles = [queues[partition].pop(0).arrays for partition in own]
         arrays = [
             gather(
-                [tile[k] for tile in tiles], None if len(own) == 1 else place.sharding, place.shape
+                [tile[k] for tile in tiles], None if len(own) == 1 else spec.sharding, spec.shape
             )
-            for k, place in enumerate(site.boundaries)
+            for k, spec in enumerate(site.specs)
         ]
         values.append(item_of(site.shape, iter(arrays)))
     return values

@@ -120,21 +120,21 @@ class DeviceArray:
 
 
 #: Lies nowhere, and is held.
-NOBODY = DeviceArray(np.empty(0))
+NO_ARRAY = DeviceArray(np.empty(0))
 
 
-class Place:
+class ArraySlot:
     """Memory of an entry parameter or result (or of both), and the one array that lies there."""
 
     __slots__ = ("_former", "array", "key")
 
-    def __init__(self, array: DeviceArray = NOBODY) -> None:
+    def __init__(self, array: DeviceArray = NO_ARRAY) -> None:
         #: By which an array says that it lies here: it does not refer to the place, whose memory would last as long.
         self.key = object()
         #: It has lain here, and does so still if it has the ``key``. An array is one place's at most.
         self.array = array
         #: The output of the step before, or what that step consumed.
-        self._former = NOBODY
+        self._former = NO_ARRAY
 
     @property
     def is_free(self) -> bool:
@@ -145,7 +145,7 @@ class Place:
         """Let the memory be written: an array that lies here moves out, if anybody has it."""
         if not self.is_free:
             self.array.move_out()
-            self.array = NOBODY
+            self.array = NO_ARRAY
 
     def admit(self, array: DeviceArray, memory: TileMemory) -> None:
         """``memory``: the place's, which holds a copy of the array's values already."""
@@ -163,6 +163,6 @@ class Place:
             self.array.lie(memory, self.key)
 
 
-_SAMPLE = Place(DeviceArray(np.empty(0)))
+_SAMPLE = ArraySlot(DeviceArray(np.empty(0)))
 #: References that the interpreter counts to an array that a place alone has.
 _OWN = getrefcount(_SAMPLE.array)

@@ -114,26 +114,26 @@ def gather(tiles: Sequence[NDArray], sharding: HloSharding | None, shape: ArrayS
     """
     if sharding is None or sharding.kind is not ShardingKind.TILED:
         source = sharding.device if sharding and sharding.kind is ShardingKind.MAXIMAL else 0
-        whole = np.array(tiles[source], copy=True)
-        return whole if any(shape.dynamic) else whole.reshape(shape.dims)
+        full = np.array(tiles[source], copy=True)
+        return full if any(shape.dynamic) else full.reshape(shape.dims)
     if SubgroupType.UNREDUCED in sharding.subgroup_types:
         return _sum_of_terms(tiles, sharding, shape)
-    whole = np.empty(shape.dims, tiles[0].dtype)
+    full = np.empty(shape.dims, tiles[0].dtype)
     for partition in reversed(range(len(tiles))):
         region = tile_region(sharding, shape, partition)
         inside = tuple(slice(0, part.stop - part.start) for part in region)
-        whole[region] = tiles[partition][inside]
-    return whole
+        full[region] = tiles[partition][inside]
+    return full
 
 
 def _sum_of_terms(tiles: Sequence[NDArray], sharding: HloSharding, shape: ArrayShape) -> NDArray:
     """Add up the partial sums that the partitions hold, each term of each tile once."""
-    whole = np.zeros(shape.dims, tiles[0].dtype)
+    full = np.zeros(shape.dims, tiles[0].dtype)
     added: set[tuple[int, tuple[int, ...]]] = set()
     for partition, tile in enumerate(tiles):
         region = tile_region(sharding, shape, partition)
         term = (term_of(sharding, partition), tuple(part.start for part in region))
         if term not in added:
             added.add(term)
-            whole[region] += tile[tuple(slice(0, part.stop - part.start) for part in region)]
-    return whole
+            full[region] += tile[tuple(slice(0, part.stop - part.start) for part in region)]
+    return full

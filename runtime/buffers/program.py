@@ -88,7 +88,7 @@ class ValueView:
     view: StridedView
 
     @property
-    def is_whole(self) -> bool:
+    def is_entire(self) -> bool:
         """Whether the view shows the entire value in memory order (a reshape is allowed)."""
         return self.view.is_dense and self.view.byte_size == self.value.size
 

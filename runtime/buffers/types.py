@@ -198,14 +198,14 @@ class NamedSlice:
 class BufferAssignment:
     """Slices of all values of a program.
 
-    ``places``: heap number and offset of the values in heaps (values that share a slice count once), in order of the
+    ``offsets``: heap number and offset of the values in heaps (values that share a slice count once), in order of the
     first values; ``sizes``: a digest of their bytes; see ``recorded_heaps.py``.
     """
 
     allocations: tuple[BufferAllocation, ...]
     values: tuple[NamedSlice, ...]
     stats: MemoryStats
-    places: tuple[tuple[int, int], ...] = ()
+    offsets: tuple[tuple[int, int], ...] = ()
     sizes: str = ""
 
     @property

@@ -73,7 +73,7 @@ class Exchange:
         assert found is not None
         return found
 
-    def places(self) -> tuple[int, int]:
+    def cut_dimensions(self) -> tuple[int, int]:
         """The cut dimension among those of ``seen``: in the operand, in the result."""
         cut, joined = self.read.index(self.dimension), self.written.index(self.dimension)
         if cut == joined:
@@ -89,8 +89,8 @@ def exchange_of(instruction: HloInstruction, view: StridedView, written: Order) 
     dimension = instruction.attrs_as(CollectiveAttrs).dimension
     assert dimension is not None
     rest = tuple(d for d in written if d != dimension)
-    for place in range(len(written)):
-        read = (*rest[:place], dimension, *rest[place:])
+    for position in range(len(written)):
+        read = (*rest[:position], dimension, *rest[position:])
         if view.transpose(read).is_packed:
             exchange = Exchange(view.dims, dimension, read, written)
             return exchange if exchange.pieces <= MOST_PIECES else None
@@ -137,7 +137,7 @@ def emit_all_to_all(instruction: HloInstruction, arrays: StepArrays, device: Dev
     read, written = exchange.read, exchange.written
     source = ArrayView(operand.slice, exchange.seen(operand.view, read, written))
     target = ArrayView(result.slice, exchange.seen(result.view, written, read))
-    op = CollectiveOp(op.groups, AllToAll((), *exchange.places()))
+    op = CollectiveOp(op.groups, AllToAll((), *exchange.cut_dimensions()))
     return blocking(instruction.name, op, StepArrays((source,), (target,)))
 
 

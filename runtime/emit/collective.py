@@ -78,7 +78,7 @@ def each_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
     return tuple((i, i) for i in range(instruction.num_operands))
 
 
-def alike(instruction: HloInstruction, device: Device) -> Groups:
+def equal_results(instruction: HloInstruction, device: Device) -> Groups:
     """Return the groups of devices whose results are equal, so that members may share their memory."""
     op = collective_op(instruction, device)
     types = [operand.array_shape.element_type for operand in instruction.operands]
@@ -130,7 +130,7 @@ for _opcode in dict.fromkeys((*KIND, *_STARTS)):
             emit_start if _opcode in _STARTS else emit_blocking,
             in_place=_IN_PLACE.get(_opcode, nothing_in_place),
             layouts=dense_operands,
-            alike=alike,
+            equal_results=equal_results,
             own_part=own_part if _opcode in _WITH_PARTS else no_part,
         ),
     )

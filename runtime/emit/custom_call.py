@@ -49,7 +49,7 @@ def _top_k(call: HloInstruction) -> Kernel | None:
     return top_kernel(call.operand(0).array_shape, count, largest=True)
 
 
-def _unwritten(_: HloInstruction) -> Kernel:
+def _uninitialized(_: HloInstruction) -> Kernel:
     return UninitializedKernel()
 
 
@@ -58,7 +58,7 @@ def _copied(call: HloInstruction) -> Kernel | None:
     return CopyKernel() if isinstance(call.shape, ArrayShape) else None
 
 
-_KERNELS: dict[str, KernelOf] = {"TopK": _top_k, ALLOCATE_BUFFER: _unwritten}
+_KERNELS: dict[str, KernelOf] = {"TopK": _top_k, ALLOCATE_BUFFER: _uninitialized}
 _KERNELS |= {"MoveToHost": _copied, "MoveToDevice": _copied}
 _KERNELS |= {f"lapack_{letter}potrf_ffi": _potrf for letter in LETTERS.values()}
 _KERNELS |= {f"lapack_{letter}trsm_ffi": _trsm for letter in LETTERS.values()}
@@ -118,8 +118,8 @@ def scratch(call: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
 def emit_custom_call(call: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
     number, target = callback_index(call), call.attrs_as(CustomCallAttrs).target
     if number is not None and custom_call(target).evaluate is None:
-        form = callback_form(call)
-        return CallbackThunk(call.name, target, number, arrays.operands, arrays.results, form)
+        signature = callback_form(call)
+        return CallbackThunk(call.name, target, number, arrays.operands, arrays.results, signature)
     return emit_kernel(custom_call_kernel(call), call, arrays, device)
 
 

@@ -55,13 +55,13 @@ def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
     if kernel.type == "IRFFT" and kernel.rank > 1:
         shapes.append(ArrayShape(kernel.complex_type, _complex_shape(instruction).dims))
     part = PrimitiveType.F32 if kernel.complex_type is PrimitiveType.C64 else PrimitiveType.F64
-    bundles = [
+    batches = [
         bundle_dims(transform, length, part.numpy)
         for transform, length, lines in _transforms(instruction)
         if takes_bundles(transform, length, lines, part.numpy)
     ]
-    if bundles:
-        shapes.append(ArrayShape(part, max(bundles)))
+    if batches:
+        shapes.append(ArrayShape(part, max(batches)))
     return tuple(shapes)
 
 

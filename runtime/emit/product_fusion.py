@@ -11,9 +11,9 @@ from runtime.fusion.products.factors import Factors
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import shifts
 from runtime.lowering import Device, Order, StepArrays, Views
-from runtime.program.bands import Span
+from runtime.program.blocks import Span
 from runtime.program.dot_matrices import unread_operands
-from runtime.program.records.dot import DotKernel, FactorPlaces, SlicedProductKernel
+from runtime.program.records.dot import DotKernel, FactorOperands, SlicedProductKernel
 from runtime.program.records.loop import LoopKernel
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from runtime.program.records.rows import RowKernel
@@ -71,9 +71,9 @@ def emit_product(
     fusion: HloInstruction, plan: ProductFusion, arrays: StepArrays, device: Device
 ) -> Thunk:
     product = fused_product(fusion)
-    whole = _somewhere(product.array_shape)
-    factors, inputs, alone = _placed(fusion, plan.factors, arrays, whole, device)
-    epilogue = kernel_of(plan.epilogue, (*arrays.operands, whole))
+    product_array = _somewhere(product.array_shape)
+    factors, inputs, alone = _placed(fusion, plan.factors, arrays, product_array, device)
+    epilogue = kernel_of(plan.epilogue, (*arrays.operands, product_array))
     assert isinstance(epilogue, LoopKernel | RowKernel)
     kernel = ProductEpilogueKernel(
         alone.kernel,
@@ -107,7 +107,7 @@ class _Alone:
 
 def _placed(
     fusion: HloInstruction, factors: Factors, arrays: StepArrays, result: ArrayView, device: Device
-) -> tuple[FactorPlaces, tuple[ArrayView, ...], _Alone]:
+) -> tuple[FactorOperands, tuple[ArrayView, ...], _Alone]:
     """Return the factors' positions among the fusion's operands; the operands, with the factors as matrices; the
     product alone."""
     views = tuple(array.view for array in arrays.operands)
@@ -124,8 +124,8 @@ def _placed(
     inputs = list(arrays.operands)
     for n, matrix in zip(numbers, alone.operands, strict=True):
         inputs[n] = matrix  # what else reads it asks for the first element alone
-    places = FactorPlaces(factors.lhs.number, factors.rhs.number, (lhs, rhs), starts)
-    return places, tuple(inputs), _Alone(alone.kernel, alone.results)
+    factor_operands = FactorOperands(factors.lhs.number, factors.rhs.number, (lhs, rhs), starts)
+    return factor_operands, tuple(inputs), _Alone(alone.kernel, alone.results)
 
 
 def _somewhere(shape: ArrayShape) -> ArrayView:

@@ -63,8 +63,8 @@ def _step(instruction: HloInstruction, registers: dict[HloInstruction, int]) -> 
     operands = [through_annotations(operand) for operand in instruction.operands]
     kinds = [_kind(operand) for operand in operands]
     known = [k for k in kinds if k is not None]
-    places = [registers[operand] for operand in operands if operand in registers]
-    if len(known) < len(operands) or len(places) < len(operands):
+    operand_registers = [registers[operand] for operand in operands if operand in registers]
+    if len(known) < len(operands) or len(operand_registers) < len(operands):
         return None
     signature = ElementSignature(instruction.opcode, tuple(known), kind, instruction.attrs)
-    return ScalarOp(signature, tuple(places)) if has_operation(signature) else None
+    return ScalarOp(signature, tuple(operand_registers)) if has_operation(signature) else None

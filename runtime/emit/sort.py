@@ -28,7 +28,7 @@ def sort_kernel(instruction: HloInstruction) -> SortKernel | None:
         return None
     axis = instruction.attrs_as(SortAttrs).dimension
     size = instruction.operand(0).dims[axis]
-    return SortKernel(comparator, axis, size, size, with_places=False)
+    return SortKernel(comparator, axis, size, size, with_indices=False)
 
 
 def topk_kernel(instruction: HloInstruction) -> SortKernel | None:
@@ -44,7 +44,7 @@ def top_kernel(shape: ArrayShape, count: int, *, largest: bool) -> SortKernel | 
     if count == 0 or not has_operation(signature) or not _is_countable(shape.dims):
         return None
     comparator = ScalarProgram((kind, kind), (ScalarOp(signature, (0, 1)),), (2,))
-    return SortKernel(comparator, shape.rank - 1, shape.dims[-1], count, with_places=True)
+    return SortKernel(comparator, shape.rank - 1, shape.dims[-1], count, with_indices=True)
 
 
 def _is_countable(dims: tuple[int, ...]) -> bool:

@@ -62,7 +62,7 @@ class DeviceArena:
     def fill(self, tile: DeviceTile, fill: Callable[[NDArray], None]) -> None:
         tile.fill(fill)
 
-    def beside(self, tile: DeviceTile) -> DeviceTile:
+    def allocate_like(self, tile: DeviceTile) -> DeviceTile:
         """Return new memory for an array like ``tile``."""
         return tile.empty_like()
 

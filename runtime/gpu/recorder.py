@@ -14,9 +14,16 @@ from dataclasses import dataclass, field
 from runtime.gpu.driver import GpuDriver, GpuEvent, GpuStream
 from runtime.gpu.step import Action, Step
 from runtime.gpu.steps.collective import BlockingStep, DoneStep, StartStep
-from runtime.program.thunks.thunk import Thunk, walk
+from runtime.program.thunks.thunk import Thunk, traverse
 from runtime.timeline.events import Stream
-from runtime.timeline.timestamps import KEPT_STEPS, Moment, RecordedStep, Stamp, mark_of, moment_of
+from runtime.timeline.timestamps import (
+    RETAINED_STEPS,
+    Moment,
+    RecordedStep,
+    Timestamp,
+    mark_of,
+    moment_of,
+)
 
 
 @dataclass
@@ -25,18 +32,18 @@ class _Taken:
 
     number: int
     is_blocking: bool
-    stamps: list[Stamp] = field(default_factory=list)
+    stamps: list[Timestamp] = field(default_factory=list)
     pending: list[tuple[int, GpuEvent]] = field(default_factory=list)
 
 
 class GpuRecorder:
-    """Timestamps of the last ``KEPT_STEPS`` steps. The first step creates events, later ones use them again."""
+    """Timestamps of the last ``RETAINED_STEPS`` steps. The first step creates events, later ones use them again."""
 
     def __init__(self, root: Thunk, driver: GpuDriver, streams: dict[Stream, GpuStream]) -> None:
         self._driver = driver
         self._compute, self._communication = streams[Stream.COMPUTE], streams[Stream.COMMUNICATION]
-        self._numbers = {id(thunk): number for number, thunk in enumerate(walk(root))}
-        self._steps: deque[_Taken] = deque(maxlen=KEPT_STEPS)
+        self._numbers = {id(thunk): number for number, thunk in enumerate(traverse(root))}
+        self._steps: deque[_Taken] = deque(maxlen=RETAINED_STEPS)
         self._events: list[GpuEvent] = []
         self._used = 0
         self._begin = driver.event(timed=True)

@@ -12,7 +12,7 @@ from runtime.gpu.steps.while_loop import HostedLoopStep
 
 
 @dataclass(frozen=True)
-class KernelForms:
+class KernelReport:
     """Numbers of kernel calls by form, each counted once however often a loop runs it.
 
     ``hosted``: (kernel kind, thunk) of each that the host computes.
@@ -23,14 +23,14 @@ class KernelForms:
     hosted: tuple[tuple[str, str], ...]
 
     @staticmethod
-    def of(plan: Sequence[Step]) -> KernelForms:
+    def of(plan: Sequence[Step]) -> KernelReport:
         steps = [step for step in walk_steps(plan) if isinstance(step, KernelStep)]
         counts = Counter(step.form for step in steps)
         hosted = [(type(s.kernel).__name__, s.name) for s in steps if s.form == "hosted"]
         hosted += [
             ("scalar loop", s.name) for s in walk_steps(plan) if isinstance(s, HostedLoopStep)
         ]
-        return KernelForms(counts["ptx"], counts["library"], tuple(hosted))
+        return KernelReport(counts["ptx"], counts["library"], tuple(hosted))
 
     @property
     def hosted_kinds(self) -> list[tuple[str, list[str]]]:

@@ -90,17 +90,17 @@ def product_sizes(instruction: HloInstruction) -> tuple[int, int, int]:
     return m, k, math.prod(right[d] for d in rhs.columns)
 
 
-def turned_operands(
+def transposed_operands(
     instruction: HloInstruction, views: tuple[StridedView, StridedView]
 ) -> tuple[bool, bool]:
     """Return for lhs and rhs whether their columns lie without gaps instead of their rows."""
-    turned = []
+    transposed = []
     for operand, view, lines in zip(operand_dims(instruction), views, (-1, -2), strict=True):
         matrix = operand.as_matrix(view)
         item = view.element_type.byte_size
         lies_along = matrix is not None and matrix.strides[lines] == item
-        turned.append(lies_along == (lines == -2))
-    return turned[0], turned[1]
+        transposed.append(lies_along == (lines == -2))
+    return transposed[0], transposed[1]
 
 
 def product_types(

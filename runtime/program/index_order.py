@@ -11,7 +11,7 @@ from typing import Protocol
 LEAST_TILED = 8
 #: Neighbours that fill too little of a vector, as the coordinates in [n,3]; fewest that fill one; and most bytes from
 #: one element to the next for a loop that reads in strides instead: those of a cache line.
-FEW_NEIGHBOURS, VECTOR_LENGTH, NEAR_BYTES = 8, 16, 64
+FEW_NEIGHBOURS, VECTOR_LENGTH, MOST_STRIDE = 8, 16, 64
 
 
 class Strided(Protocol):
@@ -57,22 +57,22 @@ def merged_dims(
 ) -> tuple[list[int], list[list[int]]]:
     """The same walk over several arrays with as few dimensions as their strides allow."""
     sizes: list[int] = []
-    kept: list[list[int]] = [[] for _ in strides]
+    merged_strides: list[list[int]] = [[] for _ in strides]
     for d, size in enumerate(dims):
         if size == 1:
             continue
         if sizes and all(
-            own[-1] == size * each[d] for own, each in zip(kept, strides, strict=True)
+            own[-1] == size * each[d] for own, each in zip(merged_strides, strides, strict=True)
         ):
             sizes[-1] *= size
-            for own, each in zip(kept, strides, strict=True):
+            for own, each in zip(merged_strides, strides, strict=True):
                 own[-1] = each[d]
         else:
             sizes.append(size)
-            for own, each in zip(kept, strides, strict=True):
+            for own, each in zip(merged_strides, strides, strict=True):
                 own.append(each[d])
     assert math.prod(sizes) == math.prod(dims)
-    return sizes, kept
+    return sizes, merged_strides
 
 
 def merged_apart(
@@ -80,8 +80,8 @@ def merged_apart(
 ) -> tuple[list[int], list[list[int]], dict[int, int]]:
     """The same, but the dimensions ``apart`` stay by themselves; and which ones of the walk these are then."""
     sizes: list[int] = []
-    kept: list[list[int]] = [[] for _ in strides]
-    places = {}
+    merged_strides: list[list[int]] = [[] for _ in strides]
+    positions = {}
     edges = [-1, *sorted(apart), len(dims)]
     for before, edge in itertools.pairwise(edges):
         between = range(before + 1, edge)
@@ -89,12 +89,12 @@ def merged_apart(
             [dims[d] for d in between], [[s[d] for d in between] for s in strides]
         )
         if edge < len(dims):
-            places[edge] = len(sizes) + len(merged)
+            positions[edge] = len(sizes) + len(merged)
             merged, own = (
                 [*merged, dims[edge]],
                 [[*o, s[edge]] for o, s in zip(own, strides, strict=True)],
             )
         sizes += merged
-        for all_of_one, more in zip(kept, own, strict=True):
+        for all_of_one, more in zip(merged_strides, own, strict=True):
             all_of_one += more
-    return sizes, kept, places
+    return sizes, merged_strides, positions

@@ -15,7 +15,7 @@ from runtime.program.convolution_matrices import CanonicalConvolution
 from runtime.program.records.convolution import (
     GroupConvolutionKernel,
     PhaseConvolutionKernel,
-    WholeConvolution,
+    UndividedConvolution,
 )
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
@@ -108,15 +108,15 @@ def _compute_type(instruction: HloInstruction) -> PrimitiveType | None:
 
 def _kernel(
     instruction: HloInstruction, views: Views, compute: PrimitiveType
-) -> WholeConvolution | PhaseConvolutionKernel | None:
+) -> UndividedConvolution | PhaseConvolutionKernel | None:
     """Return the kernel; None if an operand must be laid out anew."""
     canonical = _canonical(instruction, views, compute)
-    whole = choose_kernel(canonical)
-    if whole is None:
+    undivided = choose_kernel(canonical)
+    if undivided is None:
         return None
-    if not is_thin(canonical, whole) and not has_holes(canonical.window):
-        return whole
-    return in_phases(canonical, whole, choose_kernel) or whole
+    if not is_thin(canonical, undivided) and not has_holes(canonical.window):
+        return undivided
+    return in_phases(canonical, undivided, choose_kernel) or undivided
 
 
 def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
@@ -152,7 +152,7 @@ def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]
     )
 
 
-def _scratch_elements(kernel: WholeConvolution | PhaseConvolutionKernel) -> int:
+def _scratch_elements(kernel: UndividedConvolution | PhaseConvolutionKernel) -> int:
     """Return the scratch elements, of the type of the products."""
     return 0 if isinstance(kernel, GroupConvolutionKernel) else kernel.panel_elements
 
@@ -176,14 +176,18 @@ def emit_convolution(instruction: HloInstruction, arrays: StepArrays, device: De
     )
     panel = arrays.scratch[: _scratch_elements(kernel) > 0]
     spare = list(arrays.scratch[len(panel) :])
-    places, converted = [], []
+    arrays_of_kernel, converted = [], []
     for array, own, other in zip((*arrays.operands, *arrays.results), seen, given, strict=True):
         is_converted = array.view.element_type is not compute
-        places.append(ArrayView(array.slice, other if is_converted else own))
+        arrays_of_kernel.append(ArrayView(array.slice, other if is_converted else own))
         if is_converted:
             converted.append(ArrayView(spare.pop(0).slice, own))
     return KernelThunk(
-        instruction.name, kernel, tuple(places[:2]), (places[2],), (*panel, *converted)
+        instruction.name,
+        kernel,
+        tuple(arrays_of_kernel[:2]),
+        (arrays_of_kernel[2],),
+        (*panel, *converted),
     )
 
 

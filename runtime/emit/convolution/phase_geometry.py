@@ -60,12 +60,12 @@ def _phase(
         return None
     taps, low = end - begin, low - begin * dilation
     tap = nearest + begin * apart
-    reach = (outputs - 1) * stride + (taps - 1) * dilation + 1
+    extent = (outputs - 1) * stride + (taps - 1) * dilation + 1
     window = WindowDimension(
         size=taps,
         stride=stride,
         padding_low=low,
-        padding_high=reach - low - size,
+        padding_high=extent - low - size,
         window_dilation=dilation,
         reversal=dim.reversal,
     )
@@ -100,9 +100,9 @@ class WindowPhases:
             before = [[phase.results for phase in other.phases] for other in self.axes[:d]]
             behind = (slice(None),) * (len(self.axes) - d - 1)
             found += [
-                (*leading, slice(first, None, step), *behind)
+                (*outer, slice(first, None, step), *behind)
                 for first, step in axis.zeros
-                for leading in itertools.product(*before)
+                for outer in itertools.product(*before)
             ]
         return tuple(found)
 

@@ -15,7 +15,7 @@ from runtime.program.records.convolution import (
     Phase,
     PhaseAxis,
     PhaseConvolutionKernel,
-    WholeConvolution,
+    UndividedConvolution,
     padded,
 )
 from runtime.program.strides import StridedView
@@ -38,35 +38,35 @@ class Choose(Protocol):
 
     def __call__(
         self, canonical: CanonicalConvolution, *, tiled: bool
-    ) -> WholeConvolution | None: ...
+    ) -> UndividedConvolution | None: ...
 
 
 def in_phases(
-    canonical: CanonicalConvolution, whole: WholeConvolution, choose: Choose
+    canonical: CanonicalConvolution, undivided: UndividedConvolution, choose: Choose
 ) -> PhaseConvolutionKernel | None:
-    """None where there are too many phases. whole: the kernel that multiplies holes, too."""
+    """None where there are too many phases. undivided: the kernel that multiplies holes, too."""
     x, out = canonical.x, canonical.out
     found = window_phases(canonical.window, x.dims[2:-1], out.dims[2:-1])
     zeros = found.zeros()
     if len(found) + len(zeros) > MOST_PHASES:
         return None
-    is_tiled = isinstance(whole, PanelConvolutionKernel) and whole.tiles is not None
-    if is_thin(canonical, whole):
+    is_tiled = isinstance(undivided, PanelConvolutionKernel) and undivided.tiles is not None
+    if is_thin(canonical, undivided):
         plans = [_thin_phase(canonical, axes) for axes in found]
-    elif isinstance(whole, GroupConvolutionKernel):
-        plans = [(Phase(axes, replace(whole, window=_window(axes))), 0) for axes in found]
+    elif isinstance(undivided, GroupConvolutionKernel):
+        plans = [(Phase(axes, replace(undivided, window=_window(axes))), 0) for axes in found]
     else:
         plans = [_phase(canonical, axes, choose, tiled=not is_tiled) for axes in found]
     thin = any(phase.kernel is None for phase, _ in plans)
     elements = (sum if thin else max)([count for _, count in plans] or [0])
-    if isinstance(whole, PanelConvolutionKernel):
-        elements = max(elements, whole.panel_elements if is_tiled else 0)
+    if isinstance(undivided, PanelConvolutionKernel):
+        elements = max(elements, undivided.panel_elements if is_tiled else 0)
     return PhaseConvolutionKernel(
-        x.element_type, whole, tuple(phase for phase, _ in plans), zeros, elements
+        x.element_type, undivided, tuple(phase for phase, _ in plans), zeros, elements
     )
 
 
-def is_thin(canonical: CanonicalConvolution, whole: WholeConvolution) -> bool:
+def is_thin(canonical: CanonicalConvolution, undivided: UndividedConvolution) -> bool:
     """Few features, many channels side by side, and lines of results that are as long as what is done at a time, about.
 
     Sums of lanes must be few beside products.
@@ -79,7 +79,7 @@ def is_thin(canonical: CanonicalConvolution, whole: WholeConvolution) -> bool:
     step = canonical.window.dims[-1].base_dilation if canonical.window.dims else 1
     taps = math.prod(-(-dim.size // dim.base_dilation) for dim in canonical.window.dims)
     return (
-        isinstance(whole, PanelConvolutionKernel)
+        isinstance(undivided, PanelConvolutionKernel)
         and features * item <= MOST_THIN_BYTES
         and x.strides[-1] == item
         and 2 * channels >= vectors * lanes
@@ -140,8 +140,8 @@ def _rows(canonical: CanonicalConvolution) -> int:
 def _part(view: StridedView, first: int, parts: Sequence[slice]) -> StridedView:
     """``parts`` of the dimensions from ``first`` on."""
     last = len(view.dims) - first - len(parts)
-    whole = (*[slice(None)] * first, *parts, *[slice(None)] * last)
-    spans = [part.indices(size) for part, size in zip(whole, view.dims, strict=True)]
+    slices = (*[slice(None)] * first, *parts, *[slice(None)] * last)
+    spans = [part.indices(size) for part, size in zip(slices, view.dims, strict=True)]
     starts, limits, steps = zip(*spans, strict=True)
     return view.slice(starts, limits, steps)
 

@@ -21,7 +21,7 @@ from runtime.fusion.make_fusions import PlannedKernel
 from runtime.fusion.plain import is_plain
 from runtime.fusion.products.product_fusion import ProductFusion, whole
 from runtime.fusion.refusal import NoEmitterError
-from runtime.program.bands import bands_of
+from runtime.program.blocks import blocks_of
 from runtime.program.dot_matrices import product_types
 from spmd.analysis.structure import StructuralKeys, instruction_form
 from spmd.hlo import HloInstruction, Opcode
@@ -176,5 +176,5 @@ class _Epilogues:
 
 
 def _band_sizes(plan: ProductFusion) -> Iterator[tuple[int, ...]]:
-    for box in bands_of(whole(plan.dims), plan.band):
+    for box in blocks_of(whole(plan.dims), plan.band):
         yield tuple(stop - start for start, stop in box)

@@ -17,7 +17,7 @@ from runtime.fusion.products.factors import Factors, factors_of
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
 from runtime.fusion.view_path import place_of
-from runtime.program.bands import Box
+from runtime.program.blocks import Box
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DotAttrs
 from spmd.shape import ArrayShape

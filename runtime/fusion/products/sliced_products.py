@@ -14,7 +14,7 @@ from runtime.fusion.emitters import emitted_region
 from runtime.fusion.plain import is_plain
 from runtime.fusion.products.factors import SEEN_THROUGH, factors_of
 from runtime.fusion.refusal import NoEmitterError
-from runtime.program.dot_matrices import product_sizes, product_types, turned_operands
+from runtime.program.dot_matrices import product_sizes, product_types, transposed_operands
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.machine.products import class_for
@@ -78,7 +78,7 @@ def _slowdowns(
     lhs, rhs = (x.seen(dense[x.number]) for x in factors_of(product, inputs).both)
     assert lhs is not None, "a factor lies in strides"
     assert rhs is not None, "a factor lies in strides"
-    slow_lhs, slow_rhs, _ = known.far(turned_operands(product, (lhs, rhs)))
+    slow_lhs, slow_rhs, _ = known.far(transposed_operands(product, (lhs, rhs)))
     return slow_lhs, slow_rhs
 
 

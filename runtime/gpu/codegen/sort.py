@@ -203,7 +203,7 @@ class _Sort:
         own = [
             self.element(walk, at, place) for walk, at in zip(self.sources, self.at, strict=False)
         ]
-        if self.kernel.with_places:
+        if self.kernel.with_indices:
             own.append(place)
         for walk, at, x in zip(self.targets, self.at[len(self.sources) :], own, strict=True):
             writer.add(

@@ -257,7 +257,7 @@ class ConvolutionArray:
 
 
 def _window(kernel: ConvolutionKernel) -> Window:
-    return kernel.whole.window if isinstance(kernel, PhaseConvolutionKernel) else kernel.window
+    return kernel.undivided.window if isinstance(kernel, PhaseConvolutionKernel) else kernel.window
 
 
 def _without_negatives(window: tuple[WindowDimension, ...]) -> tuple[WindowDimension, ...]:

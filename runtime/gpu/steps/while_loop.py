@@ -85,10 +85,10 @@ class HostedLoopStep(Step):
         return True
 
     def bind(self, device: GpuProgram) -> Action:
-        views = {place: device.view(place) for place in self.loop.places}
+        views = {place: device.view(place) for place in self.loop.elements}
         mirror = device.mirror(tuple(views.values()), tuple(views.values()))
         some_trips = bind_scalar_loop(self.loop, lambda place: mirror.array(views[place]))
-        goes_on = mirror.array(views[self.loop.places[0]])
+        goes_on = mirror.array(views[self.loop.elements[0]])
 
         def trips() -> None:
             some_trips()

@@ -39,13 +39,13 @@ class GroupConvolutionKernel(Kernel):
 class Arrangement:
     """Arrangement of positions and features as rows and columns of the tile unit's products.
 
-    by_line: rows are the positions of one line of ``together`` images side by side (the images of a position are
+    by_line: rows are the positions of one line of ``interleaved_images`` images side by side (the images of a position are
     neighbours), and lines of padding are not multiplied. Otherwise rows are the positions of all lines and images of a
     panel, one after the other. merged: columns are the features of all parts, at most 16, if holes in the input make
     several parts.
     """
 
-    together: int = 1
+    interleaved_images: int = 1
     by_line: bool = False
     merged: bool = False
 
@@ -71,12 +71,12 @@ class ImageTiles:
 class GradientTiles:
     """Sizes of what the tile unit splits and packs at a time for the gradient of a kernel.
 
-    together: pairs of images side by side. images: of one panel, whole groups of that many pairs. If that is one group,
+    interleaved_pairs: pairs of images side by side. images: of one panel, whole groups of that many pairs. If that is one group,
     ``lines`` of w are done at a time. channels, features: of both operands, multiples of 32. elements: of scratch, of 4
     bytes each.
     """
 
-    together: int
+    interleaved_pairs: int
     images: int
     lines: int
     channels: int
@@ -89,7 +89,7 @@ ACROSS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class VectorForm:
+class VectorMicroKernel:
     """Product of vector registers. lanes: of a vector. heights: rows of the taller and of the lower product."""
 
     lanes: int
@@ -111,7 +111,7 @@ class VectorForm:
         return [height for *_, height in best]
 
 
-class LeftForm(Enum):
+class LeftLayout(Enum):
     """Layout of the left side: row by row, or by depth, where a vector's lanes hold rows."""
 
     ROWS = "rows"
@@ -126,8 +126,8 @@ class VectorPlan:
     none. elements: of scratch, which need not begin at a cache line.
     """
 
-    form: VectorForm
-    left: LeftForm
+    micro_kernel: VectorMicroKernel
+    left: LeftLayout
     depth: int
     features: int
     buffered: int
@@ -171,7 +171,7 @@ class PanelConvolutionKernel(Kernel):
 
 
 #: Kernel of a convolution as a whole.
-WholeConvolution: TypeAlias = PanelConvolutionKernel | GroupConvolutionKernel
+UndividedConvolution: TypeAlias = PanelConvolutionKernel | GroupConvolutionKernel
 
 
 # ---- inputs with holes
@@ -215,22 +215,22 @@ class Phase:
     """
 
     axes: tuple[PhaseAxis, ...]
-    kernel: WholeConvolution | None
+    kernel: UndividedConvolution | None
     w_order: tuple[int, ...] | None = None
     out_order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
 class PhaseConvolutionKernel(Kernel):
-    """Convolution of an input with holes, which ``whole`` would multiply too.
+    """Convolution of an input with holes, which ``undivided`` would multiply too.
 
-    The tile unit computes it as a whole, if the processor has one and ``whole`` has a plan for it. Otherwise each phase
+    The tile unit computes it as a whole, if the processor has one and ``undivided`` has a plan for it. Otherwise each phase
     computes its part, which multiplies no holes, and the results ``zeros``, which are in no phase, are zeros. scratch:
     ``panel_elements``, if any, then the arrays of another type than ``element_type``, converted. tf32: as in DotKernel.
     """
 
     element_type: PrimitiveType
-    whole: WholeConvolution
+    undivided: UndividedConvolution
     phases: tuple[Phase, ...]
     zeros: tuple[tuple[slice, ...], ...]
     panel_elements: int = 0

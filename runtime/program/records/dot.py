@@ -58,7 +58,7 @@ class DotKernel(Kernel):
 
 
 @dataclass(frozen=True, slots=True)
-class FactorPlaces:
+class FactorOperands:
     """Operands ``lhs`` and ``rhs`` of a kernel are a product's, as matrices.
 
     shifts: of each what its place is moved by, by what the last stage of ``starts`` gives.
@@ -75,4 +75,4 @@ class SlicedProductKernel(Kernel):
     """results[0] = ``product`` of the operands that ``factors`` names; scratch is the product's."""
 
     product: DotKernel
-    factors: FactorPlaces
+    factors: FactorOperands

@@ -1,4 +1,4 @@
-"""Record of a product and what is computed of it, band by band."""
+"""Record of a product and what is computed of it, block by block."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from runtime.program.bands import Span, bands_of
+from runtime.program.blocks import Span, blocks_of
 from runtime.program.kernel import Kernel
-from runtime.program.records.dot import DotKernel, FactorPlaces
+from runtime.program.records.dot import DotKernel, FactorOperands
 from runtime.program.records.loop import LoopKernel
 from runtime.program.records.rows import RowKernel
 from runtime.program.strides import dense_strides
@@ -26,29 +26,29 @@ class ProductEpilogueKernel(Kernel):
     """``epilogue`` of what ``product`` gives, at the indices of ``region``.
 
     operands: the epilogue's, two of which are the product's as matrices, as ``factors`` says. Behind the last one the
-    epilogue has the product itself: result ``kept``, or where that is None a band of it at a time in scratch. scratch:
-    the product's, the band where there is one, the epilogue's.
+    epilogue has the product itself: result ``product_result``, or where that is None a block of it at a time in scratch. scratch:
+    the product's, the block where there is one, the epilogue's.
 
     dims: of the whole product; ``batch`` of them count products, the ``rows`` behind them rows of lhs, the others
-    columns of rhs. band: sizes of a part that is done at once. Of those that count products, of the rows and of the
+    columns of rhs. block: sizes of a part that is done at once. Of those that count products, of the rows and of the
     columns, all but the first that it has several of are whole behind it, and single before.
     """
 
     product: DotKernel
-    factors: FactorPlaces
+    factors: FactorOperands
     epilogue: Epilogue
-    kept: int | None
+    product_result: int | None
     dims: tuple[int, ...]
     batch: int
     rows: int
-    band: tuple[int, ...]
+    block: tuple[int, ...]
     region: Box
 
     @property
-    def bands(self) -> Iterator[Box]:
-        """The bands of the region, in row-major order."""
+    def blocks(self) -> Iterator[Box]:
+        """The blocks of the region, in row-major order."""
         region = tuple((span.start, span.stop) for span in self.region)
-        for box in bands_of(region, self.band):
+        for box in blocks_of(region, self.block):
             yield tuple(Span(start, stop) for start, stop in box)
 
     @property
@@ -70,16 +70,16 @@ class ProductEpilogueKernel(Kernel):
     def _is_cut_along(self, d: int) -> bool:
         return isinstance(self.epilogue, LoopKernel) or d in self.epilogue.fusion.counted
 
-    def lines(self, band: Box) -> tuple[Span, Span]:
-        """Rows and columns of a band, in the product as a matrix."""
+    def lines(self, block: Box) -> tuple[Span, Span]:
+        """Rows and columns of a block, in the product as a matrix."""
         first = self.batch + self.rows
         rows, columns = slice(self.batch, first), slice(first, None)
-        return _line(band[rows], self.dims[rows]), _line(band[columns], self.dims[columns])
+        return _line(block[rows], self.dims[rows]), _line(block[columns], self.dims[columns])
 
-    def product_of(self, band: Box) -> DotKernel:
-        """Return the product that computes a band."""
-        rows, columns = self.lines(band)
-        batch = tuple(span.size for span in band[: self.batch])
+    def product_of(self, block: Box) -> DotKernel:
+        """Return the product that computes a block."""
+        rows, columns = self.lines(block)
+        batch = tuple(span.size for span in block[: self.batch])
         return replace(self.product, batch=batch, m=rows.size, n=columns.size)
 
 

@@ -14,7 +14,7 @@ RANK = 4
 @dataclass(frozen=True)
 class SortKernel(Kernel):
     """results = the operands' rows along ``axis`` in the comparator's order, equals as they stood: of each the first
-    ``count`` of ``size`` elements. ``with_places``: one more result has the places (s32) that they come from.
+    ``count`` of ``size`` elements. ``with_indices``: one more result has the places (s32) that they come from.
 
     scratch[0]: bytes that the back end asks for.
     """
@@ -23,4 +23,4 @@ class SortKernel(Kernel):
     axis: int
     size: int
     count: int
-    with_places: bool
+    with_indices: bool

@@ -25,7 +25,7 @@ class CallbackThunk(Thunk):
     number: int
     operands: tuple[ArrayView, ...]
     results: tuple[ArrayView, ...]
-    form: CallbackForm
+    signature: CallbackForm
 
     def buffer_uses(self) -> Iterator[BufferUse]:
         yield from uses(UseKind.READ, Role.OPERAND, self.operands)
@@ -43,7 +43,7 @@ class CallbackThunk(Thunk):
         function = host.callbacks[self.number]
 
         def run() -> None:
-            found = call_back(self.form, function, operands)
+            found = call_back(self.signature, function, operands)
             for target, array in zip(results, found, strict=True):
                 np.copyto(target, array)
 

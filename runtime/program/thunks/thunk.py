@@ -25,16 +25,16 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BufferUse:
-    """A thunk reads or writes ``place`` as leaf ``leaf`` of ``role``. In-place results list a read and a write."""
+    """A thunk reads or writes ``array`` as leaf ``leaf`` of ``role``. In-place results list a read and a write."""
 
     kind: UseKind
-    place: ArrayView
+    array: ArrayView
     role: Role
     leaf: int = 0
 
     @property
     def slice(self) -> BufferSlice:
-        return self.place.slice
+        return self.array.slice
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def uses(kind: UseKind, role: Role, arrays: tuple[ArrayView, ...]) -> Iterator[B
     return (BufferUse(kind, array, role, leaf) for leaf, array in enumerate(arrays))
 
 
-def walk(thunk: Thunk) -> Iterator[Thunk]:
+def traverse(thunk: Thunk) -> Iterator[Thunk]:
     """The thunk and all that run as part of it, in order."""
     yield thunk
     for inner in thunk.nested():
-        yield from walk(inner)
+        yield from traverse(inner)

@@ -19,7 +19,7 @@ from runtime.gpu.libraries.gemm import GemmCall, gemm_calls
 from runtime.gpu.libraries.sequence import CallStage, PtxStage, library_sequence
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.ptx import ptx_maker
-from runtime.gpu.report import KernelForms
+from runtime.gpu.report import KernelReport
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork, KernelArraysOnDevice, Work
 from runtime.program.kernel import Kernel
@@ -150,7 +150,7 @@ ENTRY main {{
     executable = compiled(text)
     executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
     (device,) = devices_of(executable).devices
-    assert device.forms == KernelForms(0, 1, ())
+    assert device.forms == KernelReport(0, 1, ())
     inputs = random_inputs(executable.module)
     (got,), (want,) = executable.run(*inputs), evaluate(executable.module, *inputs)
     assert got.dtype == want.dtype

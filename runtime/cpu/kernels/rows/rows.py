@@ -30,7 +30,7 @@ from runtime.cpu.kernels.rows.rows_ir import FUNCTION, row_code
 from runtime.fusion.row_fusion import RowFusion, RowInput, RowPass, Source
 from runtime.program.index_order import (
     FEW_NEIGHBOURS,
-    NEAR_BYTES,
+    MOST_STRIDE,
     VECTOR_LENGTH,
     in_streaming_order,
     merged_dims,
@@ -106,7 +106,7 @@ def _long_one_last(
         d
         for d in wide[:-1]
         if fusion.dims[d] >= VECTOR_LENGTH
-        and all(abs(w.strides[d]) <= NEAR_BYTES for w in accesses)
+        and all(abs(w.strides[d]) <= MOST_STRIDE for w in accesses)
     ]
     if not near:
         return counted

@@ -8,7 +8,7 @@ import pytest
 from runtime.fusion import planned
 from runtime.fusion.emitters import emitter_of, why_not
 from runtime.fusion.products import product_fusion
-from runtime.program.bands import bands_of
+from runtime.program.blocks import blocks_of
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import ArrayShape, PrimitiveType
@@ -187,7 +187,7 @@ def test_bands(
     kernel = check(module_text(template, sizes))
     planned._planned.cache_clear()
     is_small = 4 * int(np.prod(kernel.dims)) <= band_bytes
-    assert (len(list(kernel.bands)) == 1) == (is_small or max(sizes.values()) <= 4)
+    assert (len(list(kernel.blocks)) == 1) == (is_small or max(sizes.values()) <= 4)
 
 
 REFUSED = {
@@ -256,5 +256,5 @@ def test_band_sizes(
 ) -> None:
     shape = ArrayShape(PrimitiveType.F32, dims)
     assert product_fusion.band_sizes(shape, batch, rows, frozenset(cut)) == band
-    parts = list(bands_of(product_fusion.whole(dims), band))
+    parts = list(blocks_of(product_fusion.whole(dims), band))
     assert sum(int(np.prod([b - a for a, b in box])) for box in parts) == int(np.prod(dims))

@@ -32,10 +32,10 @@ class Span:
 Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
-def bands_of(region: Box, band: Sequence[int]) -> Iterator[Box]:
+def blocks_of(region: Box, block: Sequence[int]) -> Iterator[Box]:
     """Return the bands that cover ``region``, in row-major order; the last ones may be smaller."""
     spans = [
         [(at, min(at + step, stop)) for at in range(start, stop, step)]
-        for (start, stop), step in zip(region, band, strict=True)
+        for (start, stop), step in zip(region, block, strict=True)
     ]
     return itertools.product(*spans)
