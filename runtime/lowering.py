@@ -77,8 +77,8 @@ class Lowering:
         It is called with the operands' current views. An empty answer means that they need no copies.
     writes: whether the result, an array, can be written in that order of dimensions instead of row major.
     scratch: arrays that the thunk needs while it runs; they count as temporary memory.
-    equal_results: groups of devices whose members get the same results, and write them only once all of a group have started;
-        every device is in one group. Empty if results may differ.
+    equal_results: groups of devices whose members get the same results, and write them only after all of a group have
+        started; every device is in one group. Empty if results may differ.
     own_part: groups of devices. Cut the larger of operand n and result n into as many equal parts as the group has
         members, in the group's order: the smaller one may lie in this device's part. Empty if it may not.
     """

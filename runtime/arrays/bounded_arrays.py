@@ -1,4 +1,4 @@
-"""Arrays of bounded dynamic shape, which a program gives at their bounds with their sizes beside them.
+"""Arrays of bounded dynamic shape: a program returns them padded to their bounds, together with their sizes.
 
 outputs f32[<=8,4], pred[], s32[]     the last one is the size of dimension 0 of the first
 """

@@ -1,4 +1,4 @@
-"""A device's memory: where the slices of a program lie."""
+"""A device's memory: the bytes of a program's allocations."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from spmd.shape import ArrayShape
 
 
 class DeviceMemory:
-    """One block of the device's own bytes, every allocation at an aligned place in it; and blocks shared with others.
+    """Memory of one device: its own block, with every allocation at an aligned offset, and blocks shared with peers.
 
-    All of it comes from the communicator, so that collectives reach it. Bytes are zeros at first.
+    All of it comes from the communicator, so that collectives can access it. Bytes are zeros at first.
     """
 
     def __init__(self, allocations: Sequence[BufferAllocation], communicator: Communicator) -> None:
-        """``allocations``: in order of their indices, the same on every rank."""
+        """Allocate the memory. ``allocations``: in order of their indices, the same on every rank."""
         starts, size = [], 0
         for allocation in allocations:
             starts.append(size)
@@ -45,7 +45,7 @@ class DeviceMemory:
         return np.ndarray(view.dims, view.element_type.numpy, block, start, view.strides)
 
     def typed(self, allocation: int, shape: ArrayShape) -> NDArray:
-        """The row-major array of ``shape`` that is allocation number ``allocation``."""
+        """Return allocation number ``allocation`` as a row-major array of ``shape``."""
         view = StridedView.dense(shape)
         return self.array(ArrayView(BufferSlice(allocation, 0, view.byte_size), view))
 

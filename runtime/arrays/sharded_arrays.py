@@ -15,7 +15,7 @@ from spmd.sharding import HloSharding, ShardingKind
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """One array as the caller sees it: its global shape, and how devices share it (None: every one holds it all)."""
+    """Global shape and sharding of an argument or a result. ``sharding`` None: every device has the entire array."""
 
     shape: ArrayShape
     sharding: HloSharding | None
@@ -28,7 +28,7 @@ class ShardedArrays:
     ``Executable.put`` makes them; a run takes them and returns them. Numbers, slices and sums choose and join arrays:
     ``state = executable.run(state)[:2] + batch``. ``numpy.asarray(state[0])`` is the first one's global array, where
     this process has all of its tiles. An array that an output of the run aliases is donated: used up by the run, an
-    error when used again. All others are valid as long as they are held.
+    error when used again. All others are valid as long as they are referenced.
     """
 
     tiles: tuple[tuple[DeviceArray, ...], ...]
@@ -74,7 +74,7 @@ class ShardedArrays:
         )
 
     def pick(self, order: list[int]) -> ShardedArrays:
-        """Arrays number ``order[0]``, ``order[1]``, ..."""
+        """Return arrays number ``order[0]``, ``order[1]``, ..."""
         return ShardedArrays(
             tuple(tuple(own[i] for i in order) for own in self.tiles),
             tuple(self.specs[i] for i in order),

@@ -108,7 +108,7 @@ def copy_shard(
 
 
 def gather(tiles: Sequence[NDArray], sharding: HloSharding | None, shape: ArrayShape) -> NDArray:
-    """The global array from the tiles of partitions 0, 1, ...; where several hold the same, the first one's.
+    """Return the global array of the tiles of partitions 0, 1, ...; of equal tiles the first one counts.
 
     Of partial sums it is the sum of the terms, in order of partitions.
     """

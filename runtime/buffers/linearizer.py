@@ -202,7 +202,7 @@ class Linearizer:
         overwritten: Collection[Value],
         region: Region,
     ) -> ValueView:
-        """Return ``view``, copied if it shows one of ``overwritten``, which are all overwritten at the end of the region.
+        """Return ``view``, copied if its value is in ``overwritten``: the end of the region overwrites all of these.
 
         So no copy there reads what another one has written (for example in a loop that swaps two leaves).
         """

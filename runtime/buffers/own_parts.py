@@ -11,7 +11,7 @@ would elsewhere.
 * An all-gather's operand lies in a result that no group could share: an output in the heap or in a donated parameter.
   Of other results every member would write only its own part (``shared_results.py``).
 * A reduce-scatter's result lies in an operand that dies and is no output: otherwise all bytes of the operand would
-stay.
+  stay live.
 
 The array is live from the first of the two to the last. If it lies in a heap, this must not increase the maximum of
 live bytes.

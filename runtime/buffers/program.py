@@ -76,7 +76,7 @@ class Value:
 
     @property
     def last_read(self) -> int:
-        """The end of its life. A read inside a loop of a value from outside counts until the loop's end."""
+        """The end of the live range. A read inside a loop of a value from outside counts until the loop's end."""
         return max((read.until(self) for read in self.reads), default=self.start)
 
 
@@ -89,7 +89,7 @@ class ValueView:
 
     @property
     def is_entire(self) -> bool:
-        """Whether the view shows the entire value in memory order (a reshape is allowed)."""
+        """True if the view shows the entire value in memory order (a reshape is allowed)."""
         return self.view.is_dense and self.view.byte_size == self.value.size
 
 

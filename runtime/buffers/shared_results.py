@@ -6,8 +6,8 @@ writes only its part. Memory that groups share is a colour, with one heap for ea
 
 The live ranges on one device's schedule suffice to pack such a heap. Reasons: only collectives among exactly the groups
 that share it write its bytes, and these write nothing there before all members have started. That is guaranteed by
-``Communicator.allocate_shared``, and ``Lowering.equal_results`` lists such ops. A member that has started a collective has
-completed everything before it in the schedule. So if value b follows value a in some bytes, with a's last use at a
+``Communicator.allocate_shared``, and ``Lowering.equal_results`` lists such ops. A member that has started a collective
+has completed everything before it in the schedule. So if value b follows value a in some bytes, with a's last use at a
 position before b's start, then every member is past its last use of a when b is written; and no member reads b before
 its own done, which waits for all writers. This holds
 

@@ -198,8 +198,8 @@ class NamedSlice:
 class BufferAssignment:
     """Slices of all values of a program.
 
-    ``offsets``: heap number and offset of the values in heaps (values that share a slice count once), in order of the
-    first values; ``sizes``: a digest of their bytes; see ``recorded_heaps.py``.
+    ``offsets``: heap number and offset in bytes of the values in heaps (values that share a slice count once), in order
+    of the first values; ``sizes``: a digest of their bytes; see ``recorded_heaps.py``.
     """
 
     allocations: tuple[BufferAllocation, ...]

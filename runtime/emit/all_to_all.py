@@ -39,7 +39,7 @@ MOST_PIECES = 256
 class Exchange:
     """An all-to-all of one array over ``dimension``, whose size is the number of members.
 
-    ``read`` and ``written``: how operand and result lie; all dimensions but the one that is cut have the same order.
+    ``read`` and ``written``: dimension orders of operand and result, which agree in all dimensions but the cut one.
     """
 
     dims: tuple[int, ...]
@@ -53,7 +53,7 @@ class Exchange:
 
     @property
     def pieces(self) -> int:
-        """In how many a part is moved: as many as the side with longer rows has rows."""
+        """The number of pieces in which a part is moved: the number of rows of the side with the longer rows."""
         if self.read == self.written:
             return 1
         count = 1
@@ -64,7 +64,7 @@ class Exchange:
         return count
 
     def seen(self, view: StridedView, own: Order, other: Order) -> StridedView:
-        """An array in order ``own``, row major, with a dimension of size 1 where ``other`` has the one that is cut."""
+        """Return ``view`` row major in order ``own``, with a dimension of size 1 where ``other`` has the cut one."""
         cut, joined = own.index(self.dimension), other.index(self.dimension)
         dims = [view.dims[d] for d in own]
         if cut != joined:
@@ -74,7 +74,7 @@ class Exchange:
         return found
 
     def cut_dimensions(self) -> tuple[int, int]:
-        """The cut dimension among those of ``seen``: in the operand, in the result."""
+        """Return the number of the cut dimension in ``seen`` of the operand, and of the result."""
         cut, joined = self.read.index(self.dimension), self.written.index(self.dimension)
         if cut == joined:
             return cut, joined
@@ -98,7 +98,7 @@ def exchange_of(instruction: HloInstruction, view: StridedView, written: Order) 
 
 
 def may_move(instruction: HloInstruction) -> bool:
-    """Whether the cut dimension is nothing but the number of members, so that it may lie elsewhere in the result."""
+    """Return whether the size of the cut dimension is the group size, so that the result may have it elsewhere."""
     dimension = instruction.attrs_as(CollectiveAttrs).dimension
     if instruction.num_operands != 1 or dimension is None:
         return False
@@ -119,8 +119,7 @@ def layouts(instruction: HloInstruction, views: Views) -> dict[int, Order]:
 
 
 def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
-    """Return which operands a result may overwrite: of one row-major array, members swap their parts in place. In the
-    tuple form, parts change places."""
+    """Return pairs (0, 0) of a row-major array, whose parts the members swap in place; none for the tuple variant."""
     if instruction.attrs_as(CollectiveAttrs).dimension is None or instruction.num_operands > 1:
         return ()
     order = result_order(instruction)

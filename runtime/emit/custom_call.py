@@ -54,7 +54,7 @@ def _uninitialized(_: HloInstruction) -> Kernel:
 
 
 def _copied(call: HloInstruction) -> Kernel | None:
-    """To the host's memory, or from it: a kernel for one array, none for a tuple of them."""
+    """Return the copy to or from the host's memory for one array; None for a tuple."""
     return CopyKernel() if isinstance(call.shape, ArrayShape) else None
 
 

@@ -67,7 +67,7 @@ def in_place(fusion: HloInstruction) -> tuple[tuple[int, int], ...]:
 
 
 def writes(fusion: HloInstruction, order: Order) -> bool:
-    """A product alone as a dot does."""
+    """Return whether the fusion is a single product that a dot could write in ``order``."""
     plan = planned(fusion).plan
     return isinstance(plan, SlicedProduct) and dot.writes(fused_product(fusion), order)
 

@@ -27,10 +27,11 @@ def _windows_of(
     batching: dict[int, int],
     vector: int,
 ) -> IndexedWindows:
-    """Return the correspondence of the dimensions of operand 0 (far), operand 1 (indices) and ``windows``.
+    """Return the correspondence of the dimensions of operand 0 (array), operand 1 (indices) and ``windows``.
 
-    window: windows' dimensions that run through a window, in the order of array's dimensions less ``skipped``. sizes: of a
-    window, by array's dimension (1 where there is none). batching: array's dimension by that of the indices.
+    window: dimensions of ``windows`` that run through a window, in the order of the array's dimensions less
+    ``skipped``. sizes: of a window, by dimension of the array (1 if it is missing). batching: dimension of the array by
+    that of the indices.
     """
     array, indices = instruction.operand(0).dims, instruction.operand(1).dims
     vectors = [d for d in range(len(indices)) if d != vector]
@@ -93,7 +94,7 @@ def emit_gather(instruction: HloInstruction, arrays: StepArrays, device: Device)
 
 
 def scatter_kernel(instruction: HloInstruction) -> ScatterKernel | None:
-    """None where the combiner is none that native code knows, or there are several inputs."""
+    """Return the kernel; None if native code does not know the combiner or if there are several inputs."""
     if instruction.num_operands != 3:
         return None
     kind = instruction.operand(0).array_shape.element_type
@@ -129,7 +130,7 @@ def emit_scatter(instruction: HloInstruction, arrays: StepArrays, device: Device
 
 
 def inputs_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
-    """Through the evaluator, too: its result is complete before the first element of it is copied over its input."""
+    """Return pairs (i, i). This holds for the evaluator, too: it copies its result over the input at the end."""
     return tuple((i, i) for i in range(instruction.num_operands // 2))
 
 

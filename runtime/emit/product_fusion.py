@@ -29,13 +29,12 @@ def fused_product(fusion: HloInstruction) -> HloInstruction:
 
 
 def product_view(fusion: HloInstruction) -> StridedView:
-    """The whole product, as if it were an operand of what is computed of it."""
+    """Return the view of the entire product, as an operand of the epilogue."""
     return StridedView.dense(fused_product(fusion).array_shape)
 
 
 def product_layouts(fusion: HloInstruction, factors: Factors, views: Views) -> dict[int, Order]:
-    """Return the layouts of the operands as the dot needs them; sliced arrays are row-major if slices cannot be read in
-    place."""
+    """Return the layouts that the dot needs of its operands. Sliced arrays are row major if slices must be copied."""
     unread = unread_operands(fused_product(fusion), _seen(fusion, factors, views))
     orders: dict[int, Order] = {}
     for n, factor in enumerate(factors.both):
@@ -48,7 +47,7 @@ def product_layouts(fusion: HloInstruction, factors: Factors, views: Views) -> d
 
 
 def _seen(fusion: HloInstruction, factors: Factors, views: Views) -> Views:
-    """Operands of the dot; dense where no strides say how they are seen, as if they had been laid out anew."""
+    """Return the views of the dot's operands; dense ones if no strides describe them, since they are copied then."""
     product = fused_product(fusion)
     return tuple(
         factor.seen(views[factor.number]) or StridedView.dense(operand.array_shape)
@@ -59,7 +58,7 @@ def _seen(fusion: HloInstruction, factors: Factors, views: Views) -> Views:
 def product_scratch(
     fusion: HloInstruction, plan: ProductFusion | SlicedProduct, views: Views
 ) -> tuple[ArrayShape, ...]:
-    """Return the dot's own scratch, and the band that it writes if the product is no result."""
+    """Return the dot's own scratch, and the block that it writes if the product is no result."""
     product = fused_product(fusion)
     own = dot.scratch(product, _seen(fusion, plan.factors, views))
     if isinstance(plan, SlicedProduct) or plan.kept is not None:
@@ -99,7 +98,7 @@ def emit_sliced(
 
 @dataclass(frozen=True, slots=True)
 class _Alone:
-    """The product's kernel, and its result as matrices."""
+    """Kernel of the product, and its result as matrices."""
 
     kernel: DotKernel
     results: tuple[ArrayView, ...]
@@ -129,5 +128,5 @@ def _placed(
 
 
 def _somewhere(shape: ArrayShape) -> ArrayView:
-    """An array that lies dense, wherever."""
+    """Return a dense array at an arbitrary address."""
     return ArrayView(BufferSlice(0, 0, shape.byte_size), StridedView.dense(shape))

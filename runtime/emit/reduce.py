@@ -17,7 +17,7 @@ from spmd.shape import PrimitiveType
 
 
 def accumulator(kind: PrimitiveType) -> PrimitiveType:
-    """Sums of floats narrower than f32 are kept in f32."""
+    """Return the accumulator type: f32 for floats narrower than f32, else the type itself."""
     return PrimitiveType.F32 if kind.is_floating and kind.bits < 32 else kind
 
 

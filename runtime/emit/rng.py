@@ -14,7 +14,7 @@ from spmd.shape import PrimitiveType, as_array
 
 
 def random_bits_kernel(instruction: HloInstruction) -> RandomBitsKernel | None:
-    """None where the state is no vector of two or three u64, or bits are wanted as floats, which have no definition.
+    """Return the kernel; None if the state is no vector of two or three u64, or if the result type is no integer.
 
     rng_default is Philox, as on XLA's CPU backend.
     """

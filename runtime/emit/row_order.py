@@ -18,10 +18,10 @@ CACHED_BYTES = 2 << 20
 
 
 def reads_in_strides(fusion: RowFusion, leaves: Sequence[PassLeaves]) -> bool:
-    """Return whether the innermost loop runs along a row although other rows lie between its elements.
+    """Return whether the innermost loop runs along a row although elements of other rows lie in between.
 
-    It does if so few rows are neighbours that vectors of them would be mostly empty, and if what a row reads is near
-    enough (measured: the sum over the first dimension of [100000,4] takes an eighth of the time, that over the second
+    It does if so few rows are contiguous that vectors of them would be mostly empty, and if strides are small enough
+    (measured: the sum over the first dimension of [100000,4] takes an eighth of the time, that over the second
     one of [300,300,3] a tenth).
     """
     if fusion.along_rows or len(fusion.passes) > 1:

@@ -37,7 +37,7 @@ def topk_kernel(instruction: HloInstruction) -> SortKernel | None:
 
 
 def top_kernel(shape: ArrayShape, count: int, *, largest: bool) -> SortKernel | None:
-    """By total order, in which NaN is larger than every number; None where native code cannot do it."""
+    """Return a kernel for top-k in total order (NaN is larger than every number); None if native code lacks it."""
     kind = shape.element_type
     order = CompareAttrs("GT" if largest else "LT", "TOTALORDER" if kind.is_floating else "")
     signature = ElementSignature(Opcode.COMPARE, (kind, kind), PrimitiveType.PRED, order)
@@ -48,7 +48,7 @@ def top_kernel(shape: ArrayShape, count: int, *, largest: bool) -> SortKernel | 
 
 
 def _is_countable(dims: tuple[int, ...]) -> bool:
-    """Whether native code has enough counters, and places fit 31 bits. Nothing is sorted where there is nothing."""
+    """Return whether the array is not empty, its rank fits native code, and indices fit 31 bits."""
     return math.prod(dims) > 0 and 1 <= len(dims) <= RANK + 1 and max(dims) < 1 << 31
 
 

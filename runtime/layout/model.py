@@ -29,7 +29,7 @@ READ, COPY = 8, 9
 #: Views that strides cannot express are copies.
 REPACKED = (Opcode.RESHAPE, Opcode.BITCAST)
 
-#: Ops that pass arrays on to a place where they must be row major.
+#: Ops that pass arrays on to other computations, in which they must be row major.
 _BOUNDARIES = (
     Opcode.TUPLE,
     Opcode.WHILE,

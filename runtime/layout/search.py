@@ -2,8 +2,8 @@
 
 For an array whose layout does not suit a reader, orders are proposed that would. Either the array is written so
 (upwards: through the views between them), or the reader writes its own result in the order of its operand (downwards).
-Instructions whose costs rise follow, neighbour by neighbour, as long as it pays. Of such a walk the prefix that saves
-most is retained. No change is retained that does not save bytes, so the search ends.
+Instructions whose costs rise follow, neighbour by neighbour, as long as it pays. Of such a sequence of changes the
+prefix that saves most is retained. No change is retained that does not save bytes, so the search ends.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _own_orders(model: LayoutModel, x: HloInstruction, operand: int) -> Iterator
     yield from _with_free_position(x, refilled(model.order(x), lies))
 
 
-# ---- walks
+# ---- sequences of changes
 @dataclass
 class _ChangeSequence:
     """Sequence of order changes, with the length of the prefix that saves most."""

@@ -9,8 +9,8 @@ from typing import Protocol
 
 #: Least size of the two innermost dimensions if a loop runs over tiles of both: along a shorter one tiles do not pay.
 LEAST_TILED = 8
-#: Neighbours that fill too little of a vector, as the coordinates in [n,3]; fewest that fill one; and most bytes from
-#: one element to the next for a loop that reads in strides instead: those of a cache line.
+#: Innermost size below which elements fill too little of a vector (as the coordinates in [n,3]); least size that fills
+#: one; largest stride in bytes (a cache line) at which a loop may read elements that are not neighbours.
 FEW_NEIGHBOURS, VECTOR_LENGTH, MOST_STRIDE = 8, 16, 64
 
 
@@ -25,9 +25,9 @@ class Strided(Protocol):
 
 
 def in_streaming_order(dims: Sequence[int], arrays: Sequence[Strided], inputs: int) -> list[int]:
-    """Dimensions, slowest first: the last is the one along which most bytes are neighbours, before it the next such.
+    """Return the dimensions, slowest first. Most bytes are neighbours along the last one, then along the one before it.
 
-    An array counts with what is stored of it: a row that is repeated for all columns is little beside these.
+    An array counts with the bytes that it stores: a row that is broadcast to all columns counts once.
     ``arrays[:inputs]`` are read, the others written, which counts double: a line of cache is fetched to be written.
     The other dimensions come by the strides of the last array, a result: largest first.
     """
@@ -55,7 +55,7 @@ def in_streaming_order(dims: Sequence[int], arrays: Sequence[Strided], inputs: i
 def merged_dims(
     dims: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> tuple[list[int], list[list[int]]]:
-    """The same walk over several arrays with as few dimensions as their strides allow."""
+    """Merge dimensions as far as the strides of all arrays allow. Returns the sizes, and the strides of each array."""
     sizes: list[int] = []
     merged_strides: list[list[int]] = [[] for _ in strides]
     for d, size in enumerate(dims):
@@ -78,7 +78,7 @@ def merged_dims(
 def merged_apart(
     dims: Sequence[int], strides: Sequence[Sequence[int]], apart: Collection[int]
 ) -> tuple[list[int], list[list[int]], dict[int, int]]:
-    """The same, but the dimensions ``apart`` stay by themselves; and which ones of the walk these are then."""
+    """Merge as ``merged_dims`` does, except the dimensions ``apart``. Also returns the new number of each of those."""
     sizes: list[int] = []
     merged_strides: list[list[int]] = [[] for _ in strides]
     positions = {}

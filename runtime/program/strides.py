@@ -1,4 +1,4 @@
-"""StridedView: how the elements of an array lie in bytes. Broadcast, transpose, slice and reverse only change this."""
+"""StridedView: the layout of an array's elements in bytes. Broadcast, transpose, slice and reverse only change it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class StridedView:
-    """Element (i0, i1, ...) lies at byte ``offset + i0 * strides[0] + i1 * strides[1] + ...`` of its buffer.
+    """Layout of an array: element (i0, i1, ..) is at byte ``offset + i0 * strides[0] + i1 * strides[1] + ..``.
 
     f32[4,3] dense:           strides (12, 4), offset 0
     its transpose f32[3,4]:   strides (4, 12)
@@ -24,7 +24,7 @@ class StridedView:
 
     @staticmethod
     def dense(shape: ArrayShape) -> StridedView:
-        """Row major without gaps."""
+        """Return the row-major view without gaps."""
         return StridedView(
             shape.element_type,
             shape.dims,
@@ -33,7 +33,7 @@ class StridedView:
 
     @staticmethod
     def dense_in_order(shape: ArrayShape, order: tuple[int, ...]) -> StridedView:
-        """Without gaps, dimension ``order[0]`` varying slowest."""
+        """Return the view without gaps in which dimension ``order[0]`` varies slowest."""
         sizes = tuple(shape.dims[d] for d in order)
         packed = dense_strides(sizes, shape.element_type.byte_size)
         strides = [0] * shape.rank
@@ -55,7 +55,7 @@ class StridedView:
 
     @property
     def is_packed(self) -> bool:
-        """Row major without gaps, wherever it starts."""
+        """True if the view is row major without gaps, with any offset."""
         if self.num_elements == 0:
             return True
         expected = dense_strides(self.dims, self.element_type.byte_size)

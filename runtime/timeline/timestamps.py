@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TypeAlias
 
 Timestamp: TypeAlias = tuple[int, int]
-"""A mark (``moment_of``), and nanoseconds of the clock."""
+"""Mark (``moment_of``), and nanoseconds of the clock."""
 
 
 class Moment(IntEnum):

@@ -1,4 +1,4 @@
-"""Element order: where operations move elements, and which leave them in place, as the buffer checker sees it."""
+"""Element order: which operations move elements and which leave them in place, for the buffer checker."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Order:
 
     @property
     def is_own(self) -> bool:
-        """Whether element n comes from element n."""
+        """True if element n comes from element n of the first array."""
         step = 1
         for size, own in reversed(self._sub_dimensions):
             if own != step:

@@ -84,7 +84,7 @@ class _Rows:
 
 
 def _runs(dims: tuple[int, ...], unreduced: tuple[int, ...]) -> list[tuple[int, bool]]:
-    """Return the layout of rows in an array: sizes of alternating runs of kept or reduced dimensions.
+    """Return the layout of rows in an array: sizes of alternating runs of unreduced and reduced dimensions.
 
     f32[6,1,2] of which dimensions 0 and 2 are reduced is one row of 12, as is f32[1,12] by dimension 1.
     """

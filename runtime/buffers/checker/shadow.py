@@ -45,6 +45,8 @@ class _Cells:
 
 @dataclass
 class ShadowMemory:
+    """Symbols of the values in all allocations, by slice."""
+
     allocations: tuple[BufferAllocation, ...]
     cells: list[_Cells] = field(init=False)
 

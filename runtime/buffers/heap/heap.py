@@ -35,7 +35,7 @@ MOST_PLACEMENTS, MOST_ROUNDS = 20_000, 200
 #: A packing is as good as the bound if it takes less than this many bytes more, and at most this part
 #: more: alignment may cost that, and large programs need not try orders for it.
 EXACT_BYTES, EXACT_SHARE = 64, 1 / 200
-#: Within this part of the bound, greedy packings are good enough.
+#: Greedy packings are good enough if they exceed the bound by at most this part of it.
 GOOD_SHARE = 1 / 50
 #: Steps of a search per interval, and the largest number of intervals that is searched.
 SEARCH_STEPS, MOST_SEARCHED = 6, 400

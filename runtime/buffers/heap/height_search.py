@@ -67,6 +67,7 @@ class _Search:
         #: Lowest possible offset of each remaining interval.
         self._lowest = [0] * len(intervals)
         self._floor = np.zeros(len(starts), np.int64)
+        #: Lower bound of the height of each section: bytes that are placed or lost, and those of remaining intervals.
         self._least_height = np.zeros(len(starts), np.int64)
         for sections, size in zip(self._sections, self._sizes, strict=True):
             self._least_height[sections] += size
@@ -113,7 +114,7 @@ class _Search:
         return (-int(self._least_height[sections].max()), -area)
 
     def _make(self, choice: _Choice) -> None:
-        """Place the interval. Bytes left unused below it are added to the reach of its sections."""
+        """Place the interval. Bytes left unused below it are added to the least height of its sections."""
         sections, size = self._sections[choice.index], self._sizes[choice.index]
         self._least_height[sections] += choice.offset - choice.floor
         self._floor[sections] = choice.offset + size

@@ -19,7 +19,7 @@ from runtime.codegen.llvm.pass_pipelines import Passes
 
 @record
 class PlacedRecord(Record):
-    """Interval that has a place: first byte, end in bytes, first and last position in time."""
+    """Placed interval: first byte, end in bytes, first and last position in time."""
 
     low: Word
     high: Word

@@ -120,7 +120,7 @@ def _kernel(
 
 
 def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
-    """Features fastest in x, and output features in w, where nothing else will do."""
+    """Return the operands to copy: x with features fastest, w with output features fastest, if no kernel fits."""
     compute = _compute_type(instruction)
     if compute is None or _kernel(instruction, views, compute) is not None:
         return {}
@@ -138,7 +138,7 @@ def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, .
 
 
 def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
-    """The panel; x, w and the result in the type of the products, where they have another."""
+    """Return the panel, and x, w and the result converted to the type of the products if they have another one."""
     compute = _compute_type(instruction)
     if compute is None:
         return ()

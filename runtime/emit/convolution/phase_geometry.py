@@ -76,7 +76,7 @@ def _phase(
 
 @dataclass(frozen=True, slots=True)
 class WindowPhases:
-    """By dimension; every combination is a phase of the whole."""
+    """Phases by dimension. Every combination is a phase of the convolution."""
 
     axes: tuple[AxisPhases, ...]
 
@@ -88,13 +88,13 @@ class WindowPhases:
 
     @property
     def multiplications(self) -> int:
-        """For each pair of features of an image."""
+        """The number of multiplications for each pair of features of an image."""
         return math.prod(
             sum(phase.outputs * phase.taps for phase in axis.phases) for axis in self.axes
         )
 
     def zeros(self) -> tuple[tuple[slice, ...], ...]:
-        """The results without any sum, in parts that do not overlap."""
+        """Return the results without any term, in parts that do not overlap."""
         found: list[tuple[slice, ...]] = []
         for d, axis in enumerate(self.axes):
             before = [[phase.results for phase in other.phases] for other in self.axes[:d]]

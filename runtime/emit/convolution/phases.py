@@ -34,7 +34,7 @@ LEAST_THIN_VECTORS, LEAST_THIN_WIDTH = 8, 6
 
 
 class Choose(Protocol):
-    """The kernel of a convolution; None where it must be laid out anew. tiled: on the tile unit, if it can be."""
+    """Function that chooses a kernel; None if operands must be copied first. tiled: allow the tile unit."""
 
     def __call__(
         self, canonical: CanonicalConvolution, *, tiled: bool
@@ -44,7 +44,7 @@ class Choose(Protocol):
 def in_phases(
     canonical: CanonicalConvolution, undivided: UndividedConvolution, choose: Choose
 ) -> PhaseConvolutionKernel | None:
-    """None where there are too many phases. undivided: the kernel that multiplies holes, too."""
+    """Return the kernel in phases; None if there are too many. undivided: the kernel that multiplies holes, too."""
     x, out = canonical.x, canonical.out
     found = window_phases(canonical.window, x.dims[2:-1], out.dims[2:-1])
     zeros = found.zeros()
@@ -67,9 +67,9 @@ def in_phases(
 
 
 def is_thin(canonical: CanonicalConvolution, undivided: UndividedConvolution) -> bool:
-    """Few features, many channels side by side, and lines of results that are as long as what is done at a time, about.
+    """Return whether there are few features, many contiguous channels, and lines of results of the block's width.
 
-    Sums of lanes must be few beside products.
+    There must be few sums of lanes in comparison with products.
     """
     x, out = canonical.x, canonical.out
     item = x.element_type.byte_size
@@ -89,7 +89,7 @@ def is_thin(canonical: CanonicalConvolution, undivided: UndividedConvolution) ->
 
 
 def _thin_phase(canonical: CanonicalConvolution, axes: tuple[PhaseAxis, ...]) -> tuple[Phase, int]:
-    """And how many elements of scratch its part of w needs, whose channels lie side by side."""
+    """Return the phase, and the scratch elements of its part of w, with contiguous channels."""
     *others, channels, features = range(len(canonical.w.dims))
     w = _part(canonical.w, 1, [axis.elements for axis in axes])
     return Phase(axes, None, (*others, features, channels)), padded(w.num_elements)
@@ -98,7 +98,7 @@ def _thin_phase(canonical: CanonicalConvolution, axes: tuple[PhaseAxis, ...]) ->
 def _phase(
     canonical: CanonicalConvolution, axes: tuple[PhaseAxis, ...], choose: Choose, *, tiled: bool
 ) -> tuple[Phase, int]:
-    """And how many elements of scratch it needs."""
+    """Return the phase, and the scratch elements that it needs."""
     part = CanonicalConvolution(
         _window(axes),
         canonical.x,
@@ -119,7 +119,9 @@ def _phase(
     if not anywhere and (not part.rows() or _rows(part) < min(LEAST_ROWS, _rows(gathered))):
         out_order, out = order, gathered.out
         kernel = choose(gathered, tiled=tiled)
-    assert isinstance(kernel, PanelConvolutionKernel), "scratch lies as the whole does"
+    assert isinstance(kernel, PanelConvolutionKernel), (
+        "scratch has the layout of the undivided array"
+    )
     taken = [
         padded(view.num_elements)
         for view, own in ((w, w_order), (out, out_order))
@@ -138,7 +140,7 @@ def _rows(canonical: CanonicalConvolution) -> int:
 
 
 def _part(view: StridedView, first: int, parts: Sequence[slice]) -> StridedView:
-    """``parts`` of the dimensions from ``first`` on."""
+    """Return the slices ``parts`` of the dimensions from ``first`` on."""
     last = len(view.dims) - first - len(parts)
     slices = (*[slice(None)] * first, *parts, *[slice(None)] * last)
     spans = [part.indices(size) for part, size in zip(slices, view.dims, strict=True)]

@@ -61,7 +61,7 @@ class DotKernel(Kernel):
 class FactorOperands:
     """Operands ``lhs`` and ``rhs`` of a kernel are a product's, as matrices.
 
-    shifts: of each what its place is moved by, by what the last stage of ``starts`` gives.
+    shifts: of each, the terms by which its first element moves with the values of the last stage of ``starts``.
     """
 
     lhs: int

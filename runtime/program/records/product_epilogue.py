@@ -1,4 +1,4 @@
-"""Record of a product and what is computed of it, block by block."""
+"""Record of a product and of the epilogue that is computed of it, block by block."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Epilogue: TypeAlias = LoopKernel | RowKernel
 
 @dataclass(frozen=True)
 class ProductEpilogueKernel(Kernel):
-    """``epilogue`` of what ``product`` gives, at the indices of ``region``.
+    """Product of two matrices (or a batch of them) and an epilogue of its elements, at the indices of ``region``.
 
-    operands: the epilogue's, two of which are the product's as matrices, as ``factors`` says. Behind the last one the
-    epilogue has the product itself: result ``product_result``, or where that is None a block of it at a time in scratch. scratch:
-    the product's, the block where there is one, the epilogue's.
+    operands: those of the epilogue, of which ``factors`` names the two that the product reads as matrices. The last
+    input of the epilogue is the product: result number ``product_result``, or, if that is None, one block of it at a
+    time in scratch. scratch: that of the product, the block if there is one, that of the epilogue.
 
-    dims: of the whole product; ``batch`` of them count products, the ``rows`` behind them rows of lhs, the others
-    columns of rhs. block: sizes of a part that is done at once. Of those that count products, of the rows and of the
-    columns, all but the first that it has several of are whole behind it, and single before.
+    dims: sizes of the entire product. The first ``batch`` dimensions count products, the next ``rows`` are rows of lhs,
+    the others are columns of rhs. block: sizes of the part that is computed at a time. Among the dimensions of each
+    of the three kinds at most one is cut: dimensions before it have size 1 in a block, those behind it their full size.
     """
 
     product: DotKernel
@@ -46,16 +46,17 @@ class ProductEpilogueKernel(Kernel):
 
     @property
     def blocks(self) -> Iterator[Box]:
-        """The blocks of the region, in row-major order."""
+        """The blocks of ``region``, in row-major order."""
         region = tuple((span.start, span.stop) for span in self.region)
         for box in blocks_of(region, self.block):
             yield tuple(Span(start, stop) for start, stop in box)
 
     @property
     def cut_dimensions(self) -> tuple[int, ...]:
-        """The first of those that count products, of the rows and of the columns, along which it can be done in parts.
+        """The dimensions along which threads may divide the kernel.
 
-        In this order, but for the longer of rows and columns first.
+        Of the batch, the rows and the columns it is the first dimension larger than 1, if it can be cut. The batch comes
+        first, then the longer one of rows and columns.
         """
         first = self.batch + self.rows
         sides = [range(self.batch, first), range(first, len(self.dims))]
@@ -71,13 +72,13 @@ class ProductEpilogueKernel(Kernel):
         return isinstance(self.epilogue, LoopKernel) or d in self.epilogue.fusion.counted
 
     def lines(self, block: Box) -> tuple[Span, Span]:
-        """Rows and columns of a block, in the product as a matrix."""
+        """Return the rows and the columns of ``block`` in the product as a matrix."""
         first = self.batch + self.rows
         rows, columns = slice(self.batch, first), slice(first, None)
         return _line(block[rows], self.dims[rows]), _line(block[columns], self.dims[columns])
 
     def product_of(self, block: Box) -> DotKernel:
-        """Return the product that computes a block."""
+        """Return the product that computes ``block``."""
         rows, columns = self.lines(block)
         batch = tuple(span.size for span in block[: self.batch])
         return replace(self.product, batch=batch, m=rows.size, n=columns.size)

@@ -19,7 +19,7 @@ from spmd.literal import NDArray
 
 @dataclass(frozen=True)
 class CallbackThunk(Thunk):
-    """Write what function ``number`` of the program computes of the operands. ``target``: the custom call's."""
+    """Call of function ``number`` of the process. ``target``: the custom call's, for messages."""
 
     target: str
     number: int

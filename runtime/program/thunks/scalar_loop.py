@@ -1,4 +1,4 @@
-"""Loops of which every thunk computes single elements: one native call for many trips."""
+"""Loops in which every thunk computes single elements: one native call runs many trips."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.shape import PrimitiveType
 
-#: Thunks of a loop at most: its code is compiled for it alone.
+#: Largest number of thunks of such a loop: the code is compiled for this loop alone.
 MOST_THUNKS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class _Element:
-    """One element: where it lies, and as what it is read or written."""
+    """One element in memory: allocation, offset in bytes, and the type as which it is read or written."""
 
     allocation: int
     offset: int
@@ -31,7 +31,7 @@ class _Element:
 
     @staticmethod
     def of(array: ArrayView, part: StridedView | None = None) -> _Element:
-        """part: of the array, as it is seen from its first element."""
+        """Return the element of ``array``, or of ``part``, a view relative to the first element of ``array``."""
         start, seen = array.slice.offset + array.view.offset, array.view
         if part is not None:
             start, seen = start + part.offset, part
@@ -48,7 +48,7 @@ class _Element:
         return self.offset + self.kind.byte_size
 
     def touches(self, other: _Element) -> bool:
-        """Whether the two share bytes."""
+        """Return whether the two share bytes."""
         return self.allocation == other.allocation and (
             self.offset < other.end and other.offset < self.end
         )
@@ -77,7 +77,7 @@ class ScalarLoopPlan:
 def plan_scalar_loop(
     condition: Sequence[Thunk], body: Sequence[Thunk], predicate: ArrayView
 ) -> ScalarLoopPlan | None:
-    """None where a thunk does anything else than compute single elements."""
+    """Return the plan of a loop; None if a thunk does anything else than compute single elements."""
     if len(condition) + len(body) > MOST_THUNKS:
         return None
     steps = [_step(thunk) for thunk in (*condition, *body)]
@@ -105,7 +105,7 @@ def plan_scalar_loop(
 
 
 def _are_registers(elements: Sequence[_Element], trip: Sequence[_Step]) -> bool:
-    """Whether each place's value is read as it was last written, though others may take its bytes in between."""
+    """Return whether every read finds the last value written to its element, although elements may overlap."""
     written = {element for step in trip for element in step.writes}
     rivals = {p: [q for q in elements if q != p and q.touches(p)] for p in elements}
     valid = {element for element in elements if not written.intersection(rivals[element])}
