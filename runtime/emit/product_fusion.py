@@ -61,9 +61,9 @@ def product_scratch(
     """Return the dot's own scratch, and the block that it writes if the product is no result."""
     product = fused_product(fusion)
     own = dot.scratch(product, _seen(fusion, plan.factors, views))
-    if isinstance(plan, SlicedProduct) or plan.kept is not None:
+    if isinstance(plan, SlicedProduct) or plan.product_result is not None:
         return own
-    return (*own, ArrayShape(product.array_shape.element_type, plan.band))
+    return (*own, ArrayShape(product.array_shape.element_type, plan.block))
 
 
 def emit_product(
@@ -78,11 +78,11 @@ def emit_product(
         alone.kernel,
         factors,
         epilogue,
-        plan.kept,
+        plan.product_result,
         plan.dims,
         plan.batch,
         plan.rows,
-        plan.band,
+        plan.block,
         tuple(Span(0, size) for size in plan.dims),
     )
     return KernelThunk(fusion.name, kernel, inputs, arrays.results, arrays.scratch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runtime.emit.fused_kernel import kernel_of
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
-from runtime.fusion.planned import planned_alone
+from runtime.fusion.plan_cache import cached_plan_alone
 from runtime.fusion.row_fusion import RowFusion
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
 from runtime.program.records.reduce import ProgramReduceKernel
@@ -36,7 +36,7 @@ def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | 
 
 def native_reduce(instruction: HloInstruction) -> RowFusion | None:
     """The reduction as a fusion of one instruction; None where no emitter takes it."""
-    found = planned_alone(instruction)
+    found = cached_plan_alone(instruction)
     if found is None:
         return None
     assert isinstance(found.plan, RowFusion)

@@ -66,7 +66,7 @@ def row_parts(kernel: RowKernel, arrays: GpuArrays) -> RowParts:
             RowPart(
                 found.part(each.elements.program, leaves.elements),
                 each.reductions,
-                each.kept,
+                each.cached,
                 tuple(map(found.result, each.results)),
                 found.part(each.inits.program, leaves.inits),
                 found.part(each.rows.program, leaves.rows),

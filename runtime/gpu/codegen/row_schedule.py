@@ -135,7 +135,7 @@ def _held(parts: RowParts) -> int:
         if isinstance(leaf, int) and any(parts.reduced_strides[leaf])
     }
     results = max((len(each.results) for each in parts.passes), default=0)
-    return len(arrays) + len(parts.fusion.kept) + results
+    return len(arrays) + len(parts.fusion.cached) + results
 
 
 def _together(parts: RowParts, size: int, strides: tuple[tuple[int, ...], ...], most: int) -> int:

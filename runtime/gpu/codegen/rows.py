@@ -188,7 +188,7 @@ class Rows(RowSums):
             if isinstance(leaf, int):
                 if (leaf, r) not in self.elements:
                     self.elements[leaf, r] = self.loaded(leaf, self.group_digits[r])
-            elif leaf.source is Source.KEPT and (leaf.number, r) not in self.kept:
+            elif leaf.source is Source.CACHED and (leaf.number, r) not in self.kept:
                 self.read(self.parts.producer(leaf.number)[0], r)
 
     def results(self, number: int, r: int) -> list[list[str]]:
@@ -198,7 +198,7 @@ class Rows(RowSums):
         for leaf in part.leaves:
             if isinstance(leaf, int):
                 leaves.append(self.elements[leaf, r])
-            elif leaf.source is Source.KEPT:
+            elif leaf.source is Source.CACHED:
                 leaves.append(self.kept_values(leaf.number, r))
             else:
                 held = self.reduced if leaf.source is Source.REDUCTION else self.row_values

@@ -55,8 +55,8 @@ class ProductEpilogueKernel(Kernel):
     def cut_dimensions(self) -> tuple[int, ...]:
         """The dimensions along which threads may divide the kernel.
 
-        Of the batch, the rows and the columns it is the first dimension larger than 1, if it can be cut. The batch comes
-        first, then the longer one of rows and columns.
+        Of the batch, the rows and the columns it is the first dimension larger than 1, if it can be cut. The batch
+        comes first, then the longer one of rows and columns.
         """
         first = self.batch + self.rows
         sides = [range(self.batch, first), range(first, len(self.dims))]

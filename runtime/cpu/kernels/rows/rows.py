@@ -131,7 +131,7 @@ class _Walks:
     kinds: list[PrimitiveType] = field(default_factory=list)
 
     def pass_form(self, each: RowPass, leaves: PassLeaves) -> PassForm:
-        kept = [RowInput(Source.KEPT, n) for n in each.kept]
+        kept = [RowInput(Source.CACHED, n) for n in each.cached]
         reductions = tuple(Ref(Held.REDUCTION, n) for n in each.reductions)
         elements = (
             *reductions,
@@ -158,7 +158,7 @@ class _Walks:
             kind = PrimitiveType.S64 if isinstance(leaf, Numbers) else leaf.view.element_type
             access = leaf_access(leaf, self.arrays.operands)
             return self.array(replace(access, strides=self.spread(leaf.view)), kind)
-        if leaf.source is Source.KEPT:
+        if leaf.source is Source.CACHED:
             return self.kept(leaf.number)
         return Ref(Held.REDUCTION if leaf.source is Source.REDUCTION else Held.ROW, leaf.number)
 
@@ -169,7 +169,7 @@ class _Walks:
 
     def kept(self, number: int) -> Ref:
         """A row in scratch, which the next row takes over."""
-        fusion, kind = self.fusion, self.fusion.kept[number]
+        fusion, kind = self.fusion, self.fusion.cached[number]
         along = dense_strides(tuple(fusion.dims[d] for d in fusion.axes), kind.byte_size)
         steps = dict(zip(fusion.axes, along, strict=True))
         strides = tuple(steps.get(d, 0) for d in range(len(fusion.dims)))
