@@ -21,7 +21,7 @@ from runtime.gpu.planning import MakePtx, Planner, no_ptx
 from runtime.gpu.recorder import GpuRecorder
 from runtime.gpu.report import KernelReport
 from runtime.gpu.steps.bound import bound
-from runtime.gpu.steps.sequence import planned
+from runtime.gpu.steps.sequence import plan_steps
 from runtime.gpu.tile import DeviceTile
 from runtime.gpu.transfers.staging import Staging
 from runtime.program.kernel import KernelLibrary
@@ -88,7 +88,7 @@ class LoadedGpuDevice:
             has_blocking_steps=bool(reference_every),
         )
         #: The GPU's work, as plain data.
-        self.plan = planned(program.thunks, planner)
+        self.plan = plan_steps(program.thunks, planner)
         self._binding = Binding(
             driver,
             arena,
@@ -168,7 +168,7 @@ class LoadedGpuDevice:
     @property
     def outputs(self) -> tuple[DeviceArray, ...]:
         """Outputs of the last successful step. They stay valid until the next step starts."""
-        return tuple([place.array for place in self.results])
+        return tuple([slot.array for slot in self.results])
 
     def use_graphs(self, wanted: bool) -> None:
         """Select whether the next steps launch the plan's graphs, or run their steps one by one, to compare both."""
@@ -178,6 +178,6 @@ class LoadedGpuDevice:
         return self._names[thunk]
 
     @property
-    def forms(self) -> KernelReport:
+    def kernel_report(self) -> KernelReport:
         """The report on the program's kernels."""
         return KernelReport.of(self.plan)

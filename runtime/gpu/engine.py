@@ -50,7 +50,7 @@ class GpuEngine:
     def kernel_report(self, local: LocalDevices) -> KernelReport:
         device = local.devices[0]
         assert isinstance(device, LoadedGpuDevice), "loaded by this engine"
-        return device.forms
+        return device.kernel_report
 
     def load_rank(
         self, executable: Executable, communicator: Communicator, explain: Callable[[int], str]

@@ -32,7 +32,7 @@ class _Taken:
 
     number: int
     is_blocking: bool
-    stamps: list[Timestamp] = field(default_factory=list)
+    timestamps: list[Timestamp] = field(default_factory=list)
     pending: list[tuple[int, GpuEvent]] = field(default_factory=list)
 
 
@@ -54,7 +54,7 @@ class GpuRecorder:
     @property
     def steps(self) -> list[RecordedStep]:
         """The recorded steps, oldest first."""
-        return [RecordedStep(s.number, s.is_blocking, tuple(s.stamps)) for s in self._steps]
+        return [RecordedStep(s.number, s.is_blocking, tuple(s.timestamps)) for s in self._steps]
 
     def begin_step(self, number: int, is_blocking: bool) -> None:
         self._steps.append(_Taken(number, is_blocking))
@@ -73,8 +73,8 @@ class GpuRecorder:
             if moment_of(mark)[1] is Moment.LANDED:
                 at = min(at, latest)
             latest = at
-            step.stamps.append((mark, at))
-        step.stamps.reverse()
+            step.timestamps.append((mark, at))
+        step.timestamps.reverse()
         step.pending.clear()
 
     def around(self, step: Step, action: Action) -> Action:
@@ -132,12 +132,12 @@ class GpuRecorder:
     def _landed(self, thunk: Thunk, start: str) -> None:
         """Record the completion of a collective; one through the host ends with the communication stream's work."""
         over = self._over.pop(start, None) or self._recorded(self._communication)
-        self._take(thunk, Moment.LANDED, over)
+        self._record(thunk, Moment.LANDED, over)
 
     def _stamping(self, thunk: Thunk, moment: Moment) -> Callable[[], None]:
-        return lambda: self._take(thunk, moment, self._recorded(self._compute))
+        return lambda: self._record(thunk, moment, self._recorded(self._compute))
 
-    def _take(self, thunk: Thunk, moment: Moment, event: GpuEvent) -> None:
+    def _record(self, thunk: Thunk, moment: Moment, event: GpuEvent) -> None:
         mark = mark_of(self._numbers[id(thunk)], moment)
         self._steps[-1].pending.append((mark, event))
 

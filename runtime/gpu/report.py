@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.gpu.step import Step, walk_steps
+from runtime.gpu.step import Step, traverse_steps
 from runtime.gpu.steps.kernel_step import KernelStep
 from runtime.gpu.steps.while_loop import HostedLoopStep
 
@@ -24,11 +24,11 @@ class KernelReport:
 
     @staticmethod
     def of(plan: Sequence[Step]) -> KernelReport:
-        steps = [step for step in walk_steps(plan) if isinstance(step, KernelStep)]
-        counts = Counter(step.form for step in steps)
-        hosted = [(type(s.kernel).__name__, s.name) for s in steps if s.form == "hosted"]
+        steps = [step for step in traverse_steps(plan) if isinstance(step, KernelStep)]
+        counts = Counter(step.implementation for step in steps)
+        hosted = [(type(s.kernel).__name__, s.name) for s in steps if s.implementation == "hosted"]
         hosted += [
-            ("scalar loop", s.name) for s in walk_steps(plan) if isinstance(s, HostedLoopStep)
+            ("scalar loop", s.name) for s in traverse_steps(plan) if isinstance(s, HostedLoopStep)
         ]
         return KernelReport(counts["ptx"], counts["library"], tuple(hosted))
 

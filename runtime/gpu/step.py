@@ -59,7 +59,7 @@ class GpuProgram(Protocol):
         """Whether graphs of the plan are captured and launched; otherwise their steps run one by one."""
         ...
 
-    def view(self, place: ArrayView) -> DeviceView: ...
+    def view(self, array_view: ArrayView) -> DeviceView: ...
     def stream(self, which: Stream) -> GpuStream: ...
 
     def mirror(
@@ -84,7 +84,7 @@ class GpuProgram(Protocol):
         ...
 
     @property
-    def flights(self) -> dict[str, Flight]:
+    def pending_collectives(self) -> dict[str, PendingCollective]:
         """Collectives in flight by the name of their start; of several calls of one computation, the last bound one.
 
         Steps are bound in schedule order, so a done finds the start that it waits for.
@@ -100,7 +100,7 @@ class GpuProgram(Protocol):
         ...
 
 
-class Flight(Protocol):
+class PendingCollective(Protocol):
     """Collective between its start and its done."""
 
     def finish(self) -> None:
@@ -144,8 +144,8 @@ def on_host(device: GpuProgram, mirror: Mirror, action: Action) -> Action:
     return run
 
 
-def walk_steps(steps: Sequence[Step]) -> Iterator[Step]:
+def traverse_steps(steps: Sequence[Step]) -> Iterator[Step]:
     """Yield the steps and all that run as part of them, in order."""
     for step in steps:
         yield step
-        yield from walk_steps(tuple(step.nested()))
+        yield from traverse_steps(tuple(step.nested()))

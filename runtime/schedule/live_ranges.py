@@ -94,7 +94,7 @@ class Gaps:
         self.starts, self.ends, self.sizes = (np.array(x, np.int64) for x in (starts, ends, sizes))
 
     def across(self, position: int, most: int) -> list[int]:
-        """Return numbers of replaceable values' gaps around ``position``: the ``most`` largest, of equals the earliest."""
+        """Return numbers of replaceable values' gaps around ``position``: ``most`` at most, the largest first."""
         around = np.flatnonzero((self.starts < position) & (self.ends > position))
         found: list[int] = []
         for number in around[np.argsort(-self.sizes[around], kind="stable")].tolist():

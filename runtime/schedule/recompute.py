@@ -149,8 +149,9 @@ class RecomputeSearch:
     def _at_hand(
         self, wanted: HloInstruction, at: int, size: int, *, but: HloInstruction
     ) -> tuple[HloInstruction, int] | None:
-        """Return a value that can be read at position ``at`` in place of ``wanted``, and the end of its live range (``at``
-        or later if it is live at ``at``). The live range of a small value may be extended, or of any if there is room.
+        """Return a value that can be read at position ``at`` in place of ``wanted``, and the end of its live range.
+
+        If the end lies before ``at``, the live range is extended: that of a small value, or of any if there is room.
         """
         live_ranges = self.live_ranges
         if wanted is not but and live_ranges.is_always_there(wanted):

@@ -28,7 +28,7 @@ from runtime.gpu.codegen import (  # noqa: F401 - they fill the table
 from runtime.gpu.codegen.emitters import GpuArrays, sources
 from runtime.gpu.codegen.entry_names import named
 from runtime.gpu.codegen.launch import (
-    Held,
+    ArgumentKind,
     PlacedLaunch,
     PtxLaunch,
     PtxTarget,
@@ -81,9 +81,11 @@ def ptx_at(
     launches = ptx_for(kernel, seen, written, between, target)
     if launches is None:
         return None
-    held = (Held.OPERAND, Held.RESULT, Held.SCRATCH)
-    places = {h: [start for start, _ in group] for h, group in zip(held, groups, strict=True)}
-    return placed(launches, places)
+    argument_kinds = (ArgumentKind.OPERAND, ArgumentKind.RESULT, ArgumentKind.SCRATCH)
+    pointers = {
+        h: [start for start, _ in group] for h, group in zip(argument_kinds, groups, strict=True)
+    }
+    return placed(launches, pointers)
 
 
 @lru_cache(_MOST_TEXTS)

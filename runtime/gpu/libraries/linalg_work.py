@@ -37,7 +37,7 @@ class TriangularSolve(LibraryCall):
 class TriangularSolveWork(Work):
     """One ``solve`` for each matrix of a batch."""
 
-    form = "library"
+    implementation = "library"
     solve: TriangularSolve
     triangles: DeviceView
     sides: DeviceView
@@ -109,7 +109,7 @@ class SolverCall(LibraryCall):
 class SolverWork(Work):
     """One ``call`` for each matrix of a batch."""
 
-    form = "library"
+    implementation = "library"
     call: SolverCall
     arrays: tuple[DeviceView, ...]
 
