@@ -20,12 +20,12 @@ from spmd.registry import Registry
 
 Views: TypeAlias = tuple[StridedView, ...]
 
-#: (kernel, operands, results, scratch) -> its PTX launches; None if it has no PTX form.
+#: (kernel, operands, results, scratch) -> its PTX launches; None if it has no PTX code.
 MakePtx: TypeAlias = Callable[[Kernel, Views, Views, Views], tuple[PtxLaunch, ...] | None]
 
 
 def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
-    """Return None: no kernel has a PTX form."""
+    """Return None: no kernel has PTX code."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from runtime.gpu.steps.while_loop import HostedLoopStep
 
 @dataclass(frozen=True)
 class KernelReport:
-    """Numbers of kernel calls by form, each counted once however often a loop runs it.
+    """Numbers of kernel calls by implementation. A call in a loop counts once.
 
     ``hosted``: (kernel kind, thunk) of each that the host computes.
     """
@@ -45,7 +45,7 @@ class KernelReport:
         return {"ptx": self.ptx, "library": self.library, "hosted": dict(self.hosted_kinds)}
 
     def __str__(self) -> str:
-        """Return the counts by form, and some names for each kind that the host computes."""
+        """Return the counts by implementation, and some names for each kind that the host computes."""
         lines = [
             f"{self.ptx} kernels in PTX, {self.library} by libraries, {len(self.hosted)} by the host"
         ]

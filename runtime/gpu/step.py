@@ -41,7 +41,7 @@ class GpuProgram(Protocol):
 
     @property
     def host_kernels(self) -> KernelLibrary:
-        """Library that computes kernels without a GPU form."""
+        """Library that computes kernels without GPU code."""
         ...
 
     @property
@@ -51,12 +51,12 @@ class GpuProgram(Protocol):
 
     @property
     def is_blocking(self) -> bool:
-        """Whether this step waits for each collective at its start."""
+        """True if this step waits for each collective at its start."""
         ...
 
     @property
     def uses_graphs(self) -> bool:
-        """Whether graphs of the plan are captured and launched; otherwise their steps run one by one."""
+        """True if graphs of the plan are captured and launched; otherwise their steps run one by one."""
         ...
 
     def view(self, array_view: ArrayView) -> DeviceView: ...
@@ -120,7 +120,7 @@ class Step(ABC):
 
     @property
     def decides(self) -> bool:
-        """Whether the host must wait or decide: then the step cannot be part of a graph."""
+        """True if the host must wait or decide, so that the step cannot be part of a graph."""
         return False
 
     def nested(self) -> Iterator[Step]:

@@ -54,7 +54,7 @@ class GpuArrayAccess:
 
 
 def array_access(kind: ArgumentKind, number: int, array: StridedView) -> GpuArrayAccess:
-    """Return the access to an array as it is."""
+    """Return the access to an entire array."""
     argument = PtxArgument(kind, number)
     return GpuArrayAccess(argument, array.element_type, array.offset, array.strides)
 
@@ -62,7 +62,7 @@ def array_access(kind: ArgumentKind, number: int, array: StridedView) -> GpuArra
 def view_access(
     kind: ArgumentKind, number: int, array: StridedView, view: StridedView
 ) -> GpuArrayAccess:
-    """Return the access to an array seen as ``view`` from its first element."""
+    """Return the access to ``view``, which is relative to the first element of ``array``."""
     argument, start = PtxArgument(kind, number), array.offset + view.offset
     return GpuArrayAccess(argument, view.element_type, start, view.strides)
 
@@ -148,7 +148,7 @@ def _shift_numbers(accesses: Sequence[GpuArrayAccess]) -> tuple[tuple[int, ...],
     return tuple(tuple(shift.start for shift in access.shifts) for access in accesses)
 
 
-# ---- elements side by side
+# ---- contiguous elements
 def piece(access: GpuArrayAccess, strides: Sequence[int], count: int) -> int:
     """Return how many of ``count`` neighbours along the last of ``strides`` one instruction can move.
 

@@ -1,4 +1,4 @@
-"""Copies on a GPU, also of blocks whose position is known at run time only: loops that compute nothing."""
+"""Copies on a GPU, also of blocks whose position is known at run time only: loops without a computation."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class GpuArrays:
     target: PtxTarget
 
 
-#: Consecutive launches; None if the kernel has no GPU form for such arrays.
+#: Consecutive launches; None if the kernel has no GPU code for such arrays.
 Sources: TypeAlias = tuple[KernelSource, ...] | None
 
 K = TypeVar("K", bound=Kernel)
@@ -32,7 +32,7 @@ _EMITTERS: Registry[type[Kernel], Callable[..., Sources]] = Registry("GPU form")
 def kernel_emitter(
     kind: type[K],
 ) -> Callable[[Callable[[K, GpuArrays], Sources]], Callable[[K, GpuArrays], Sources]]:
-    """Decorator: register a function that emits records of ``kind`` for a GPU."""
+    """Return a decorator that registers a function that emits records of ``kind`` for a GPU."""
 
     def decorator(emitter: Callable[[K, GpuArrays], Sources]) -> Callable[[K, GpuArrays], Sources]:
         _EMITTERS.add(kind, emitter)
@@ -42,7 +42,7 @@ def kernel_emitter(
 
 
 def sources(kernel: Kernel, arrays: GpuArrays) -> Sources:
-    """Return the launches of a record; None if it has no GPU form."""
+    """Return the launches of a record; None if it has no GPU code."""
     emitter = _EMITTERS.get(type(kernel))
     return None if emitter is None else emitter(kernel, arrays)
 

@@ -1,4 +1,4 @@
-"""Gather on a GPU, and windows of an array (array) at positions from an index array, with their other side (slices).
+"""Gather on a GPU, and windows of an array at positions from an index array, with the array of slices.
 
 A gather's threads process elements of the result; each finds its window itself.
 """
@@ -38,7 +38,7 @@ _WIDEST = 16
 
 @dataclass(frozen=True, slots=True)
 class _Space:
-    """Dimensions with their strides in array, slices and the indices."""
+    """Dimensions with their strides in the array, the slices and the indices."""
 
     sizes: tuple[int, ...]
     array: tuple[int, ...]

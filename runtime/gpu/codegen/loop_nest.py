@@ -45,7 +45,7 @@ class Nest:
 
     @property
     def crossed(self) -> list[bool]:
-        """Whether each array has its neighbours along the dimension before the innermost one."""
+        """For each array, True if its elements are contiguous along the dimension before the innermost one."""
         large = len(self.sizes) > 1 and min(self.sizes[-2:]) >= LEAST_TILED
         return [
             large

@@ -57,7 +57,7 @@ def ptx_for(
 ) -> tuple[PtxLaunch, ...] | None:
     """Return the launches, in order, that execute ``kernel`` on arrays with these views.
 
-    None: this record has no PTX form. No launch: there is nothing to do. The pointers must be multiples of
+    None: this record has no PTX code. No launch: there is nothing to do. The pointers must be multiples of
     ``launch.ALIGNMENT`` bytes (``launch.anchored``). The same arguments give the same text.
     """
     arrays = GpuArrays(tuple(operands), tuple(results), tuple(scratch), target)

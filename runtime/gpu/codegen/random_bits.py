@@ -67,14 +67,14 @@ class _RandomBits:
 
     def read_state(self) -> None:
         writer, (state,) = self.writer, self.arrays.operands
-        words = []
+        loaded = []
         base = begun(writer, array_access(ArgumentKind.OPERAND, 0, state))
         for i in range(self.variant.state_words):
             address = writer.value(f"getelementptr i8, ptr {base}, i64 {i * state.strides[0]}")
-            words.append(writer.value(f"load i64, ptr {address}, align 8"))
-        self.key, self.low = words[0], words[1]
-        self.high = words[2] if len(words) > 2 else words[0]
-        self.words = words
+            loaded.append(writer.value(f"load i64, ptr {address}, align 8"))
+        self.key, self.low = loaded[0], loaded[1]
+        self.high = loaded[2] if len(loaded) > 2 else loaded[0]
+        self.state_values = loaded
 
     def carried(self, counter: str) -> str:
         """Emit the high word of a counter whose low word is ``counter``; a wrap-around of the low word carries."""
@@ -131,7 +131,7 @@ class _RandomBits:
         self.read_state()
         after = writer.value(f"add i64 {self.low}, {self.counters}")
         values = [self.key, after]
-        if self.variant.algorithm is Algorithm.PHILOX and len(self.words) > 2:
+        if self.variant.algorithm is Algorithm.PHILOX and len(self.state_values) > 2:
             values.append(self.carried(after))
         target = begun(writer, array_access(ArgumentKind.RESULT, 0, state))
         with writer.when(writer.value(f"icmp eq i32 {writer.thread()}, 0")):

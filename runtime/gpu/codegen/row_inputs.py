@@ -17,7 +17,7 @@ from runtime.program.scalar_program import ScalarProgram
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Program whose parameters are elements of arrays (by number), reductions, row values, or kept values."""
+    """Program whose parameters are elements of arrays (by number), reductions, row values, or cached values."""
 
     program: ScalarProgram
     leaves: tuple[int | RowInput, ...]
@@ -25,7 +25,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class RowPart:
-    """One pass. results, row_results: numbers of arrays; they follow reductions and kept values, or row values."""
+    """One pass. results, row_results: numbers of arrays; they follow reductions and cached values, or row values."""
 
     elements: Part
     reductions: tuple[int, ...]

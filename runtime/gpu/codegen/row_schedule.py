@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from runtime.gpu.codegen.launch import ALIGNMENT, WARP, PtxTarget
 from runtime.gpu.codegen.row_inputs import RowParts
 
-#: Most elements of a row, over all arrays and kept values, that a thread holds; limited by
+#: Most elements of a row, over all arrays and cached values, that a thread has in registers; limited by
 #: registers.
 _MOST_LIVE = 96
 #: Groups of neighbours of a row per thread, if more threads are available.
@@ -129,7 +129,7 @@ def power_of_two(n: int) -> int:
 
 
 def _live_values(parts: RowParts) -> int:
-    """Return the number of arrays and kept values whose elements a thread holds at once."""
+    """Return the number of arrays and cached values whose elements a thread has in registers at once."""
     arrays = {
         leaf
         for each in parts.passes

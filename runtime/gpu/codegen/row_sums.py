@@ -18,7 +18,7 @@ _COMMUTE = frozenset(ReductionKind) - {ReductionKind.MIN, ReductionKind.MAX}
 
 
 class RowSums:
-    """Emitter of totals. ``sums``: for each reduction and row of the thread, the stack slot of its total.
+    """Emitter of totals. ``sums``: for each reduction and row of the thread, the address of its total on the stack.
 
     wides: types of totals. thread, warp, lane: numbers of the thread. first: its first group of a row.
     """

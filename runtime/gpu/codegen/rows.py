@@ -5,8 +5,8 @@ groups of neighbours a block apart, lanes exchange their totals, and warps combi
 neighbours belong to adjacent rows, a warp's lanes process adjacent groups of rows, and the block's warps divide the
 elements of these. The order of a sum depends on the sizes alone.
 
-A row that fits into the registers of a block is read from memory once, and kept values stay in registers. For longer
-rows, kept values are computed again from what is read.
+A row that fits into the registers of a block is read from memory once, and cached values stay in registers. For longer
+rows, cached values are computed again.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Rows(RowSums):
         return made
 
     def cached_values(self, cached: int, r: int) -> list[str]:
-        """Return the kept values of the pass that made them; of rows that are not held, compute them again."""
+        """Return the cached values of the pass that made them. If they are not in registers, compute them again."""
         if (cached, r) not in self.cached:
             self.results(self.parts.producer(cached)[0], r)
         return self.cached[cached, r]

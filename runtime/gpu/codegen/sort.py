@@ -106,7 +106,7 @@ class _Sort:
     def begin(self, number: str) -> None:
         self.put(number, number)
 
-    # ---- places (i32)
+    # ---- positions (i32)
     def put(self, number: str, position: str) -> None:
         if self.in_shared:
             self.writer.store_shared("i32", position, self.start, _POSITION_BYTES, number)

@@ -113,7 +113,7 @@ class _Ways:
         )
 
     def input_gradient(self) -> Way:
-        """Return the gradient of the image of a convolution whose filter lies the other way round."""
+        """Return the gradient of the image of a convolution whose filter is reversed."""
         window = tuple(
             WindowDimension(
                 size=dim.size,
@@ -134,7 +134,7 @@ class _Ways:
         )
 
     def filter_gradient(self) -> Way:
-        """Return the gradient of the filter: strides and dilations change places, and so do window and result."""
+        """Return the gradient of the filter: strides and dilations are exchanged, and so are window and result."""
         window = tuple(
             WindowDimension(
                 size=size,

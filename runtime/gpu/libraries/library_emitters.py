@@ -32,7 +32,7 @@ K = TypeVar("K", bound=Kernel)
 def through_library(
     kind: type[K],
 ) -> Callable[[Callable[[str, K, KernelArraysOnDevice], Work | None]], object]:
-    """Decorator: register the library form of ``kind``. Whether it exists must not depend on addresses."""
+    """Return a decorator that registers the library call of ``kind``. Its existence must not depend on addresses."""
 
     def decorator(emitter: Callable[[str, K, KernelArraysOnDevice], Work | None]) -> object:
         LIBRARY_EMITTERS.add(kind, cast("LibraryEmitter", emitter))

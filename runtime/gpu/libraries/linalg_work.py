@@ -16,7 +16,7 @@ from runtime.gpu.work import Work
 
 @dataclass(frozen=True)
 class TriangularSolve(LibraryCall):
-    """cuBLAS's trsm of (triangles, sides): op(a) x = b if ``left``, else x op(a) = b, where x takes the place of b.
+    """cuBLAS's trsm of (triangles, sides): op(a) x = b if ``left``, else x op(a) = b, where x overwrites b.
 
     op: N, T or C (adjoint).
     """
@@ -68,7 +68,7 @@ class SolverFunction(Enum):
     GESVDJ = "gesvdj"
 
 
-#: Functions whose library looks at results on their way.
+#: Functions whose library reads intermediate results on the host.
 _ITERATIVE = (SolverFunction.SYEVD, SolverFunction.GESVD, SolverFunction.GESVDJ)
 #: Most rows and columns of matrices that are decomposed by cuBLAS's batched functions.
 _MOST_BATCHED_ROWS = 128

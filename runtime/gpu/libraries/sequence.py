@@ -1,4 +1,4 @@
-"""Sequences of PTX kernels and library calls that compute one kernel, with a workspace for what is between them.
+"""Sequences of PTX kernels and library calls that compute one kernel, with a workspace for intermediate arrays.
 
 Libraries take arrays of certain types and layouts, and some work in place: kernels bring operands there and results
 back. All sequences of a device share the workspace.
@@ -62,7 +62,7 @@ Stage: TypeAlias = PtxStage | CallStage
 
 @dataclass(frozen=True)
 class LibrarySequence:
-    """``stages`` in order."""
+    """Sequence of ``stages``, which run in order."""
 
     stages: tuple[Stage, ...]
     workspace_bytes: int
@@ -83,7 +83,7 @@ class LibrarySequence:
 
 
 class SequenceBuilder:
-    """Builder of a sequence for arrays of given layouts. ``fails``: there is none, as if a kernel has no PTX form."""
+    """Builder of a sequence for arrays of given layouts. ``fails``: there is none, because a kernel has no PTX code."""
 
     def __init__(
         self, operands: Views, results: Views, make_ptx: MakePtx, options: GpuOptions
@@ -172,7 +172,7 @@ F = TypeVar("F", bound=SequenceEmitter)
 
 
 def in_sequence(*kinds: type[Kernel]) -> Callable[[F], F]:
-    """Decorator: register the form of ``kinds`` as a sequence."""
+    """Return a decorator that registers the sequence of ``kinds``."""
 
     def decorator(emitter: F) -> F:
         for kind in kinds:

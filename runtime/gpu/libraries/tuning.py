@@ -74,7 +74,7 @@ def _is_hexadecimal(text: str) -> bool:
 
 
 def _write(file: Path, choices: dict[str, bytes]) -> None:
-    """Replace the file as a whole. A folder that cannot be written costs the choices, not the program."""
+    """Replace the entire file. If the folder cannot be written, the choices are lost and the program continues."""
     text = json.dumps({key: choice.hex() for key, choice in sorted(choices.items())}, indent=0)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
