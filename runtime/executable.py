@@ -78,7 +78,7 @@ class Executable:
 
     @property
     def stats(self) -> MemoryStats:
-        """Memory of one device, in bytes."""
+        """The memory of one device, in bytes."""
         return self.program.assignment.stats
 
     @property

@@ -31,7 +31,7 @@ def num_results(shapes: Sequence[ArrayShape]) -> int:
 
 
 def have_sizes(shapes: Sequence[ArrayShape]) -> bool:
-    """Say whether the last of a program's outputs can be the sizes of the bounded ones before them."""
+    """Return whether the last of a program's outputs can be the sizes of the bounded ones before them."""
     count = num_results(shapes)
     return count >= 0 and all(shape == _SIZE for shape in shapes[count:])
 

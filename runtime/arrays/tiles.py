@@ -1,11 +1,12 @@
-"""Global arrays to the devices' tiles and back, by the shardings of the entry's parameters and root.
+"""Conversion of global arrays to the devices' tiles and back, by the shardings of the entry's parameters and root.
 
     f32[5] {devices=[2]<=[2]}     partition 0 holds elements 0,1,2; partition 1 holds 3,4 and one element of padding
 
-Tiles have one size on all devices: what reaches beyond the array is padding, zero on the way in, dropped on the way
-out. Shardings divide among partitions; every replica holds the same.
+Tiles have one size on all devices: elements beyond the array are padding, which is zero in inputs and dropped from
+outputs. Shardings divide among partitions; every replica has the same tiles.
 
-Along unreduced axes the devices hold terms, whose sum the array is. It enters as the first term; the others are zeros.
+Along unreduced axes the devices hold terms, whose sum is the array. An input becomes the first term; the others are
+zeros.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignmen
 
 
 def global_shape(shard: ArrayShape, sharding: HloSharding | None) -> ArrayShape:
-    """The largest array whose tiles have the shape ``shard`` (without padding)."""
+    """Return the largest array whose tiles have the shape ``shard`` (without padding)."""
     if sharding is None or sharding.kind is not ShardingKind.TILED:
         return shard
     return shard.with_dims(
@@ -78,7 +79,7 @@ def term_of(sharding: HloSharding | None, partition: int) -> int:
 def shard_of(
     array: NDArray, sharding: HloSharding | None, shape: ArrayShape, partition: int
 ) -> NDArray:
-    """``partition``'s tile of ``array`` (of ``shape``), in new memory, padded with zeros to the common size."""
+    """Return ``partition``'s tile of ``array`` (of ``shape``), in new memory, padded with zeros to the common size."""
     sizes = shape.dims if sharding is None else as_array(sharding.shard_shape(shape)).dims
     tile = np.empty(sizes, array.dtype)
     copy_shard(array, sharding, shape, partition, tile)

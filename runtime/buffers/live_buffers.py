@@ -21,7 +21,7 @@ class LiveSlice:
     values: tuple[NamedSlice, ...]
 
     def at(self, position: int) -> NamedSlice:
-        """Return the value that lies there, or the last one that did."""
+        """Return the value in the slice at ``position``, or the last one before it."""
         return next((v for v in reversed(self.values) if v.start <= position), self.values[0])
 
 

@@ -1,4 +1,4 @@
-"""Placement of tiles in the array that they are a part of, as this device's own part, so that they are not copied.
+"""Colocation of tiles with the array that contains them, as this device's own part, so that they are not copied.
 
     p = f32[8] multiply(a, b)             on device 1 of {0,1} written to bytes 32 to 64 of g
     g = f32[16] all-gather(p)             copies device 0's part to bytes 0 to 32, and nothing else

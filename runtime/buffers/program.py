@@ -23,8 +23,8 @@ from spmd.shape import ArrayShape, ShapeIndex
 class Region:
     """Steps that run in sequence: the entry, a loop's condition or body, a branch.
 
-    ``start`` and ``end`` are positions at which nothing else lies. ``loop_end``: the position after the loop whose
-    condition or body this is, else None. Values from outside that a loop reads must live that long.
+    ``start`` and ``end`` are positions at which no step runs. ``loop_end``: the position after the loop whose
+    condition or body this is, else None. Values from outside that a loop reads are live until then.
     """
 
     name: str
@@ -169,7 +169,7 @@ class DoneStep(Step):
 
 @dataclass(eq=False, slots=True)
 class Carried:
-    """Leaf that a loop changes: ``value`` has its memory, ``init`` comes in, ``root`` goes into the next trip."""
+    """Leaf that a loop changes: ``value`` is in the loop, ``init`` before the first trip, ``root`` at a trip's end."""
 
     leaf: int
     value: Value

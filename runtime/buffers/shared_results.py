@@ -1,4 +1,4 @@
-"""Results that a replica group holds once: which ones may be shared, and which ones are.
+"""Results that a replica group stores once: choice of the results that share memory.
 
 All members of a group get the same result from an all-reduce, an all-gather or a collective-broadcast. If they can
 access each other's memory, it can be stored there once for all of them: this takes 1/n of the bytes, and each member

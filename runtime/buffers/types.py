@@ -18,7 +18,7 @@ LARGE = 1024
 
 
 def aligned(size: int) -> int:
-    """``size`` rounded up to the alignment."""
+    """Return ``size`` rounded up to the alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 

@@ -1,11 +1,11 @@
-"""all-to-all of arrays: what devices have for each other is cut from one layout and put together in another.
+"""all-to-all of arrays: the parts are cut from one layout and joined in another.
 
-Members move their parts anyway, so the dimension that is cut may lie anywhere among the others, in the operand and in
+Members move their parts anyway, so the cut dimension may have any position in the memory order, of the operand and of
 the result:
 
     f32[2,32,2,128]{3,1,0,2} all-to-all(f32[2,32,2,128]{3,2,1,0} x), dimensions={2}
 
-Of the operand, 64 rows of 128 go to each member; in the result, what came from each is one run.
+Each member receives 64 rows of 128 elements of the operand; in the result, the part from each member is contiguous.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ KernelOf: TypeAlias = Callable[[HloInstruction], "Kernel | None"]
 
 
 def _potrf(call: HloInstruction) -> Kernel | None:
-    """(factor and what was in the other triangle, info)"""
+    """Return the kernel with results (factor, with the other triangle unchanged; info); None for other types."""
     if potrf_function(call.operand(0).array_shape.element_type) is None:
         return None
     return CholeskyKernel(flags_of(call)["uplo"] == "L", clears=False)
@@ -65,7 +65,7 @@ _KERNELS |= {f"lapack_{letter}trsm_ffi": _trsm for letter in LETTERS.values()}
 
 
 def _factorization(routine: Routine, flag: str = "") -> KernelOf:
-    """``flag``: the name of the call's flag that the routine wants."""
+    """Return a function that makes the kernel of ``routine``. ``flag``: name of the call's flag for the routine."""
 
     def kernel(call: HloInstruction) -> Kernel | None:
         shape = call.operand(0).array_shape

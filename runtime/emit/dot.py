@@ -34,7 +34,7 @@ def writes(instruction: HloInstruction, order: Order) -> bool:
 
 
 def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
-    """None where no BLAS type computes it exactly."""
+    """Return the kernel; None if no BLAS type computes the product exactly."""
     types = (
         views[0].element_type,
         views[1].element_type,

@@ -35,7 +35,7 @@ def signature_of(instruction: HloInstruction) -> ElementSignature:
 
 
 def filling(array: ArrayView, dims: tuple[int, ...]) -> ArrayView:
-    """Scalar operands (of select, of clamp) repeated over all indices."""
+    """Broadcast a scalar operand (of select or clamp) to ``dims``."""
     if array.view.dims == dims:
         return array
     return ArrayView(array.slice, array.view.broadcast(dims, ()))

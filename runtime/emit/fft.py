@@ -23,7 +23,7 @@ def _complex_shape(instruction: HloInstruction) -> ArrayShape:
 
 
 def _transforms(instruction: HloInstruction) -> list[tuple[str, int, int]]:
-    """Type, length and number of lines along each dimension. Nothing is empty."""
+    """Return the type, length and number of lines along each dimension. No dimension may be empty."""
     attrs, dims = instruction.attrs_as(FftAttrs), _complex_shape(instruction).dims
     along_others = "IFFT" if attrs.type.startswith("I") else "FFT"
     types = [along_others] * (len(attrs.length) - 1) + [attrs.type]
@@ -36,7 +36,7 @@ def _transforms(instruction: HloInstruction) -> list[tuple[str, int, int]]:
 
 
 def _kernel(instruction: HloInstruction) -> FftKernel | None:
-    """None where there is nothing to transform, or NumPy has no such loop to call."""
+    """Return the kernel; None if the array is empty or NumPy has no such loop."""
     attrs = instruction.attrs_as(FftAttrs)
     shapes = (instruction.array_shape, instruction.operand(0).array_shape)
     if any(math.prod(shape.dims) == 0 for shape in shapes) or not attrs.length:

@@ -34,7 +34,7 @@ def emit_fusion(fusion: HloInstruction, arrays: StepArrays, device: Device) -> T
 
 
 def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
-    """Operands that no strides can read as they lie (a reshape of what is transposed) must be row-major."""
+    """Return the operands to copy to row major: no strides can read them (a reshape of a transposed array)."""
     plan = cached_plan(fusion).plan
     orders: dict[int, tuple[int, ...]] = {}
     if isinstance(plan, SlicedProduct):

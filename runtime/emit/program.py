@@ -31,7 +31,7 @@ from spmd.shape import ArrayShape
 
 
 def emit_program(assigned: AssignedProgram, device: Device) -> ThunkSequence:
-    """Thunks in schedule order, the copies of colocation among them."""
+    """Return the thunks in schedule order, with the copies that colocation has added."""
     emitter = _Emitter(assigned, device)
     for copy in assigned.copies:
         emitter.copies[copy.position].append(copy)

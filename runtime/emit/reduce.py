@@ -1,4 +1,4 @@
-"""reduce as a row fusion of itself, else element by element as its reducer's program says, else by the evaluator."""
+"""reduce as a row fusion of one instruction, else by the reducer's scalar program, else by the evaluator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def accumulator(kind: PrimitiveType) -> PrimitiveType:
 
 
 def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | None:
-    """For reducers of several arrays, such as argmax's, and any others; None where native code cannot do it."""
+    """Return the kernel for a reducer of any kind, such as argmax's; None if native code does not know an operation."""
     program = scalar_program(instruction.to_apply)
     shapes = [operand.array_shape for operand in instruction.operands]
     if program is None or any(
@@ -35,7 +35,7 @@ def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | 
 
 
 def native_reduce(instruction: HloInstruction) -> RowFusion | None:
-    """The reduction as a fusion of one instruction; None where no emitter takes it."""
+    """Return the reduction as a fusion of one instruction; None if it has no emitter."""
     found = cached_plan_alone(instruction)
     if found is None:
         return None

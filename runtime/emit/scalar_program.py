@@ -17,7 +17,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 def scalar_program(computation: HloComputation) -> ScalarProgram | None:
-    """None where an instruction is none that native code knows, or no scalar."""
+    """Return the program; None if an instruction is no scalar or unknown to native code."""
     parameters = tuple(_kind(parameter) for parameter in computation.parameters)
     registers: dict[HloInstruction, int] = {}
     steps: list[ScalarStep] = []

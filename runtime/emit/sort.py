@@ -19,7 +19,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 def sort_kernel(instruction: HloInstruction) -> SortKernel | None:
-    """None where only the evaluator will do."""
+    """Return the kernel; None if only the reference evaluator can sort so."""
     comparator = scalar_program(instruction.to_apply)
     if comparator is None or not _is_countable(instruction.operand(0).dims):
         return None

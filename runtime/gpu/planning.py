@@ -76,7 +76,7 @@ T = TypeVar("T", bound=Thunk)
 
 
 def plans(kind: type[T]) -> Callable[[Callable[[T, Planner], Iterator[Step]]], object]:
-    """Decorator: register the rule for thunks of ``kind``."""
+    """Return a decorator that registers the rule for thunks of ``kind``."""
 
     def decorator(rule: Callable[[T, Planner], Iterator[Step]]) -> object:
         RULES.add(kind, cast("Rule", rule))

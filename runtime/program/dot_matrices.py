@@ -65,7 +65,7 @@ def is_for_blas(view: StridedView | None) -> bool:
 def unread_operands(
     instruction: HloInstruction, views: tuple[StridedView, ...]
 ) -> dict[int, tuple[int, ...]]:
-    """Operands that have to be laid out anew before they can be multiplied: dimensions, slowest first."""
+    """Return the operands that must be copied before they are multiplied, with their dimensions, slowest first."""
     return {
         i: operand.order
         for i, (operand, view) in enumerate(zip(operand_dims(instruction), views, strict=True))

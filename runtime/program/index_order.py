@@ -29,7 +29,7 @@ def in_streaming_order(dims: Sequence[int], arrays: Sequence[Strided], inputs: i
 
     An array counts with the bytes that it stores: a row that is broadcast to all columns counts once.
     ``arrays[:inputs]`` are read, the others written, which counts double: a line of cache is fetched to be written.
-    The other dimensions come by the strides of the last array, a result: largest first.
+    The other dimensions are sorted by the strides of the last array, a result, largest first.
     """
     order = sorted(range(len(dims)), key=lambda d: -abs(arrays[-1].strides[d]))
     wide = [d for d in order if dims[d] > 1]

@@ -1,8 +1,8 @@
-"""Kernels: plain records that say what to compute on arrays in place, and the library that makes them callable.
+"""Kernels: plain records of computations on arrays, and the library that makes them callable.
 
 A kernel does not depend on memory: thunks bind it to arrays. Kernels of one kind are in
-``runtime/cpu/kernels/<kind>.py``, with what binds them to native code for the processor. Other devices register other
-binders for the same records.
+``runtime/cpu/kernels/<kind>.py``, with the functions that bind them to native code for the processor. Other devices
+register other binders for the same records.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class StridedView:
 
     @property
     def byte_size(self) -> int:
-        """Bytes of the elements the view shows (a broadcast shows more than it stores)."""
+        """The bytes of all elements of the view. A broadcast has more of them than it stores."""
         return self.num_elements * self.element_type.byte_size
 
     @property
@@ -66,15 +66,15 @@ class StridedView:
 
     @property
     def is_dense(self) -> bool:
-        """Row major without gaps from byte 0."""
+        """True if the view is row major without gaps from byte 0."""
         return self.is_packed and self.offset == 0
 
     def with_type(self, element_type: PrimitiveType) -> StridedView:
-        """The same bytes as another type of the same width."""
+        """Return the view with another type of the same width."""
         return StridedView(element_type, self.dims, self.strides, self.offset)
 
     def transpose(self, permutation: tuple[int, ...]) -> StridedView:
-        """Result dimension i is dimension ``permutation[i]``."""
+        """Return the view whose dimension i is dimension ``permutation[i]``."""
         return StridedView(
             self.element_type,
             tuple(self.dims[d] for d in permutation),
@@ -83,7 +83,7 @@ class StridedView:
         )
 
     def broadcast(self, dims: tuple[int, ...], dimensions: tuple[int, ...]) -> StridedView:
-        """HLO's broadcast: dimension i becomes result dimension ``dimensions[i]``; the others repeat."""
+        """Return HLO's broadcast: dimension i becomes result dimension ``dimensions[i]``; the others repeat."""
         strides = [0] * len(dims)
         for source, target in enumerate(dimensions):
             if dims[target] == self.dims[source]:
@@ -110,7 +110,7 @@ class StridedView:
         return StridedView(self.element_type, self.dims, tuple(strides), offset)
 
     def reshape(self, dims: tuple[int, ...]) -> StridedView | None:
-        """The same elements in the same order under other sizes; None where no strides say that."""
+        """Return the view with other sizes and the same element order; None if no strides describe it."""
         if self.num_elements == 0:
             packed = dense_strides(dims, self.element_type.byte_size)
             return StridedView(self.element_type, dims, packed, self.offset)

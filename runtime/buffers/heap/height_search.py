@@ -2,9 +2,9 @@
 
 Any packing can be pushed down until each interval lies at 0 or on another one, and be built in order of offsets. So the
 next interval lies at its lowest free offset, no lower than the previous one, and lower than the end of any other
-remaining interval, which could otherwise lie below it. Time is cut into sections where intervals start. A section's
-*reach* is its current height plus the sizes still to be placed in it. If it exceeds the wanted height, the last choice
-was wrong.
+remaining interval, which could otherwise lie below it. Time is cut into sections where intervals start. The least
+height of a section is its current height plus the sizes still to be placed in it. If it exceeds the wanted height, the
+last choice was wrong.
 
 If a packing exists, few choices are wrong in general, and it is found in hardly more steps than there are intervals.
 """

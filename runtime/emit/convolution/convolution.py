@@ -28,7 +28,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 def _split(view: StridedView, dimension: int, groups: int) -> StridedView:
-    """``dimension`` as (groups, the rest), the groups moved to the front."""
+    """Split ``dimension`` into (groups, the rest) and move the groups to the front."""
     size, stride = view.dims[dimension] // groups, view.strides[dimension]
     dims, strides = list(view.dims), list(view.strides)
     dims[dimension] = size
@@ -38,7 +38,7 @@ def _split(view: StridedView, dimension: int, groups: int) -> StridedView:
 def _views_by_role(
     instruction: HloInstruction, views: Views, out: StridedView
 ) -> tuple[StridedView, StridedView, StridedView]:
-    """x, w and out in the order of ``CanonicalConvolution``, groups split off."""
+    """Return x, w and out in the order of ``CanonicalConvolution``, with groups split off."""
     attrs = instruction.attrs_as(ConvolutionAttrs)
     x_order, w_order, out_order = _orders(instruction)
     groups = attrs.feature_group_count * attrs.batch_group_count
@@ -53,7 +53,7 @@ def _views_by_role(
 def _orders(
     instruction: HloInstruction,
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Dimensions of x, w and the result, the features last: the layouts that always do."""
+    """Return the dimensions of x, w and the result with features last: layouts that every kernel accepts."""
     dims = instruction.attrs_as(ConvolutionAttrs).dimension_numbers
     return (
         (dims.input_batch, *dims.input_spatial, dims.input_feature),
@@ -91,7 +91,7 @@ def _dense(kind: PrimitiveType, dims: tuple[int, ...], order: tuple[int, ...]) -
 
 
 def _compute_type(instruction: HloInstruction) -> PrimitiveType | None:
-    """The type that the products are summed in; None where this is nothing for BLAS."""
+    """Return the type in which products are summed; None if BLAS cannot compute the convolution."""
     attrs = instruction.attrs_as(ConvolutionAttrs)
     shapes = [instruction.array_shape, *(operand.array_shape for operand in instruction.operands)]
     kinds = [shape.element_type for shape in shapes]

@@ -1,7 +1,7 @@
-"""Convolutions of inputs with holes, taken apart: the results of one phase meet elements alone, and no holes.
+"""Phases of convolutions of inputs with holes: the results of one phase meet elements alone, and no holes.
 
 With base dilation b and stride s, result o meets element k of the window, with dilation d, at o * s + k * d - padding
-of the input with holes; what is no multiple of b there is a hole. Results o, o + b / gcd(b, s), .. meet the same
+of the input with holes, where all but multiples of b are holes. Results o, o + b / gcd(b, s), .. meet the same
 elements of the window: every b / gcd(b, d)-th one, or none. Each such phase is a convolution without holes.
 """
 
@@ -44,7 +44,7 @@ def axis_phases(dim: WindowDimension, size: int, outputs: int) -> AxisPhases:
 def _phase(
     dim: WindowDimension, size: int, first: int, step: int, outputs: int
 ) -> PhaseAxis | None:
-    """None where it meets nothing. Elements at the window's ends that lie in the padding everywhere are left out."""
+    """Return the phase; None if it is empty. Elements at the window's ends that meet padding alone are dropped."""
     holes = dim.base_dilation
     apart = holes // math.gcd(holes, dim.window_dilation)
     start = first * dim.stride - dim.padding_low

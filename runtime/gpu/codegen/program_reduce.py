@@ -5,7 +5,7 @@ order, as XLA CPU and the evaluator do; only rows longer than ``LONGEST_SERIAL_R
 selects among its arguments is associative in practice, and its rows are shared by lanes.
 
 Each total covers consecutive elements in order, because a program need not commute (argmax returns the first of several
-nan). Elements are its second arguments. A row of one lane is folded from the initial values. So is each of several
+nan). Elements are its second arguments. A row of one lane starts from the initial values. So does each of several
 lanes if the initial values combine to themselves; otherwise a lane begins with its first element, since initial values
 may count once only: there are no more lanes than elements. The order depends on the sizes alone.
 """

@@ -133,7 +133,7 @@ class _Parts(_Split):
                     writer.add(f"store {self.wides[j]} {total}, ptr {address}, align {align}")
 
     def row_part(self, number: int, each: RowPart) -> None:
-        """Emit nothing: the second launch computes what is per row."""
+        """Emit nothing: the second launch computes the values per row."""
 
 
 class _RowTotals(_Split):

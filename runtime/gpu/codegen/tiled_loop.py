@@ -1,4 +1,4 @@
-"""Loops with arrays whose neighbours lie across: tiles of these are transposed in a block's shared memory.
+"""Loops with arrays whose neighbours are in another dimension: a block transposes their tiles in shared memory.
 
 Threads form rows of 32 columns. If lanes go along an array's neighbours, entire memory sectors are read. The rows of a
 tile in shared memory begin in different banks, so that lanes that go across use all banks.

@@ -73,7 +73,7 @@ def _syevd(kernel: FactorizationKernel, builder: SequenceBuilder) -> None:
 
 
 def _gesdd(kernel: FactorizationKernel, builder: SequenceBuilder) -> None:
-    """The first result is the operand, as LAPACK leaves nothing there that would be wanted."""
+    """Add the stages of a singular value decomposition. The first result is a copy of the operand."""
     (source,), (a, values, u, vh, info) = builder.operands, builder.results
     rows, columns = source.view.dims[-2:]
     outputs = builder.packed(values), builder.packed(info)

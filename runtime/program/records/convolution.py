@@ -19,7 +19,7 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class GroupConvolutionKernel(Kernel):
-    """Convolution whose groups lie without gaps in x, w and the result, such as a depthwise one.
+    """Convolution whose groups are contiguous in x, w and the result, such as a depthwise one.
 
     result[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
 
@@ -210,8 +210,8 @@ class PhaseAxis:
 class Phase:
     """Part of a convolution: the elements of w and of the result that ``axes`` name along the spatial dimensions.
 
-    w_order, out_order: order of the dimensions, the slowest first, in which these parts lie without gaps in scratch;
-    None if they are used as they lie. kernel: None if there are few features, whose vectors hold channels.
+    w_order, out_order: order of the dimensions, the slowest first, in which these parts are packed in scratch;
+    None if they are used without a copy. kernel: None if there are few features, so that vectors hold channels.
     """
 
     axes: tuple[PhaseAxis, ...]

@@ -85,7 +85,7 @@ class ProductEpilogueKernel(Kernel):
 
 
 def _line(spans: Sequence[Span], dims: Sequence[int]) -> Span:
-    """Indices of several dimensions as those of one."""
+    """Return the indices of several dimensions as those of one merged dimension."""
     start = sum(
         span.start * step for span, step in zip(spans, dense_strides(tuple(dims), 1), strict=True)
     )
