@@ -50,7 +50,7 @@ class _Space:
 class Windows:
     """Windows of an array. array, slices, indices: their accesses.
 
-    components: (byte offset in the index vector, stride in array, largest start) for each indexed dimension.
+    components: (byte offset in the index vector, stride in the array, largest start) for each indexed dimension.
     """
 
     array: GpuArrayAccess
@@ -81,7 +81,7 @@ class Windows:
         return count
 
     def pieces(self, count: int) -> tuple[int, int]:
-        """Return how many of ``count`` neighbours are moved at once in array, and in slices."""
+        """Return how many of ``count`` neighbours are moved at once in the array, and in the slices."""
         moves = [stride for _, stride, _ in self.components]
         array = (*moves, *self.batch.array, *self.window.array)
         slices = (*self.batch.slices, *self.window.slices)
@@ -95,7 +95,7 @@ def windows_of(
     indices: GpuArrayAccess,
     dims: Sequence[int],
 ) -> Windows:
-    """Merge the dimensions of the windows. ``dims``: the sizes of slices."""
+    """Merge the dimensions of the windows. ``dims``: the sizes of the array of slices."""
     batch = _space(
         [
             (dims[n], 0 if f is None else array.strides[f], slices.strides[n], indices.strides[i])

@@ -120,7 +120,7 @@ class _PerElement(ABC):
 
     @abstractmethod
     def element(self, indices: Sequence[str]) -> str:
-        """Emit the result element at ``delinearize``, in its stored type."""
+        """Emit the result element at ``indices``, in its stored type."""
 
     @abstractmethod
     def functions(self) -> list[str]:

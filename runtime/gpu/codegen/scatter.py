@@ -1,10 +1,10 @@
 """Scatter on a GPU: windows are written to, or combined with, an array at positions from an index array.
 
-A thread processes the same element of all windows that begin in its block's share of array, in the order of their index
-vectors. So elements in several windows are combined in the processor's order, in every run. A block's threads examine
-the index vectors together, a chunk at a time: each marks in a byte of shared memory which of its vectors begin in the
-share, then all of them process the marked ones. Integers of a word are combined by atomic operations instead, whose
-order does not matter. One block processes windows that may overlap in part.
+A thread processes the same element of all windows that begin in its block's share of the array, in the order of their
+index vectors. So elements in several windows are combined in the processor's order, in every run. A block's threads
+examine the index vectors together, a chunk at a time: each marks in a byte of shared memory which of its vectors begin
+in the share, then all of them process the marked ones. Integers of a word are combined by atomic operations instead,
+whose order does not matter. One block processes windows that may overlap in part.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ MARKS = 8
 CHUNK = THREADS * MARKS
 #: Bits of the words in which marks are read.
 WORD = 32
-#: Most shares of array: each examines all index vectors.
+#: Most shares of the array: each examines all index vectors.
 MOST_SHARES = 512
-#: An odd number slices 2^64 times the golden section (Knuth, The Art of Computer Programming 3, 6.4).
+#: An odd number near 2^64 times the golden section (Knuth, The Art of Computer Programming 3, 6.4).
 _MIX = 0x9E3779B97F4A7C15
 
 
@@ -255,7 +255,7 @@ class _Scatter(WindowWriter):
         store(writer, windows.array, address, steps[0], elements, array)
 
     def combined(self, current: str, update: str) -> str:
-        """Emit the combination. Known reductions use their wide type, which array may have already."""
+        """Emit the combination. Known reductions use their wide type, which the array may have already."""
         value, slices = self.writer.value, self.windows.slices
         stored, wide = slices.stored, wide_type(slices.kind)
         if isinstance(self.reduction, ScalarProgram):

@@ -19,7 +19,7 @@ from spmd.literal import NDArray
 
 @dataclass(frozen=True)
 class CallbackThunk(Thunk):
-    """Call of function ``number`` of the process. ``target``: the custom call's, for messages."""
+    """Call of function ``number`` of the program's host channel. ``target``: the custom call's, for messages."""
 
     target: str
     number: int
