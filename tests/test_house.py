@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from collectives.communicator.kinds import ALL_KINDS
+from tests.field_terms import names_with_own_words
 from tests.paths import ROOT
 
 PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
@@ -183,7 +184,7 @@ FOLDERS_WITH_FIELD_TERMS = (
     "runtime/timeline",
 )
 
-#: Names that have one of the words below in the field's sense.
+#: Names that have one of ``OWN_WORDS`` in the field's sense.
 EXCEPTIONS = {
     "ArraySlot": "memory of an entry parameter or result (docs/internals/glossary.md)",
     "Slots": "array slots of a program",
@@ -198,137 +199,6 @@ EXCEPTIONS = {
     "take": "spmd.host_feed.HostFeed: a device takes the next item of a queue",
 }
 
-#: Words of the project's own, for which the field has terms: offset, index or position for place, variant or algorithm
-#: for form, and so on.
-OWN_WORDS = frozenset(
-    [
-        "agreement",
-        "alike",
-        "attendant",
-        "band",
-        "bands",
-        "beside",
-        "board",
-        "boundary",
-        "bundle",
-        "bundles",
-        "circumstances",
-        "crew",
-        "culprit",
-        "dear",
-        "dearest",
-        "demand",
-        "digits",
-        "enroll",
-        "everybody",
-        "far",
-        "flight",
-        "flights",
-        "fold",
-        "foreign",
-        "form",
-        "forms",
-        "gains",
-        "glance",
-        "guest",
-        "heads",
-        "held",
-        "household",
-        "ink",
-        "introduce",
-        "keeper",
-        "kept",
-        "lane",
-        "leading",
-        "life",
-        "lives",
-        "looks",
-        "mates",
-        "meeting",
-        "movable",
-        "nap",
-        "near",
-        "nobody",
-        "odometer",
-        "offer",
-        "offers",
-        "origin",
-        "origins",
-        "outcome",
-        "parcels",
-        "patience",
-        "place",
-        "places",
-        "planned",
-        "price",
-        "priced",
-        "prices",
-        "reach",
-        "recipe",
-        "remake",
-        "remember",
-        "residency",
-        "retile",
-        "setting",
-        "sharing",
-        "slot",
-        "slots",
-        "somebody",
-        "spot",
-        "spots",
-        "stamps",
-        "tails",
-        "take",
-        "takes",
-        "ties",
-        "together",
-        "told",
-        "trials",
-        "tries",
-        "turned",
-        "unwritten",
-        "vigil",
-        "walk",
-        "walks",
-        "whereabouts",
-        "whole",
-        "withheld",
-        "words",
-    ]
-)
-#: Two words that are one term: MPI_IN_PLACE, an operation in place; a collective in flight.
-_PHRASES = re.compile("in_(place|flight)", re.IGNORECASE)
-_WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
-
-
-def own_words(name: str) -> set[str]:
-    """Return the words of ``name`` for which the field has another term."""
-    return {word.lower() for word in _WORDS.findall(_PHRASES.sub("", name))} & OWN_WORDS
-
-
-def defined_names(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield line and name of the module and of all that it defines: functions, classes, parameters, variables, fields."""
-    yield 0, path.stem
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield node.lineno, node.name
-        elif isinstance(node, ast.arg):
-            yield node.lineno, node.arg
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.lineno, node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.lineno, node.attr
-
-
-def names_with_own_words(folder: str) -> dict[str, list[str]]:
-    """Return the names with one of ``OWN_WORDS``, each with where it is defined."""
-    found: dict[str, list[str]] = {}
-    for path in sorted(ROOT.glob(folder if folder.endswith(".py") else f"{folder}/**/*.py")):
-        for line, name in defined_names(path):
-            if own_words(name):
-                found.setdefault(name, []).append(f"{path.relative_to(ROOT).as_posix()}:{line}")
-    return found
-
 
 @pytest.mark.parametrize("folder", FOLDERS_WITH_FIELD_TERMS)
 def test_names_consist_of_field_terms(folder: str) -> None:
@@ -339,24 +209,6 @@ def test_names_consist_of_field_terms(folder: str) -> None:
 def test_exceptions_are_needed() -> None:
     found = set().union(*map(names_with_own_words, FOLDERS_WITH_FIELD_TERMS))
     assert sorted(set(EXCEPTIONS) - found) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("root_places", {"places"}),
-        ("FactorPlaces", {"places"}),
-        ("_MOST_HELD", {"held"}),
-        ("placement", set()),
-        ("writes_in_place", set()),
-        ("IN_PLACE", set()),
-        ("_InFlight", {"flight"}),
-        ("so_far", {"far"}),
-        ("transform", set()),
-    ],
-)
-def test_words_of_a_name(name: str, words: set[str]) -> None:
-    assert own_words(name) == words
 
 
 def test_kinds_of_collectives_are_told_apart_in_their_folder_alone() -> None:
