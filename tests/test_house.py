@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from collectives.communicator.kinds import ALL_KINDS
+from tests.field_terms import names_with_own_words
 from tests.paths import ROOT
 
 PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
@@ -167,6 +168,47 @@ def test_names_are_the_fields() -> None:
         if COINED.fullmatch(name)
     ]
     assert coined == []
+
+
+#: Folders (or patterns of files) of which every defined name consists of the field's terms.
+FOLDERS_WITH_FIELD_TERMS = (
+    "runtime/*.py",
+    "runtime/arrays",
+    "runtime/buffers",
+    "runtime/emit",
+    "runtime/fusion",
+    "runtime/gpu",
+    "runtime/layout",
+    "runtime/program",
+    "runtime/schedule",
+    "runtime/timeline",
+)
+
+#: Names that have one of ``OWN_WORDS`` in the field's sense.
+EXCEPTIONS = {
+    "ArraySlot": "memory of an entry parameter or result (docs/internals/glossary.md)",
+    "Slots": "array slots of a program",
+    "_slots": "array slots of a program",
+    "slot": "array slot",
+    "slots": "array slots",
+    "__slots__": "Python's",
+    "from_lane": "lane of a warp",
+    "lane": "lane of a warp",
+    "next_lane": "lane of a warp",
+    "leading": "BLAS: the leading dimension of a matrix",
+    "take": "spmd.host_feed.HostFeed: a device takes the next item of a queue",
+}
+
+
+@pytest.mark.parametrize("folder", FOLDERS_WITH_FIELD_TERMS)
+def test_names_consist_of_field_terms(folder: str) -> None:
+    found = names_with_own_words(folder)
+    assert {name: at for name, at in found.items() if name not in EXCEPTIONS} == {}
+
+
+def test_exceptions_are_needed() -> None:
+    found = set().union(*map(names_with_own_words, FOLDERS_WITH_FIELD_TERMS))
+    assert sorted(set(EXCEPTIONS) - found) == []
 
 
 def test_kinds_of_collectives_are_told_apart_in_their_folder_alone() -> None:

@@ -53,7 +53,7 @@ def plan_here(
     """Return the plan that this processor follows; None for panels."""
     if kernel.tiles is not None and has_tile_unit():
         return kernel.tiles
-    fits = kernel.vectors is not None and kernel.vectors.form == vector_form()
+    fits = kernel.vectors is not None and kernel.vectors.micro_kernel == vector_form()
     return kernel.vectors if fits else None
 
 
@@ -117,7 +117,7 @@ def _by_tiles(
     else:
         sparse = gradient_geometry(kernel.window, x.shape, out.shape)
         assert sparse is not None, "the lowering asked for it"
-        sparse = replace(sparse, together=tiles.together)
+        sparse = replace(sparse, together=tiles.interleaved_pairs)
         words = gradient_record(tiles, sparse, planar, scratch, otherwise)
         code, function = gradient_code(), CONVOLVE_GRADIENT
     action = native_call(code, function, words.to_array(), (*arrays, scratch, *held))

@@ -71,7 +71,7 @@ class Geometry:
 
     @property
     def together(self) -> int:
-        return self.arrangement.together
+        return self.arrangement.interleaved_images
 
     @property
     def column_step(self) -> int:

@@ -13,7 +13,7 @@ from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import DEPTH, ITEM, P
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import PLACE, UNIT
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.kernels.native_call import NativeAction, native_call
-from runtime.program.records.convolution import LeftForm, VectorForm, VectorPlan
+from runtime.program.records.convolution import LeftLayout, VectorMicroKernel, VectorPlan
 from runtime.program.strides import StridedView
 from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
@@ -56,16 +56,16 @@ def vector_plan(
     if not channels_inside:
         if not dense or out.dims[1] < LEAST_RUN:
             return None
-        plan = _vector_plan(form, LeftForm.DEPTH, depth, features, 0)
+        plan = _vector_plan(form, LeftLayout.DEPTH, depth, features, 0)
     else:
         buffered = 0 if dense else BUFFERED // features
-        plan = _vector_plan(form, LeftForm.ROWS, depth, features, buffered)
+        plan = _vector_plan(form, LeftLayout.ROWS, depth, features, buffered)
     numbers = sum(math.prod(view.dims) for view in views)
     return plan if plan.elements <= MOST_SHARE * numbers else None
 
 
 def _vector_plan(
-    form: VectorForm, left: LeftForm, depth: int, features: int, buffered: int
+    form: VectorMicroKernel, left: LeftLayout, depth: int, features: int, buffered: int
 ) -> VectorPlan:
     """Return the plan with the scratch that it needs."""
     plan = VectorPlan(form, left, depth, features, buffered, 0)
@@ -74,11 +74,11 @@ def _vector_plan(
 
 def _scratch_parts(plan: VectorPlan) -> tuple[int, ...]:
     """Return the numbers in scratch: the left side, packed w, places, runs that are met, a spare row, the buffer."""
-    tall = plan.form.heights[0]
+    tall = plan.micro_kernel.heights[0]
     return tuple(
         -(-size // _LINE) * _LINE
         for size in (
-            max(tall * PITCH, plan.depth * plan.form.lanes),
+            max(tall * PITCH, plan.depth * plan.micro_kernel.lanes),
             plan.depth * plan.features,
             plan.depth * PLACE * _WORD,
             plan.depth * _WORD,
@@ -97,10 +97,10 @@ def vector_action(
     w = np.expand_dims(w, tuple(range(1, 1 + missing)))
     dims = (*[WindowDimension()] * missing, *window.dims)
     shape = _Shape(dims, x, w, out)
-    make = shape.by_rows if plan.left is LeftForm.ROWS else shape.by_depth
+    make = shape.by_rows if plan.left is LeftLayout.ROWS else shape.by_depth
     words = make(plan, scratch)
     record = words.to_array()
-    code = vector_code(plan.form, plan.left)
+    code = vector_code(plan.micro_kernel, plan.left)
     return native_call(code, FUNCTION, record, (*arrays, scratch))
 
 

@@ -27,7 +27,7 @@ Leaf = TypeVar("Leaf", bound=RowLeaf)
 def bind_product_epilogue(kernel: ProductEpilogueKernel, arrays: KernelArrays) -> Action:
     if 0 in kernel.dims:
         return NOTHING
-    return in_order(*(action for band in kernel.bands for action in _band(kernel, arrays, band)))
+    return in_order(*(action for band in kernel.blocks for action in _band(kernel, arrays, band)))
 
 
 def _band(kernel: ProductEpilogueKernel, arrays: KernelArrays, band: Box) -> tuple[Action, Action]:
@@ -40,13 +40,13 @@ def _band(kernel: ProductEpilogueKernel, arrays: KernelArrays, band: Box) -> tup
     lhs, rhs = operands[factors.lhs], operands[factors.rhs]
     spare = len(kernel.product.scratch_dims())
     own, scratch = arrays.scratch[:spare], arrays.scratch[spare:]
-    if kernel.kept is None:
+    if kernel.product_result is None:
         operands.append(scratch[0])
         scratch = scratch[1:]
         out = _as(operands[-1], (*product.batch, product.m, product.n))
         epilogue = _at(kernel.epilogue, band, len(operands) - 1)
     else:
-        operands.append(results.pop(kernel.kept))
+        operands.append(results.pop(kernel.product_result))
         whole = operands[-1].reshape(*kernel.product.batch, kernel.product.m, kernel.product.n)
         assert np.may_share_memory(whole, operands[-1]), "results lie row-major"
         out = whole[(*counted, down, across)]

@@ -16,7 +16,7 @@ from runtime.cpu.kernels.loop.loop import ArrayAccess, starting_accesses, starts
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.program.index_maps import Shift
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
-from runtime.program.records.dot import DotKernel, FactorPlaces, SlicedProductKernel
+from runtime.program.records.dot import DotKernel, FactorOperands, SlicedProductKernel
 from spmd.literal import NDArray
 
 
@@ -29,7 +29,7 @@ def bind_sliced_product(kernel: SlicedProductKernel, arrays: KernelArrays) -> Ac
 
 
 def product_at(
-    product: DotKernel, arrays: KernelArrays, factors: FactorPlaces, operands: Sequence[NDArray]
+    product: DotKernel, arrays: KernelArrays, factors: FactorOperands, operands: Sequence[NDArray]
 ) -> Action:
     """``product`` of ``arrays``, whose operands are moved as ``factors`` says of all ``operands`` of the kernel."""
     if not any(factors.shifts) or arrays.results[0].size == 0 or product.k == 0:
@@ -42,7 +42,7 @@ def product_at(
 
 
 def _of_copies(
-    product: DotKernel, arrays: KernelArrays, factors: FactorPlaces, operands: Sequence[NDArray]
+    product: DotKernel, arrays: KernelArrays, factors: FactorOperands, operands: Sequence[NDArray]
 ) -> Action:
     """Return the product of copied slices, for products without native code."""
     copies = NOTHING
@@ -61,7 +61,7 @@ def _of_copies(
 
 
 def _moving(
-    words: Sequence[Sequence[int]], factors: FactorPlaces
+    words: Sequence[Sequence[int]], factors: FactorOperands
 ) -> list[tuple[int, tuple[Shift, ...]]]:
     """Addresses of words that say where something is read, each with what that is moved by."""
     each = zip(words, factors.shifts, strict=True)
@@ -70,7 +70,7 @@ def _moving(
 
 def _placing(
     words: Sequence[tuple[int, tuple[Shift, ...]]],
-    factors: FactorPlaces,
+    factors: FactorOperands,
     operands: Sequence[NDArray],
 ) -> NativeAction:
     """A call that sets the words to where they point now, moved."""

@@ -28,6 +28,6 @@ def bind_scalar_loop(plan: ScalarLoopPlan, array: Callable[[ArrayView], NDArray]
 
     The loop is over if the predicate is false afterwards; otherwise it is to be called again.
     """
-    arrays = tuple(map(array, plan.places))
+    arrays = tuple(map(array, plan.elements))
     record = ScalarLoopRecord([one.ctypes.data for one in arrays]).to_array()
     return native_call(scalar_loop_code(plan.loop), FUNCTION, record, arrays)

@@ -2,7 +2,7 @@
 
 Rows are packed in the nearest cache, by w that was packed before, for one block of the depth after the other; later
 blocks are added to the result. A record of words (``VectorRecord``) says what one of the two functions does: where
-channels lie without gaps in the input (``LeftForm.ROWS``), or where rows of the result do (``LeftForm.DEPTH``).
+channels lie without gaps in the input (``LeftLayout.ROWS``), or where rows of the result do (``LeftLayout.DEPTH``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
 )
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import Unit, add_walking, walked_place
 from runtime.cpu.kernels.convolution.ir.vector_pack_ir import add_depth, add_rows
-from runtime.program.records.convolution import LeftForm, VectorForm
+from runtime.program.records.convolution import LeftLayout, VectorMicroKernel
 
 FUNCTION = "spmd_convolve_vectors"
 
@@ -105,12 +105,12 @@ _ROWS = 16
 
 
 @cache
-def vector_code(form: VectorForm, left: LeftForm) -> NativeLibrary:
+def vector_code(form: VectorMicroKernel, left: LeftLayout) -> NativeLibrary:
     """``FUNCTION`` for f32: takes the address of a VectorRecord."""
     return host_jit().compile(vector_ir(form, left), (FUNCTION,), passes=Passes.TIDY)
 
 
-def vector_ir(form: VectorForm, left: LeftForm) -> str:
+def vector_ir(form: VectorMicroKernel, left: LeftLayout) -> str:
     heights = form.next_heights()
     numbers = ", ".join(f"i8 {height}" for height in heights)
     module = Module(
@@ -122,7 +122,7 @@ def vector_ir(form: VectorForm, left: LeftForm) -> str:
     add_walking(module, VectorRecord)
     _add_multiply_all(module, form)
     driver = _Driver(FunctionWriter(FUNCTION, VectorRecord, module=module), form)
-    if left is LeftForm.ROWS:
+    if left is LeftLayout.ROWS:
         add_rows(module, form, VectorRecord)
         _add_spread(module)
         driver.by_rows()
@@ -132,7 +132,7 @@ def vector_ir(form: VectorForm, left: LeftForm) -> str:
     return module.text()
 
 
-def _add_multiply_all(module: Module, form: VectorForm) -> None:
+def _add_multiply_all(module: Module, form: VectorMicroKernel) -> None:
     """Add ``multiply_all``(record, depth, rows, columns, height, add): packed rows by all of packed w."""
     f = FunctionWriter(
         "multiply_all",
@@ -174,7 +174,7 @@ def _add_spread(module: Module) -> None:
 class _Driver:
     """Writes ``FUNCTION``."""
 
-    def __init__(self, f: FunctionWriter, form: VectorForm) -> None:
+    def __init__(self, f: FunctionWriter, form: VectorMicroKernel) -> None:
         self.f, self.form = f, form
         self.record = f.parameters[0]
         self.place = walked_place(f)

@@ -12,7 +12,7 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import splat
 from runtime.codegen.llvm.jit import host_has
-from runtime.program.records.convolution import ACROSS, LeftForm, VectorForm
+from runtime.program.records.convolution import ACROSS, LeftLayout, VectorMicroKernel
 
 #: Bytes of a number.
 ITEM = 4
@@ -24,24 +24,24 @@ LINE = 64
 
 
 @cache
-def vector_form() -> VectorForm | None:
+def vector_form() -> VectorMicroKernel | None:
     """Return the host's form; None if its vectors are short or it has no fused multiply-add."""
     if host_has("avx512f", "avx512vl"):
-        return VectorForm(16, (14, 8))
+        return VectorMicroKernel(16, (14, 8))
     if host_has("avx2", "fma"):
-        return VectorForm(8, (6, 4))
+        return VectorMicroKernel(8, (6, 4))
     return None
 
 
-def vector_type(form: VectorForm) -> str:
+def vector_type(form: VectorMicroKernel) -> str:
     return f"<{form.lanes} x float>"
 
 
-def mask_type(form: VectorForm) -> str:
+def mask_type(form: VectorMicroKernel) -> str:
     return f"<{form.lanes} x i1>"
 
 
-def declarations(form: VectorForm) -> list[str]:
+def declarations(form: VectorMicroKernel) -> list[str]:
     n, kind, mask = form.lanes, vector_type(form), mask_type(form)
     return [
         f"declare {kind} @llvm.fma.v{n}f32({kind}, {kind}, {kind})",
@@ -51,7 +51,7 @@ def declarations(form: VectorForm) -> list[str]:
     ]
 
 
-def add_lanes(module: Module, form: VectorForm) -> None:
+def add_lanes(module: Module, form: VectorMicroKernel) -> None:
     """Add ``lanes``(count): the first so many, none where that is negative."""
     n = form.lanes
     f = FunctionWriter(
@@ -68,7 +68,7 @@ def add_lanes(module: Module, form: VectorForm) -> None:
     f.finish()
 
 
-def multiply_ir(form: VectorForm, left: LeftForm) -> str:
+def multiply_ir(form: VectorMicroKernel, left: LeftLayout) -> str:
     """``@multiply``: a, b, depth, addresses of rows of the result, bytes to their first column, columns, height, add.
 
     b: [depth, columns], without gaps.
@@ -91,9 +91,9 @@ low:
 """
 
 
-def _product(form: VectorForm, left: LeftForm, height: int, arguments: str) -> str:
+def _product(form: VectorMicroKernel, left: LeftLayout, height: int, arguments: str) -> str:
     kind, n = vector_type(form), form.lanes
-    row_step, depth_step = (PITCH, 1) if left is LeftForm.ROWS else (1, n)
+    row_step, depth_step = (PITCH, 1) if left is LeftLayout.ROWS else (1, n)
     each = [(i, v) for i in range(height) for v in range(ACROSS)]
     lines = [
         f"define internal void @multiply{height}({arguments}) noinline {{",
@@ -151,7 +151,7 @@ def _fetched(height: int) -> list[str]:
     return lines
 
 
-def _written(form: VectorForm, height: int) -> list[str]:
+def _written(form: VectorMicroKernel, height: int) -> list[str]:
     """Sums, added to what is there or not; whole vectors apart, since masked stores take some processors many times as
     long.
     """

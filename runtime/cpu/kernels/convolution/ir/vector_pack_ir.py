@@ -25,7 +25,7 @@ from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import (
     place_in,
     step,
 )
-from runtime.program.records.convolution import ACROSS, VectorForm
+from runtime.program.records.convolution import ACROSS, VectorMicroKernel
 
 _PLACE, _UNIT = f"[{PLACE} x i64]", f"[{UNIT} x i64]"
 
@@ -35,7 +35,7 @@ class Vectors:
     """Loads and stores of vectors of numbers."""
 
     f: FunctionWriter
-    form: VectorForm
+    form: VectorMicroKernel
 
     @property
     def kind(self) -> str:
@@ -109,7 +109,7 @@ def _copy(v: Vectors, to: Pointer, source: Pointer, count: Int) -> None:
         to.element("float", whole).store(last, align=ITEM)
 
 
-def _add_clear(module: Module, form: VectorForm) -> None:
+def _add_clear(module: Module, form: VectorMicroKernel) -> None:
     """Add ``clear``(to, count), which stores whole vectors of zeros."""
     f = FunctionWriter(
         "clear",
@@ -124,14 +124,14 @@ def _add_clear(module: Module, form: VectorForm) -> None:
     f.finish()
 
 
-def add_rows(module: Module, form: VectorForm, record: type[Record]) -> None:
+def add_rows(module: Module, form: VectorMicroKernel, record: type[Record]) -> None:
     """Add ``pack_w`` and ``pack_rows`` of units whose channels lie without gaps in the input."""
     _add_clear(module, form)
     _add_pack_w_of_units(module, form, record)
     _add_pack_rows(module, form, record)
 
 
-def _add_pack_w_of_units(module: Module, form: VectorForm, record: type[Record]) -> None:
+def _add_pack_w_of_units(module: Module, form: VectorMicroKernel, record: type[Record]) -> None:
     f = _function(module, "pack_w", record, "ptr", "ptr", "i64", "i64")
     _, w, units, unit_count, columns = f.parameters
     rec = f.record
@@ -157,7 +157,7 @@ def _add_pack_w_of_units(module: Module, form: VectorForm, record: type[Record])
     f.finish()
 
 
-def _add_pack_rows(module: Module, form: VectorForm, record: type[Record]) -> None:
+def _add_pack_rows(module: Module, form: VectorMicroKernel, record: type[Record]) -> None:
     f = _function(
         module, "pack_rows", record, *["ptr"] * 2, *["i64"] * 2, *["ptr"] * 2, "i64", "ptr"
     )
@@ -222,7 +222,7 @@ class _Row:
 
 
 # ---- runs of rows that lie without gaps in the input
-def add_depth(module: Module, form: VectorForm, record: type[Record]) -> None:
+def add_depth(module: Module, form: VectorMicroKernel, record: type[Record]) -> None:
     """Add ``walk``, ``pack_w``, ``meet`` and ``pack_left`` of runs of rows that lie without gaps in the input."""
     _add_walk(module, record)
     _add_pack_w_of_places(module, form, record)
@@ -244,7 +244,7 @@ def _add_walk(module: Module, record: type[Record]) -> None:
     f.finish()
 
 
-def _add_pack_w_of_places(module: Module, form: VectorForm, record: type[Record]) -> None:
+def _add_pack_w_of_places(module: Module, form: VectorMicroKernel, record: type[Record]) -> None:
     f = _function(module, "pack_w", record, "ptr", "i64", "i64")
     _, w, depth, columns = f.parameters
     rec = f.record
@@ -277,7 +277,7 @@ def _add_meet(module: Module, record: type[Record]) -> None:
     f.finish()
 
 
-def _add_pack_left(module: Module, form: VectorForm, record: type[Record]) -> None:
+def _add_pack_left(module: Module, form: VectorMicroKernel, record: type[Record]) -> None:
     """Add ``pack_left``(record, depth, first, count): rows, or whole vectors where the run goes on as far."""
     f = _function(module, "pack_left", record, "i64", "i64", "i64")
     _, depth, first, count = f.parameters
