@@ -32,8 +32,9 @@ _FOUR, _TWO = 5, 10
 #: Most lines of a body that is written twice, once without a mask for full vectors: masked stores
 #: are slower.
 _TWICE = 32
-#: Most lines of a body whose elements in strides are not worth collecting in registers without scatters and masks.
-_LIGHT = 32
+#: Least lines of a body for each array in strides, whose elements are collected in registers one by one, without
+#: gathers and scatters.
+_PER_STRIDED = 3
 #: Most lines, times registers per value, that are written without a loop if its length is known.
 _STRAIGHT = 64
 _PHI = re.compile(r"  (%\w+) = phi i64 \[ 0, %(\w+) \], \[ %next_k\d+, %(\w+) \]")
@@ -74,9 +75,9 @@ class _Loop:
         return self.count.isdigit()
 
     @property
-    def is_strided(self) -> bool:
-        """Return whether elements are at addresses of their own, which fill registers."""
-        return any(f" = mul i64 {self.index}," in line for line in self.body)
+    def strided_accesses(self) -> int:
+        """Return the number of arrays whose elements are at addresses of their own, which fill registers."""
+        return sum(f" = mul i64 {self.index}," in line for line in self.body)
 
     def scalar(self, head: str, firsts: str) -> list[str]:
         """Return the loop over single elements with the label ``head``; ``firsts``: its phi's values from outside."""
@@ -155,9 +156,10 @@ class _Module:
             ]
         if loop.is_constant and int(loop.count) % lanes == 0:
             return self.whole(loop, loop.count, lanes, loop.end)
-        if loop.is_strided and not has_masks and needs.any_lanes and needs.weight <= _LIGHT:
+        strided = loop.strided_accesses
+        if not has_masks and needs.any_lanes and needs.weight < _PER_STRIDED * strided:
             return loop.scalar(loop.head, f"[ 0, %{loop.before} ]")
-        several = 1 if loop.is_strided else max(self.side_by_side(needs.weight), loop.together)
+        several = 1 if strided else max(self.side_by_side(needs.weight), loop.together)
         wide = lanes * several
         wide = next((n for n in (wide, lanes, 2 * lanes) if needs.takes(n)), lanes)
         if not has_masks:
