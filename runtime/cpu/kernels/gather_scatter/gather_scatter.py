@@ -7,7 +7,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from runtime.cpu.kernels.cache_lines_ir import LINE_BYTES
 from runtime.cpu.kernels.convert import converting
 from runtime.cpu.kernels.gather_scatter.gather_elements_ir import FUNCTION as TAKE
 from runtime.cpu.kernels.gather_scatter.gather_elements_ir import (
@@ -18,6 +17,7 @@ from runtime.cpu.kernels.gather_scatter.gather_elements_ir import (
 )
 from runtime.cpu.kernels.gather_scatter.gather_scatter_ir import (
     FUNCTION,
+    LINE_BYTES,
     MOST_LINES,
     BatchDimension,
     CombineElements,
@@ -39,8 +39,6 @@ from spmd.shape import PrimitiveType
 
 #: What is smaller lies in a core's second-level cache for the most part.
 LEAST_FETCHED_BYTES = 1 << 20
-#: Of a result that is stored past the caches: most of it would have left the second level before its end is written.
-LEAST_STREAMED_BYTES = 4 << 20
 
 
 @CPU_KERNELS.binds(GatherKernel)
@@ -114,7 +112,6 @@ def _bind(
         len(windows.starts),
         packed,
         _lines(window[-1][0] * items[0], far.nbytes) if packed and batch else 0,
-        packed and isinstance(elements, GatherElements) and near.nbytes >= LEAST_STREAMED_BYTES,
     )
     return native_call(indexed_code(form), FUNCTION, record.to_array(), (far, indices, near))
 
@@ -130,8 +127,7 @@ def _takes(record: IndexedRecord, indices: NDArray, near: NDArray) -> bool:
 
 
 def _bind_take(record: IndexedRecord, far: NDArray, indices: NDArray, near: NDArray) -> Action:
-    streamed = near.nbytes >= LEAST_STREAMED_BYTES and record.near % LINE_BYTES == 0
-    form = TakeForm(PrimitiveType.from_numpy(indices.dtype), near.itemsize, streamed)
+    form = TakeForm(PrimitiveType.from_numpy(indices.dtype), near.itemsize)
     limit = record.components[0].limit
     take = TakeRecord(record.far, record.near, record.indices, near.size, limit)
     return native_call(take_code(form), TAKE, take.to_array(), (far, indices, near))

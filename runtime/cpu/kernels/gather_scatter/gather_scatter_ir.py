@@ -20,11 +20,10 @@ from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.reducer import combining
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.cpu.kernels.cache_lines_ir import IN_ORDER, LINE_BYTES
-from runtime.cpu.kernels.gather_scatter.gather_elements_ir import store_lines
 from runtime.program.scalar_program import Reducer
 from spmd.shape import PrimitiveType
 
+LINE_BYTES = 64
 FUNCTION = "spmd_indexed"
 #: Index vectors whose windows are fetched before their turn, and of each at most so many lines of so many bytes: the
 #: processor foresees what follows within a window, but not where the next one begins.
@@ -62,7 +61,6 @@ class IndexedForm:
     """batch, window: dimensions over index vectors, and over a window. components: of an index vector.
 
     packed: whether both arrays have their neighbours along a window's last dimension. lines: of a window to be fetched.
-    streamed: whether a packed gather's whole lines are stored past the caches.
     """
 
     index: PrimitiveType
@@ -72,7 +70,6 @@ class IndexedForm:
     components: int
     packed: bool
     lines: int = 0
-    streamed: bool = False
 
 
 @record
@@ -173,9 +170,6 @@ class _Indexed:
         window = [_Dimension(d.size, {_FAR: d.far, _NEAR: d.near}) for d in rec.window]
         self.components = [(c.offset, c.stride, c.limit) for c in rec.components]
         self.vectors(batch, window, here)
-        if self.form.streamed:
-            # Such stores become visible in no order, not even before the flag that says that the result is there.
-            self.f.add(IN_ORDER)
         return self.f.end()
 
     def vectors(self, batch: list[_Dimension], window: list[_Dimension], here: _Here) -> None:
@@ -249,21 +243,7 @@ class _Indexed:
             with self.f.cursor_loop(first.size, self.cursors(here, first)) as (_, inner):
                 self.elements(rest, inner)
             return
-        if self.form.streamed:
-            self.streamed(first, here)
-        else:
-            self.run(first, here)
-
-    def streamed(self, dimension: _Dimension, here: _Here) -> None:
-        """A packed run, a line at a time past the caches where it consists of whole lines of near."""
-        f, elements = self.f, self.form.elements
-        assert isinstance(elements, GatherElements)
-        size = dimension.size * elements.byte_size
-        beyond = (here[_NEAR].as_int() | size) & (LINE_BYTES - 1)
-        with f.when(beyond.equals(0)):
-            store_lines(f, here[_FAR], here[_NEAR], size // LINE_BYTES, align=1)
-        with f.when(beyond.differs(0)):
-            self.run(dimension, here)
+        self.run(first, here)
 
     def run(self, dimension: _Dimension, here: _Here) -> None:
         """Along a window's last dimension, an element at a time."""
