@@ -94,15 +94,15 @@ def add_transpose(module: Module, width: int, linkage: str = "") -> None:
     f.finish()
 
 
-def transpose_tile(source: Lines, target: Lines, n: int, width: int, align: int = 1) -> None:
-    """Transpose n vectors of n elements. align: bytes of which a target's line is a multiple.
+def transpose_tile(source: Lines, target: Lines, n: int, width: int) -> None:
+    """Transpose n vectors of n elements.
 
     Vectors are transposed by interleaving vector r with vector r + n/2, log2(n) times.
     """
     kind = f"<{n} x i{8 * width}>"
     rows: list[Vector] = [source.row(r).load(kind, align=1) for r in range(n)]
     for c, column in enumerate(_interleaved(rows, n)):
-        target.row(c).store(column, align=align)
+        target.row(c).store(column, align=1)
 
 
 def _interleaved(rows: list[Vector], n: int) -> list[Vector]:
@@ -113,20 +113,6 @@ def _interleaved(rows: list[Vector], n: int) -> list[Vector]:
         pairs = zip(rows, rows[count // 2 :], strict=False)
         rows = [a.shuffled(order, b) for a, b in pairs for order in halves]
     return rows
-
-
-def add_tile(module: Module, name: str, n: int, width: int, align: int) -> None:
-    """Add ``name``(s, s_stride, t, t_stride), which transposes a tile."""
-    f = FunctionWriter(
-        name,
-        module=module,
-        parameters=("ptr", "i64", "ptr", "i64"),
-        linkage="internal",
-        attributes="noinline",
-    )
-    s, s_stride, t, t_stride = f.parameters
-    transpose_tile(Lines(s, s_stride), Lines(t, t_stride), n, width, align)
-    f.finish()
 
 
 # ---- elements at the sides, singly

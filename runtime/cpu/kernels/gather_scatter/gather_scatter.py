@@ -8,13 +8,6 @@ from typing import TypeAlias
 import numpy as np
 
 from runtime.cpu.kernels.convert import converting
-from runtime.cpu.kernels.gather_scatter.gather_elements_ir import FUNCTION as TAKE
-from runtime.cpu.kernels.gather_scatter.gather_elements_ir import (
-    MOST,
-    TakeForm,
-    TakeRecord,
-    take_code,
-)
 from runtime.cpu.kernels.gather_scatter.gather_scatter_ir import (
     FUNCTION,
     LINE_BYTES,
@@ -100,8 +93,6 @@ def _bind(
         [WindowDimension(*dimension) for dimension in window],
         [Component(k * step, far.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)],
     )
-    if isinstance(elements, GatherElements) and _takes(record, indices, near):
-        return _bind_take(record, far, indices, near)
     items = [a.itemsize // (2 if in_parts else 1) for a in (far, near)]
     packed = bool(window) and window[-1][1:] == tuple(items)
     form = IndexedForm(
@@ -114,23 +105,6 @@ def _bind(
         _lines(window[-1][0] * items[0], far.nbytes) if packed and batch else 0,
     )
     return native_call(indexed_code(form), FUNCTION, record.to_array(), (far, indices, near))
-
-
-def _takes(record: IndexedRecord, indices: NDArray, near: NDArray) -> bool:
-    """Whether each index names one element, and no array has gaps."""
-    item = near.itemsize
-    if record.window or not len(record.components) == len(record.batch) == 1:
-        return False
-    (batch,), (component,) = record.batch, record.components
-    packed = (batch.indices, batch.far, batch.near) == (indices.itemsize, 0, item)
-    return packed and component.stride == item <= 8 and bool(component.limit <= MOST)
-
-
-def _bind_take(record: IndexedRecord, far: NDArray, indices: NDArray, near: NDArray) -> Action:
-    form = TakeForm(PrimitiveType.from_numpy(indices.dtype), near.itemsize)
-    limit = record.components[0].limit
-    take = TakeRecord(record.far, record.near, record.indices, near.size, limit)
-    return native_call(take_code(form), TAKE, take.to_array(), (far, indices, near))
 
 
 def _lines(window_bytes: int, far_bytes: int) -> int:
