@@ -10,8 +10,6 @@ import numpy as np
 from runtime.cpu.kernels.convert import converting
 from runtime.cpu.kernels.gather_scatter.gather_scatter_ir import (
     FUNCTION,
-    LINE_BYTES,
-    MOST_LINES,
     BatchDimension,
     CombineElements,
     Component,
@@ -29,9 +27,6 @@ from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows,
 from runtime.program.scalar_program import ScalarProgram
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
-
-#: What is smaller lies in a core's second-level cache for the most part.
-LEAST_FETCHED_BYTES = 1 << 20
 
 
 @CPU_KERNELS.binds(GatherKernel)
@@ -102,16 +97,8 @@ def _bind(
         len(window),
         len(windows.starts),
         packed,
-        _lines(window[-1][0] * items[0], far.nbytes) if packed and batch else 0,
     )
     return native_call(indexed_code(form), FUNCTION, record.to_array(), (far, indices, near))
-
-
-def _lines(window_bytes: int, far_bytes: int) -> int:
-    """Return the cache lines of a window to prefetch: none if far stays in a core's caches, or the window is short."""
-    if far_bytes < LEAST_FETCHED_BYTES or window_bytes < 4 * LINE_BYTES:
-        return 0
-    return MOST_LINES if window_bytes >= MOST_LINES * LINE_BYTES else 4
 
 
 def _merged(dimensions: Sequence[_Dimension]) -> list[_Dimension]:

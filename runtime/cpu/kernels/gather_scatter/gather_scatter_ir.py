@@ -23,12 +23,7 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.program.scalar_program import Reducer
 from spmd.shape import PrimitiveType
 
-LINE_BYTES = 64
 FUNCTION = "spmd_indexed"
-#: Index vectors whose windows are fetched before their turn, and of each at most so many lines of so many bytes: the
-#: processor foresees what follows within a window, but not where the next one begins.
-AHEAD = 8
-MOST_LINES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +55,7 @@ Elements: TypeAlias = GatherElements | ScatterElements | CombineElements
 class IndexedForm:
     """batch, window: dimensions over index vectors, and over a window. components: of an index vector.
 
-    packed: whether both arrays have their neighbours along a window's last dimension. lines: of a window to be fetched.
+    packed: whether both arrays have their neighbours along a window's last dimension.
     """
 
     index: PrimitiveType
@@ -69,7 +64,6 @@ class IndexedForm:
     window: int
     components: int
     packed: bool
-    lines: int = 0
 
 
 @record
@@ -121,8 +115,6 @@ def indexed_code(form: IndexedForm) -> NativeLibrary:
 def indexed_ir(form: IndexedForm) -> str:
     return _Indexed(form).text()
 
-
-_PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
 _FAR, _NEAR, _INDICES = range(3)
 _Here: TypeAlias = dict[int, Pointer]
@@ -183,9 +175,7 @@ class _Indexed:
                 at = self.moved(here, first, k)
                 self.element(self.window_at(at), at[_NEAR])
             return
-        with self.f.cursor_loop(first.size, self.cursors(here, first)) as (number, inner):
-            if not rest and self.form.lines:
-                self.fetch(first, number, here)
+        with self.f.cursor_loop(first.size, self.cursors(here, first)) as (_, inner):
             self.vectors(rest, window, inner)
 
     def cursors(self, here: _Here, dimension: _Dimension) -> dict[int, Cursor]:
@@ -193,16 +183,6 @@ class _Indexed:
 
     def moved(self, here: _Here, dimension: _Dimension, number: Int) -> _Here:
         return {array: at.at(number * dimension.strides[array]) for array, at in here.items()}
-
-    def fetch(self, batch: _Dimension, number: Int, start: _Here) -> None:
-        """The first lines of the window of a vector that comes later, the last one at most."""
-        ahead = (number + AHEAD).smin(batch.size - 1)
-        far = self.window_at(self.moved(start, batch, ahead))
-        self.f.declare(_PREFETCH)
-        writes = 0 if self.gathers else 1
-        for line in range(self.form.lines):
-            place = far.at(line * LINE_BYTES)
-            self.f.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 {writes}, i32 3, i32 1)")
 
     def starts_at(self, here: _Here) -> list[Int]:
         """The numbers in the vector, as i64."""
