@@ -10,8 +10,6 @@ from runtime.codegen.elements.formats import F32, F64, FloatFormat
 
 #: Marks accesses of an innermost loop; its metadata declares accesses with this mark as independent.
 INDEPENDENT = ", !llvm.access.group !0"
-#: Marks a store that goes past the caches.
-_PAST_CACHES = ", !nontemporal !{i32 1}"
 
 
 class Pointer(Value):
@@ -58,18 +56,15 @@ class Pointer(Value):
         place = self.element("ptr", number) if number.__class__ is not int or number else self
         return Pointer(self.code, self.code.append(f"load ptr, ptr {place.name}"))
 
-    def store(
-        self, value: Value | int, align: int = 0, *, order: str = "", nontemporal: bool = False
-    ) -> None:
-        """Store ``value``; a Python number is a word. order: of an atomic store. nontemporal: past the caches."""
+    def store(self, value: Value | int, align: int = 0, *, order: str = "") -> None:
+        """Store ``value``; a Python number is a word. order: of an atomic store."""
         code = self.code
         kind, name = ("i64", value) if isinstance(value, int) else (value.type, value.name)
         mark = f", align {align}" if align else ""
         if order:
             code.add(f"store atomic {kind} {name}, ptr {self.name} {order}{mark or ', align 8'}")
             return
-        past = _PAST_CACHES if nontemporal else code.access
-        code.add(f"store {kind} {name}, ptr {self.name}{mark}{past}")
+        code.add(f"store {kind} {name}, ptr {self.name}{mark}{code.access}")
 
     def update(self, operation: str, value: Whole, order: str) -> Int:
         """Replace the word at this address atomically by itself ``operation`` (add, sub, ..) ``value``; return it."""

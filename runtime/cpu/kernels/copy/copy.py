@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from runtime.codegen.llvm.jit import host_permutes
-from runtime.cpu.kernels.cache_lines_ir import LINE_BYTES
 from runtime.cpu.kernels.copy.copy_ir import (
     FUNCTION,
     RANK,
@@ -30,12 +28,6 @@ _Inner: TypeAlias = tuple[int, int, int, int]
 
 #: Bytes of the widest elements whose transposes gain by tiles.
 _WIDEST_TILED = 8
-#: Bytes of what is transposed past the near caches: it would have left the second level before its end is written.
-_LEAST_FAR = 4 << 20
-#: Bytes of each of its matrices, at least: many lines in each direction.
-_LEAST_FAR_MATRIX = 1 << 16
-#: Bytes of a row that is stored in lines: those at its ends are few.
-_LEAST_STREAMED_ROW = 1 << 10
 
 
 @CPU_KERNELS.binds(CopyKernel)
@@ -63,12 +55,6 @@ def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
         list(zip(target.shape, source.strides, target.strides, strict=True))
     )
     innermost, width, words, outer = _innermost(dimensions, target.itemsize)
-    if innermost is Innermost.TRANSPOSE and target.nbytes >= _LEAST_FAR:
-        innermost = _transpose_past_near_caches(
-            (source.ctypes.data, target.ctypes.data), width, words, outer
-        )
-    if innermost is Innermost.REVERSED and target.nbytes >= _LEAST_FAR:
-        innermost = _reversed_past_near_caches(target.ctypes.data, width, words, outer)
     if len(outer) > RANK:
         return None
     around: Sequence[Any] = outer  # tuples of numbers, which are records
@@ -113,35 +99,3 @@ def _innermost(
             words = (size, along[0], source, along[2])
             return Innermost.TRANSPOSE, width, words, outer
     return Innermost.STRIDED, width, (size, 1, source, target), outer
-
-
-def _transpose_past_near_caches(
-    places: tuple[int, int], width: int, words: _Inner, outer: Sequence[_Dimension]
-) -> Innermost:
-    """The code that fits, whose tiles take 32 registers of 64 bytes, which not all hosts have.
-
-    places: the first elements' addresses. An element of ``width`` bytes may be a row of some, which need not begin with
-    a multiple of its own size.
-    """
-    rows, columns, _, to_next_row = words
-    if not host_permutes() or rows * columns * width < _LEAST_FAR_MATRIX:
-        return Innermost.TRANSPOSE
-    if any(place % width for place in places) or min(rows, columns) * width < LINE_BYTES:
-        return Innermost.TRANSPOSE
-    strides = (to_next_row, *(dimension[2] for dimension in outer))
-    if any(stride % LINE_BYTES for stride in strides):
-        return Innermost.FAR_TRANSPOSE
-    return Innermost.STREAMED_TRANSPOSE
-
-
-def _reversed_past_near_caches(
-    target: int, width: int, words: _Inner, outer: Sequence[_Dimension]
-) -> Innermost:
-    """Past all caches where rows are some lines, and elements begin with a multiple of their size."""
-    count = words[0]
-    places = (target, *(dimension[2] for dimension in outer))
-    if width > _WIDEST_TILED or count * width < _LEAST_STREAMED_ROW:
-        return Innermost.REVERSED
-    if any(place % width for place in places):
-        return Innermost.REVERSED
-    return Innermost.STREAMED_REVERSED

@@ -1,7 +1,7 @@
 """Native code of copies between strided arrays: rows without gaps, single elements, and transposes tile by tile.
 
 A copy walks all dimensions but the innermost ones with a multi-index, whatever their number, and leaves these to one of
-eight loops. Elements are bytes: one function serves all types of a width.
+five loops. Elements are bytes: one function serves all types of a width.
 """
 
 from __future__ import annotations
@@ -17,12 +17,7 @@ from runtime.codegen.ir.record import Address, Record, Word, record, word_index
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
-from runtime.cpu.kernels.cache_lines_ir import IN_ORDER, LINE_BYTES, before_line
-from runtime.cpu.kernels.copy.transpose_ir import (
-    add_far_transpose,
-    add_transpose,
-    transpose_name,
-)
+from runtime.cpu.kernels.copy.transpose_ir import add_transpose, transpose_name
 
 FUNCTION = "spmd_copy"
 #: Dimensions around the innermost operation at most.
@@ -40,28 +35,14 @@ class Innermost(Enum):
     """count: elements. One element is written again and again, side by side."""
     REVERSED = "reversed"
     """count: elements, side by side in the target, in the source from the last one to the first."""
-    STREAMED_REVERSED = "streamed reversed"
-    """The same, of at most 8 bytes each, past the caches."""
     STRIDED = "strided"
     """count: elements, with strides on both sides."""
     TRANSPOSE = "transpose"
     """[i, j] of ``count`` and ``columns``, without gaps in j, to [j, i]; strides from i, and from j, to the next."""
-    FAR_TRANSPOSE = "far transpose"
-    """The same, for arrays that the near caches do not hold."""
-    STREAMED_TRANSPOSE = "streamed transpose"
-    """The same, past the caches: strides in the target are multiples of a line."""
 
 
 #: Vectors of these are written here, or in the C library.
-_AS_WRITTEN = (
-    Innermost.ROWS,
-    Innermost.TRANSPOSE,
-    Innermost.FAR_TRANSPOSE,
-    Innermost.STREAMED_TRANSPOSE,
-    Innermost.STREAMED_REVERSED,
-)
-#: Their stores are in no order until the last one is done.
-_STREAMED = (Innermost.STREAMED_TRANSPOSE, Innermost.STREAMED_REVERSED)
+_AS_WRITTEN = (Innermost.ROWS, Innermost.TRANSPOSE)
 
 
 @record
@@ -104,18 +85,12 @@ def add_copy(module: Module, innermost: Innermost, width: int) -> None:
     """Add ``FUNCTION`` and what it calls."""
     if innermost is Innermost.TRANSPOSE:
         add_transpose(module, width, "internal")
-    elif innermost in (Innermost.FAR_TRANSPOSE, Innermost.STREAMED_TRANSPOSE):
-        add_far_transpose(module, width, streamed=innermost is Innermost.STREAMED_TRANSPOSE)
-    elif innermost is Innermost.STREAMED_REVERSED:
-        _add_reversed_singly(module, width)
     f = FunctionWriter(FUNCTION, CopyRecord, module=module, dimensions=0)
     rec = f.record
     pointers = (rec.source, rec.target)
     first = f.parameters[0].element("i64", word_index(CopyRecord, "dimensions"))
     with f.index_loop(first, rec.rank, RANK, pointers) as (source, target):
         _WRITE[innermost](f, rec, source, target, width)
-    if innermost in _STREAMED:
-        f.add(IN_ORDER)
     f.finish()
 
 
@@ -147,50 +122,10 @@ def _transposed(f: FunctionWriter, rec: Any, source: Pointer, target: Pointer, w
     f.call("void", transpose_name(width), *ways, rec.count, rec.columns)
 
 
-def _far(f: FunctionWriter, rec: Any, source: Pointer, target: Pointer, _: int) -> None:
-    ways = (source, rec.source_stride, target, rec.target_stride)
-    f.call("void", "far_transpose", *ways, rec.count, rec.columns)
-
-
-def _add_reversed_singly(module: Module, width: int) -> None:
-    """Add ``single``(source, target, first, end): these elements, one by one."""
-    f = FunctionWriter(
-        "single",
-        module=module,
-        parameters=("ptr", "ptr", "i64", "i64"),
-        linkage="internal",
-        attributes="noinline",
-    )
-    source, target, first, end = f.parameters
-    kind = f"i{8 * width}"
-    with f.loop(end, first=first, nonempty=False) as i:
-        target.element(kind, i).store(source.element(kind, -i).load(kind, align=1), align=1)
-    f.finish()
-
-
-def _streamed_reversed(
-    f: FunctionWriter, rec: Any, source: Pointer, target: Pointer, width: int
-) -> None:
-    """Line by line of the target; what is in front of the first and behind the last one element by element."""
-    n, kind = LINE_BYTES // width, f"i{8 * width}"
-    before = before_line(target, rec.count, width)
-    whole = (rec.count - before) & -n
-    end = before + whole
-    f.call("void", "single", source, target, 0, before)
-    with f.when(whole.differs(0)), f.loop(end, first=before, step=n) as i:
-        line = source.element(kind, -(i + (n - 1))).load(f"<{n} x {kind}>", align=1)
-        backwards = line.shuffled(range(n - 1, -1, -1))
-        target.element(kind, i).store(backwards, align=LINE_BYTES, nontemporal=True)
-    f.call("void", "single", source, target, end, rec.count)
-
-
 _WRITE = {
     Innermost.ROWS: _rows,
     Innermost.FILL: _fill,
     Innermost.REVERSED: _reversed,
-    Innermost.STREAMED_REVERSED: _streamed_reversed,
     Innermost.STRIDED: _strided,
     Innermost.TRANSPOSE: _transposed,
-    Innermost.FAR_TRANSPOSE: _far,
-    Innermost.STREAMED_TRANSPOSE: _far,
 }

@@ -7,18 +7,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from runtime.cpu.kernels.cache_lines_ir import LINE_BYTES
 from runtime.cpu.kernels.convert import converting
-from runtime.cpu.kernels.gather_scatter.gather_elements_ir import FUNCTION as TAKE
-from runtime.cpu.kernels.gather_scatter.gather_elements_ir import (
-    MOST,
-    TakeForm,
-    TakeRecord,
-    take_code,
-)
 from runtime.cpu.kernels.gather_scatter.gather_scatter_ir import (
     FUNCTION,
-    MOST_LINES,
     BatchDimension,
     CombineElements,
     Component,
@@ -36,11 +27,6 @@ from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows,
 from runtime.program.scalar_program import ScalarProgram
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
-
-#: What is smaller lies in a core's second-level cache for the most part.
-LEAST_FETCHED_BYTES = 1 << 20
-#: Of a result that is stored past the caches: most of it would have left the second level before its end is written.
-LEAST_STREAMED_BYTES = 4 << 20
 
 
 @CPU_KERNELS.binds(GatherKernel)
@@ -102,8 +88,6 @@ def _bind(
         [WindowDimension(*dimension) for dimension in window],
         [Component(k * step, far.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)],
     )
-    if isinstance(elements, GatherElements) and _takes(record, indices, near):
-        return _bind_take(record, far, indices, near)
     items = [a.itemsize // (2 if in_parts else 1) for a in (far, near)]
     packed = bool(window) and window[-1][1:] == tuple(items)
     form = IndexedForm(
@@ -113,35 +97,8 @@ def _bind(
         len(window),
         len(windows.starts),
         packed,
-        _lines(window[-1][0] * items[0], far.nbytes) if packed and batch else 0,
-        packed and isinstance(elements, GatherElements) and near.nbytes >= LEAST_STREAMED_BYTES,
     )
     return native_call(indexed_code(form), FUNCTION, record.to_array(), (far, indices, near))
-
-
-def _takes(record: IndexedRecord, indices: NDArray, near: NDArray) -> bool:
-    """Whether each index names one element, and no array has gaps."""
-    item = near.itemsize
-    if record.window or not len(record.components) == len(record.batch) == 1:
-        return False
-    (batch,), (component,) = record.batch, record.components
-    packed = (batch.indices, batch.far, batch.near) == (indices.itemsize, 0, item)
-    return packed and component.stride == item <= 8 and bool(component.limit <= MOST)
-
-
-def _bind_take(record: IndexedRecord, far: NDArray, indices: NDArray, near: NDArray) -> Action:
-    streamed = near.nbytes >= LEAST_STREAMED_BYTES and record.near % LINE_BYTES == 0
-    form = TakeForm(PrimitiveType.from_numpy(indices.dtype), near.itemsize, streamed)
-    limit = record.components[0].limit
-    take = TakeRecord(record.far, record.near, record.indices, near.size, limit)
-    return native_call(take_code(form), TAKE, take.to_array(), (far, indices, near))
-
-
-def _lines(window_bytes: int, far_bytes: int) -> int:
-    """Return the cache lines of a window to prefetch: none if far stays in a core's caches, or the window is short."""
-    if far_bytes < LEAST_FETCHED_BYTES or window_bytes < 4 * LINE_BYTES:
-        return 0
-    return MOST_LINES if window_bytes >= MOST_LINES * LINE_BYTES else 4
 
 
 def _merged(dimensions: Sequence[_Dimension]) -> list[_Dimension]:

@@ -20,16 +20,10 @@ from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.reducer import combining
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.cpu.kernels.cache_lines_ir import IN_ORDER, LINE_BYTES
-from runtime.cpu.kernels.gather_scatter.gather_elements_ir import store_lines
 from runtime.program.scalar_program import Reducer
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_indexed"
-#: Index vectors whose windows are fetched before their turn, and of each at most so many lines of so many bytes: the
-#: processor foresees what follows within a window, but not where the next one begins.
-AHEAD = 8
-MOST_LINES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +55,7 @@ Elements: TypeAlias = GatherElements | ScatterElements | CombineElements
 class IndexedForm:
     """batch, window: dimensions over index vectors, and over a window. components: of an index vector.
 
-    packed: whether both arrays have their neighbours along a window's last dimension. lines: of a window to be fetched.
-    streamed: whether a packed gather's whole lines are stored past the caches.
+    packed: whether both arrays have their neighbours along a window's last dimension.
     """
 
     index: PrimitiveType
@@ -71,8 +64,6 @@ class IndexedForm:
     window: int
     components: int
     packed: bool
-    lines: int = 0
-    streamed: bool = False
 
 
 @record
@@ -125,8 +116,6 @@ def indexed_ir(form: IndexedForm) -> str:
     return _Indexed(form).text()
 
 
-_PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-
 _FAR, _NEAR, _INDICES = range(3)
 _Here: TypeAlias = dict[int, Pointer]
 
@@ -173,9 +162,6 @@ class _Indexed:
         window = [_Dimension(d.size, {_FAR: d.far, _NEAR: d.near}) for d in rec.window]
         self.components = [(c.offset, c.stride, c.limit) for c in rec.components]
         self.vectors(batch, window, here)
-        if self.form.streamed:
-            # Such stores become visible in no order, not even before the flag that says that the result is there.
-            self.f.add(IN_ORDER)
         return self.f.end()
 
     def vectors(self, batch: list[_Dimension], window: list[_Dimension], here: _Here) -> None:
@@ -189,9 +175,7 @@ class _Indexed:
                 at = self.moved(here, first, k)
                 self.element(self.window_at(at), at[_NEAR])
             return
-        with self.f.cursor_loop(first.size, self.cursors(here, first)) as (number, inner):
-            if not rest and self.form.lines:
-                self.fetch(first, number, here)
+        with self.f.cursor_loop(first.size, self.cursors(here, first)) as (_, inner):
             self.vectors(rest, window, inner)
 
     def cursors(self, here: _Here, dimension: _Dimension) -> dict[int, Cursor]:
@@ -199,16 +183,6 @@ class _Indexed:
 
     def moved(self, here: _Here, dimension: _Dimension, number: Int) -> _Here:
         return {array: at.at(number * dimension.strides[array]) for array, at in here.items()}
-
-    def fetch(self, batch: _Dimension, number: Int, start: _Here) -> None:
-        """The first lines of the window of a vector that comes later, the last one at most."""
-        ahead = (number + AHEAD).smin(batch.size - 1)
-        far = self.window_at(self.moved(start, batch, ahead))
-        self.f.declare(_PREFETCH)
-        writes = 0 if self.gathers else 1
-        for line in range(self.form.lines):
-            place = far.at(line * LINE_BYTES)
-            self.f.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 {writes}, i32 3, i32 1)")
 
     def starts_at(self, here: _Here) -> list[Int]:
         """The numbers in the vector, as i64."""
@@ -249,21 +223,7 @@ class _Indexed:
             with self.f.cursor_loop(first.size, self.cursors(here, first)) as (_, inner):
                 self.elements(rest, inner)
             return
-        if self.form.streamed:
-            self.streamed(first, here)
-        else:
-            self.run(first, here)
-
-    def streamed(self, dimension: _Dimension, here: _Here) -> None:
-        """A packed run, a line at a time past the caches where it consists of whole lines of near."""
-        f, elements = self.f, self.form.elements
-        assert isinstance(elements, GatherElements)
-        size = dimension.size * elements.byte_size
-        beyond = (here[_NEAR].as_int() | size) & (LINE_BYTES - 1)
-        with f.when(beyond.equals(0)):
-            store_lines(f, here[_FAR], here[_NEAR], size // LINE_BYTES, align=1)
-        with f.when(beyond.differs(0)):
-            self.run(dimension, here)
+        self.run(first, here)
 
     def run(self, dimension: _Dimension, here: _Here) -> None:
         """Along a window's last dimension, an element at a time."""

@@ -236,6 +236,4 @@ def crossed_accesses(
 def _step(stride: int, access: _Track, sizes: Sequence[int]) -> Step:
     if sizes == [1]:
         return Step.PACKED
-    if stride == 2 * access.item and not access.counts:
-        return Step.PAIRED
     return Step.of(stride, access.item)

@@ -51,8 +51,6 @@ class Step(Enum):
     """Stride of an array along the innermost dimension."""
 
     PACKED = "packed"
-    PAIRED = "paired"
-    """Every other element, such as the parts of complex numbers are."""
     REPEATED = "repeated"
     STRIDED = "strided"
 
@@ -292,8 +290,6 @@ class _Loop:
         step = self.steps[i]
         if isinstance(row, Int):
             return row + (k if step is Step.PACKED else k * stride)
-        if step is Step.PAIRED:
-            return row.element(f"[2 x {self.types[i]}]", k)
         return row.element(self.types[i], k) if step is Step.PACKED else row.at(k * stride)
 
     def read(self, i: int, place: Place) -> Any:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from runtime.cpu.kernels.native_call import NOTHING, native_call
 from runtime.cpu.kernels.reduce.reduce_ir import (
     FUNCTION,
-    TILE,
-    WORD_BYTES,
     ReducedArray,
     ReduceForm,
     ReduceRecord,
@@ -23,8 +19,6 @@ from runtime.program.records.reduce import ProgramReduceKernel
 NEIGHBOURS = 1024
 #: Others: as many as a vector of any processor holds.
 APART = 16
-#: Of those, rows whose elements are turned: two vectors of totals at least, of which one waits while the other goes on.
-TURNED = 32
 
 
 @CPU_KERNELS.binds(ProgramReduceKernel)
@@ -57,12 +51,7 @@ def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Ac
     )
     packed = tuple(own[-1] == item for own, item in zip(kept_strides, items, strict=True))
     rows = 1 if sizes[-1] == 1 else NEIGHBOURS if any(packed[:count]) else APART
-    turned: tuple[bool, ...] = ()
-    if sizes[-1] >= TURNED and reduced and reduced[-1] >= TILE:
-        along = [own[-1] for own in kept_strides[:count]]
-        turned = _turned(items[:count], along, [own[-1] for own in reduced_strides])
-        rows = TURNED if turned else rows
-    form = ReduceForm(kernel.program, len(sizes), len(reduced), rows, packed, turned)
+    form = ReduceForm(kernel.program, len(sizes), len(reduced), rows, packed)
     record = ReduceRecord(
         sizes,
         reduced,
@@ -78,18 +67,3 @@ def bind_program_reduce(kernel: ProgramReduceKernel, arrays: KernelArrays) -> Ac
     )
     alive = (*arrays.operands, *arrays.results)
     return native_call(reduce_code(form), FUNCTION, record.to_array(), alive)
-
-
-def _turned(items: Sequence[int], along: Sequence[int], across: Sequence[int]) -> tuple[bool, ...]:
-    """Return which operands are transposed so that rows are neighbours; none if one would have to be and cannot.
-
-    items: bytes of an element. along: strides from row to row, across: within a row.
-    """
-    repeated = [stride == 0 for stride in along]
-    fits = [
-        same or item == step == WORD_BYTES
-        for same, item, step in zip(repeated, items, across, strict=True)
-    ]
-    if not all(fits) or all(repeated):
-        return ()
-    return tuple(not same for same in repeated)

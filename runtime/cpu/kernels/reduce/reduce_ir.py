@@ -19,13 +19,9 @@ from runtime.codegen.ir.record import Address, Record, Word, record, sized
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
-from runtime.cpu.kernels.copy.transpose_ir import add_tile
 from runtime.program.scalar_program import ScalarProgram
 
 FUNCTION = "spmd_reduce"
-#: Words each way that are turned at once.
-TILE = 16
-WORD_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +29,6 @@ class ReduceForm:
     """The program combines totals, then elements. kept: one at least, the last one that of rows side by side.
 
     rows: how many of these at once. packed: by array, operands then results, whether these are neighbours in memory.
-    turned: empty, or by operand, whether it has 4 bytes, is packed along the last reduced dimension, and is turned,
-    TILE elements of TILE rows at a time, so that rows are neighbours; others are the same for all rows. ``rows`` is a
-    multiple of TILE then, and there are so many at least.
     """
 
     program: ScalarProgram
@@ -43,7 +36,6 @@ class ReduceForm:
     reduced: int
     rows: int
     packed: tuple[bool, ...]
-    turned: tuple[bool, ...] = ()
 
 
 @record
@@ -82,10 +74,7 @@ def reduce_code(form: ReduceForm) -> NativeLibrary:
 
 def reduce_ir(form: ReduceForm) -> str:
     module = Module(*program_ir(form.program, "combine"))
-    if not form.turned:
-        return ReduceWriter(form, module).text()
-    add_tile(module, "turn", TILE, WORD_BYTES, align=64)
-    return _TurningWriter(form, module).text()
+    return ReduceWriter(form, module).text()
 
 
 #: Positions in the arrays, by number: operands, then results.
@@ -145,12 +134,6 @@ class ReduceWriter:
         with f.cursor_loop(blocks, cursors) as (number, inner):
             left = size - number * rows
             short = left.ult(rows)
-            if self.form.turned:
-                # Totals do not depend on each other, so the last rows may be computed twice.
-                back = short.select(left - rows, 0)
-                moved = {i: at.at(strides[i] * back) for i, at in inner.items()}
-                self.block(moved, strides, rows)
-                return
             self.block(inner, strides, 1 if rows == 1 else short.select(left, rows))
 
     def block(self, here: _Here, strides: _Strides, count: Whole) -> None:
@@ -203,60 +186,3 @@ class ReduceWriter:
 
     def total(self, i: int, k: Int) -> Pointer:
         return self.totals[i].element(self.types[i], k)
-
-
-class _TurningWriter(ReduceWriter):
-    """Elements of neighbouring columns are turned into rows of a buffer, in the nearest cache."""
-
-    def __init__(self, form: ReduceForm, module: Module) -> None:
-        super().__init__(form, module)
-        room = TILE * form.rows * WORD_BYTES
-        self.buffers = {
-            i: self.f.array(room, "i8") for i, turned in enumerate(form.turned) if turned
-        }
-
-    def walk(self, d: int, here: _Here, strides: _Strides, count: Whole) -> None:
-        f = self.f
-        if d < self.form.reduced - 1:
-            super().walk(d, here, strides, count)
-            return
-        size, steps = self.reduced_sizes[d], {i: self.reduced_strides[i][d] for i in here}
-        tiles = size // TILE
-        cursors = {i: Cursor(at, steps[i] * TILE) for i, at in here.items()}
-        with f.unless_zero(tiles), f.cursor_loop(tiles, cursors) as (_, at):
-            row = f.constant(self.form.rows * WORD_BYTES)
-            for i, buffer in self.buffers.items():
-                for first in range(0, self.form.rows, TILE):
-                    source = at[i].at(strides[i] * first)
-                    f.call("void", "turn", source, strides[i], buffer.at(first * WORD_BYTES), row)
-            self.columns(at, steps, strides, TILE, turned=True)
-        done = tiles * TILE
-        rest = size - done
-        with f.unless_zero(rest):
-            at = {i: x.at(steps[i] * done) for i, x in here.items()}
-            self.columns(at, steps, strides, rest, turned=False)
-
-    def columns(
-        self, here: _Here, steps: _Strides, strides: _Strides, count: Whole, *, turned: bool
-    ) -> None:
-        """``count`` elements of each row, from the buffers where they are ``turned``."""
-        row = self.form.rows * WORD_BYTES
-        cursors = {
-            i: Cursor(self.buffers[i], row)
-            if turned and i in self.buffers
-            else Cursor(at, steps[i])
-            for i, at in here.items()
-        }
-        self.from_buffers = turned
-        with self.f.cursor_loop(count, cursors) as (_, at):
-            self.take(at, strides, self.form.rows)
-
-    def element(self, i: int, here: _Here, strides: _Strides, k: Int) -> Value:
-        element: Value
-        if i not in self.buffers:
-            element = here[i].load(self.types[i])
-        elif self.from_buffers:
-            element = here[i].element(self.types[i], k).load(self.types[i])
-        else:
-            element = super().element(i, here, strides, k)
-        return element

@@ -67,7 +67,7 @@ def test_argmax(kind: str, low: str, x: str, y: str, axis: int, axes: str) -> No
     check(text, ProgramReduceKernel)
 
 
-def test_rows_turned_together_of_two_arrays() -> None:
+def test_argmax_of_two_arrays() -> None:
     """Both differ from row to row; ties go to the smaller second number."""
     text = ARGMAX.format(kind="f32", low="-inf", x="45,37", y="45", axis=1, axes="1")
     check(
