@@ -104,5 +104,6 @@ def test_a_program_from_the_cache_runs_without_a_compiler(
     command = ("run", str(CASE / "module.hlo"))
     assert "launch.pipeline" in imported_by(*command)
     imported = imported_by(*command)
+    assert some_of(imported, ("llvmlite", "concurrent.futures")) == []
     assert some_of(imported, ("launch.pipeline", "spmd.passes", "collectives.passes")) == []
     assert some_of(imported, ("partitioner.spmd_partitioner", "runtime.schedule")) == []
