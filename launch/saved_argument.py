@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from spmd.errors import HloParseError
 
 if TYPE_CHECKING:
-    from runtime.executable import Executable
+    from launch.cache.saved_programs import LoadedFile
 
 STANDARD_INPUT = "-"
 
@@ -16,16 +16,17 @@ STANDARD_INPUT = "-"
 MAGIC = b"PK\x03\x04"
 
 
-def load_saved(argument: str) -> Executable | None:
-    """The saved executable; None where ``argument`` names something else."""
+def load_saved(argument: str, *, trusted: bool = False) -> LoadedFile | None:
+    """Return the saved executable; None where ``argument`` names something else. trusted: use the file's thunks."""
     if argument == STANDARD_INPUT:
         return None
-    from runtime.load_saved import load_bytes  # which a module does without
+    from launch.cache.saved_programs import load_file_bytes  # which a module does without
 
     try:
-        return load_bytes(Path(argument).read_bytes(), argument) if is_saved(argument) else None
+        data = Path(argument).read_bytes() if is_saved(argument) else None
     except OSError:
         return None  # what it is, the reader of modules says
+    return None if data is None else load_file_bytes(data, argument, trusted=trusted)
 
 
 def is_saved(argument: str) -> bool:

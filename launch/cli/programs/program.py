@@ -94,13 +94,13 @@ def compiled_program(
     options: argparse.Namespace, ranks: int | None
 ) -> tuple[Compiled, ModuleSource | None]:
     """Compiled or loaded. WorldSizeError unless it is for ``ranks`` devices, where that is given."""
-    saved = load_saved(options.module)
+    saved = load_saved(options.module, trusted=options.trust)
     if saved is not None:
         wanted = options.devices if options.devices is not None else ranks
         if wanted is not None:
-            require_saved_for(saved, wanted)
+            require_saved_for(saved.executable, wanted)
         _note_what_changes_nothing(options)
-        return Compiled(saved, ""), None
+        return Compiled(saved.executable, "", saved.sound), None
     # A saved executable runs without the compiler.
     from launch.cli.programs.compiled_module import compiled_module
 

@@ -84,11 +84,12 @@ class _Text:
         self.address = ctypes.addressof(self._pointer)
 
     def take(self) -> str:
-        text = (self._pointer.value or b"").decode()
-        if self._pointer:
-            function("DisposeString")(self._pointer)
-            self._pointer.value = None
-        return text
+        text = self._pointer.value
+        if text is None:
+            return ""
+        function("DisposeString")(self._pointer)
+        self._pointer.value = None
+        return text.decode()
 
 
 @cache
@@ -153,9 +154,9 @@ class Linker:
         imports: addresses of symbols by name; other symbols are looked up in this process. exports: functions of
         ``code`` whose addresses are needed.
         """
-        elements = (_Element * 2)((_OBJECT, code, len(code)), (_LIBRARY, b"", 0))
-        given = (_Symbol * len(imports))(*((k.encode(), v) for k, v in imports.items()))
-        wanted = (_Symbol * len(exports))(*((name.encode(), 0) for name in exports))
+        elements = (_Element * 2)(_Element(_OBJECT, code, len(code)), _Element(_LIBRARY, b"", 0))
+        given = (_Symbol * len(imports))(*(_Symbol(k.encode(), v) for k, v in imports.items()))
+        wanted = (_Symbol * len(exports))(*(_Symbol(name.encode(), 0) for name in exports))
         problem = _Text()
         with self._lock:
             self._count += 1

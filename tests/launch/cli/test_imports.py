@@ -96,6 +96,32 @@ def test_a_saved_executable_runs_without_its_compiler(saved: Path) -> None:
     assert some_of(imported, OTHER_FAMILIES) == []
 
 
+#: What makes thunks of a module, and reads it.
+LOWERING = (
+    "runtime.buffers.assign",
+    "runtime.emit",
+    "runtime.lower_module",
+    "spmd.proto",
+    "spmd.text.sharding",
+    "spmd.verifier",
+)
+
+
+def test_a_saved_executable_runs_as_the_thunks_that_it_is_known_as(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPMD_OBJECT_CACHE", str(tmp_path / "objects"))
+    monkeypatch.delenv("SPMD_PROGRAM_CACHE", raising=False)
+    trusted = imported_by("run", "--trust", str(saved))
+    assert some_of(trusted, LOWERING) == []
+    assert some_of(imported_by("run", str(saved)), LOWERING) == list(LOWERING)
+    imported = imported_by("run", str(saved))
+    assert some_of(imported, LOWERING) == []
+    assert some_of(imported, ("llvmlite", "concurrent.futures")) == []
+    monkeypatch.setenv("SPMD_PROGRAM_CACHE", "off")
+    assert some_of(imported_by("run", str(saved)), LOWERING) == list(LOWERING)
+
+
 def test_a_program_from_the_cache_runs_without_a_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
