@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spmd.errors import HloParseError
+from spmd.errors import HloParseError, SpmdError
 
 if TYPE_CHECKING:
     from launch.cache.saved_programs import LoadedFile
@@ -27,6 +28,18 @@ def load_saved(argument: str, *, trusted: bool = False) -> LoadedFile | None:
     except OSError:
         return None  # what it is, the reader of modules says
     return None if data is None else load_file_bytes(data, argument, trusted=trusted)
+
+
+def trust_code_in(argument: str) -> None:
+    """Use the machine code in the file, if it is a saved executable, for all that this process needs from now on."""
+    if argument == STANDARD_INPUT or not is_saved(argument):
+        return
+    from runtime.codegen.llvm.jit import host_jit
+    from runtime.saved_archive import read_archive  # which a module does without, as above
+
+    # Who loads the file says what is wrong with it.
+    with suppress(OSError, SpmdError):
+        host_jit().trusted_code.update(read_archive(Path(argument).read_bytes(), argument).code)
 
 
 def is_saved(argument: str) -> bool:

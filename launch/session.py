@@ -126,7 +126,7 @@ def load_executable(
         require_saved_for(found.executable, world.size)
         return Compiled(found.executable, "", found.sound)
 
-    return compile_on_first(world, for_this_world)
+    return compile_on_first(world, for_this_world, compiles=False)
 
 
 def _require_module(module: object) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from runtime.codegen.llvm.jit import host_jit
 from runtime.executable import Executable
 from runtime.saved_archive import read_archive
 from runtime.saved_program import executable_of
@@ -30,11 +31,13 @@ def load_bytes(
 
     check: run the buffer and schedule checkers on the result.
     trusted: use the thunks in ``data``, which can do to this process what machine code can, if they are for a machine
-    like this one. program: those that this module became on this machine (saved_program.py), used in their place.
+    like this one, and the machine code in it. program: the thunks that this module became on this machine
+    (saved_program.py), used in their place.
     """
     archive = read_archive(data, where)
-    if trusted and program is None:
-        program = archive.program
+    if trusted:
+        host_jit().trusted_code.update(archive.code)
+        program = archive.program if program is None else program
     read = partial(_read_module, archive.module, where)
     made = None
     if program is not None and not check:

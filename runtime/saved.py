@@ -19,9 +19,10 @@ from runtime.saved_program import program_bytes
 from spmd.proto.writer import serialize_hlo_proto
 
 
-def save_bytes(executable: Executable) -> bytes:
+def save_bytes(executable: Executable, code: bytes = b"") -> bytes:
     """Return the archive; equal executables give equal bytes.
 
+    code: machine code that is put beside it (saved_code.py).
     Raises SavedExecutableError if the scheduler's expectations exceed the bounds that ``read_overlap`` accepts.
     """
     overlap = overlap_json(executable.overlap)
@@ -37,7 +38,7 @@ def save_bytes(executable: Executable) -> bytes:
         "overlap": overlap,
     }
     module = serialize_hlo_proto(executable.module)
-    return archive_bytes(json.dumps(header), module, program_bytes(executable))
+    return archive_bytes(json.dumps(header), module, program_bytes(executable), code)
 
 
 def _memory_json(recorded: RecordedHeaps) -> dict[str, Any]:

@@ -8,7 +8,16 @@ import zipfile
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.saved_format import FORMAT, HEADER, MODULE, PROGRAM, VERSION, SavedExecutableError
+from runtime.saved_code import read_code
+from runtime.saved_format import (
+    CODE,
+    FORMAT,
+    HEADER,
+    MODULE,
+    PROGRAM,
+    VERSION,
+    SavedExecutableError,
+)
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 #: Largest header in bytes; a header has some hundred bytes for each of the entry's array leaves.
@@ -17,11 +26,12 @@ _MAX_HEADER = 1 << 26
 
 @dataclass(frozen=True)
 class Archive:
-    """``header``: an object of this format and version. ``program``: None where the file has none."""
+    """``header``: of this format and version. ``program``: None where the file has none. ``code``: by key."""
 
     header: dict[str, Any]
     module: bytes
     program: bytes | None
+    code: dict[str, bytes]
 
 
 def read_archive(data: bytes, where: str) -> Archive:
@@ -30,16 +40,19 @@ def read_archive(data: bytes, where: str) -> Archive:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             header = _read_header(_member(archive, HEADER, _MAX_HEADER))
             module = _member(archive, MODULE, len(data))
-            has_program = PROGRAM in archive.namelist()
-            program = _member(archive, PROGRAM, len(data)) if has_program else None
+            more = [name for name in (PROGRAM, CODE) if name in archive.namelist()]
+            found = {name: _member(archive, name, len(data)) for name in more}
+            code = read_code(found.get(CODE, b""))
     except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError) as error:
         raise SavedExecutableError(f"{where}: not a saved executable: {error}") from error
     except SavedExecutableError as error:
         raise SavedExecutableError(f"{where}: {error}") from error
-    return Archive(header, module, program)
+    return Archive(header, module, found.get(PROGRAM), code)
 
 
-def archive_bytes(header: str | bytes, module: bytes, program: bytes | None) -> bytes:
+def archive_bytes(
+    header: str | bytes, module: bytes, program: bytes | None, code: bytes = b""
+) -> bytes:
     """Return the archive; equal members give equal bytes."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
@@ -47,11 +60,13 @@ def archive_bytes(header: str | bytes, module: bytes, program: bytes | None) -> 
         archive.writestr(zipfile.ZipInfo(MODULE, _EPOCH), module)
         if program is not None:
             archive.writestr(zipfile.ZipInfo(PROGRAM, _EPOCH), program)
+        if code:
+            archive.writestr(zipfile.ZipInfo(CODE, _EPOCH), code)
     return stream.getvalue()
 
 
 def with_program(data: bytes, program: bytes | None) -> bytes:
-    """Return the archive ``data``, which has been read, with another program, or without any."""
+    """Return the archive ``data``, which has been read, with ``program`` instead of its own, and without code."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return archive_bytes(archive.read(HEADER), archive.read(MODULE), program)
 

@@ -26,13 +26,15 @@ def compile_on_first(
     reference_every: int = 0,
     engine: Engine | None = None,
     callbacks: Sequence[Callback] = (),
+    compiles: bool = True,
 ) -> RankExecutable:
     """Call ``make`` on rank 0 and load its result on every rank. All ranks call this; ``make`` is called on rank 0
     only.
 
     Before it, the ranks have to agree on what is compiled. Raises AgreedError, on every rank alike, where compiling
     fails on rank 0 or loading on any. record, reference_every, engine: as of ``Executable``. callbacks:
-    the functions that this rank's module calls.
+    the functions that this rank's module calls. compiles: False where ``make`` reads a file, in which that code may lie
+    that ranks make while rank 0 compiles.
     """
     made: list[Executable] = []
 
@@ -41,7 +43,8 @@ def compile_on_first(
         made.append(compiled.executable)
         return compiled.saved or save_bytes(compiled.executable)
 
-    begin_fixed_code(world.size)
+    if compiles:
+        begin_fixed_code(world.size)
     data = from_first(world, compiled, "compiles")
 
     def loaded() -> tuple[Executable, dict[str, str]]:

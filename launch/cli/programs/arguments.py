@@ -19,8 +19,8 @@ def add_program_arguments(parser: argparse.ArgumentParser, *, required: bool = T
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="use the thunks in a file that `spmd compile` wrote on such a machine, instead of making them again "
-        "from its module: they can do what a program can, so only for files of those whose programs you would run",
+        help="use the thunks and machine code in a file that `spmd compile` wrote on such a machine, instead of making "
+        "them again from its module: only for files of those whose programs you would run",
     )
     add_machine(parser)
     parser.add_argument(

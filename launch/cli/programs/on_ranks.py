@@ -14,6 +14,7 @@ from launch.job import versions
 from launch.ranks.agreement import agree
 from launch.ranks.rank_environment import settings_of_environment
 from launch.ranks.shared_compile import compile_on_first
+from launch.saved_argument import is_saved
 from launch.source import digest
 from launch.target.engine_choice import engine_of_ranks, gpu_of_rank
 
@@ -62,7 +63,12 @@ def program_on_ranks(
         return first[0][0]
 
     executable = compile_on_first(
-        world, compile_it, record=record, reference_every=reference_every, engine=engine
+        world,
+        compile_it,
+        record=record,
+        reference_every=reference_every,
+        engine=engine,
+        compiles=not is_saved(options.module),
     )
     seconds = time.perf_counter() - start
     if not first:

@@ -16,7 +16,7 @@ from launch.job import require_saved_for
 from launch.ranks.messages import report_note
 from launch.ranks.rank_environment import world_of_environment
 from launch.ranks.rank_timeout import timeout_seconds
-from launch.saved_argument import load_saved
+from launch.saved_argument import load_saved, trust_code_in
 from runtime.executable import Executable
 from runtime.local_devices import Engine
 
@@ -61,6 +61,10 @@ def dispatch(
         require_writable(*writes)
         return here(options)
 
+    if options.trust:
+        trust_code_in(
+            options.module
+        )  # that of the barrier, at which ranks meet before one reads the program
     from launch.ranks.shutdown import run_rank
     from launch.ranks.world import open_world
 

@@ -84,6 +84,10 @@ class Jit:
 
     def __init__(self, processor: tuple[str, str] | None = None) -> None:
         self.cache: ObjectCache | None = None
+        #: Machine code by its key, of which the user trusts the file; asked after the cache.
+        self.trusted_code: dict[str, bytes] = {}
+        #: What gives the machine code of each key that was asked for; None if nobody collects it.
+        self.collected: dict[str, Callable[[], bytes]] | None = None
         #: Whether libraries keep their IR, for listings of kernels.
         self.keeps_sources = False
         #: Where the addresses of functions are written for profilers; None if they are not.
@@ -145,14 +149,23 @@ class Jit:
         return self.compiler.listing(ir, passes)
 
     def _object(self, ir: str, passes: Passes) -> Callable[[], bytes]:
-        """Return machine code, from the cache if this LLVM has compiled it for this processor before."""
+        """Return machine code, compiled unless this LLVM has compiled it for this processor before."""
+        key = self._key(ir, passes)
+        code = self._known(key) or self._started(key, ir, passes)
+        if self.collected is not None:
+            self.collected[key] = code
+        return code
+
+    def _known(self, key: str) -> Callable[[], bytes] | None:
+        """Return the code of the cache, or of a file that the user trusts."""
+        known = None if self.cache is None else self.cache.get(key)
+        known = known or self.trusted_code.get(key)
+        return None if known is None else lambda: known
+
+    def _started(self, key: str, ir: str, passes: Passes) -> Callable[[], bytes]:
         if self.cache is None:
             return self.compiler.start(ir, passes)
-        key = self._key(ir, passes)
-        known = self.cache.get(key)
-        if known is None:
-            return self.compiler.start_shared(ir, passes, self.cache, key)
-        return lambda: known
+        return self.compiler.start_shared(ir, passes, self.cache, key)
 
     def _key(self, ir: str, passes: Passes) -> str:
         """Return a key of all inputs of machine code."""
