@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launch.cache.digest import digest_of
 from spmd.errors import HloParseError, SpmdError
 
 if TYPE_CHECKING:
@@ -53,6 +54,16 @@ def is_saved(argument: str) -> bool:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False
+
+
+def saved_digest(argument: str) -> str | None:
+    """Return a digest of the file, if it is a saved executable that can be read."""
+    if argument == STANDARD_INPUT or not is_saved(argument):
+        return None
+    try:
+        return digest_of(Path(argument).read_bytes())
+    except OSError:
+        return None  # why, the reader of modules says
 
 
 def is_executable(where: str) -> HloParseError:

@@ -9,11 +9,9 @@ from launch.cache.compiled import Compiled
 from launch.cache.gc_pause import fewer_collections
 from launch.ranks.agreement import agree, from_first
 from launch.ranks.rank_executable import RankExecutable
-from runtime.cpu.precompile import begin_fixed_code
 from runtime.executable import Executable
 from runtime.load_saved import load_bytes
 from runtime.local_devices import Engine
-from runtime.saved import save_bytes
 from spmd.hlo.host_functions import Callback
 
 
@@ -41,9 +39,17 @@ def compile_on_first(
     def compiled() -> bytes:
         compiled = make()
         made.append(compiled.executable)
-        return compiled.saved or save_bytes(compiled.executable)
+        if compiled.saved is not None:
+            return compiled.saved
+        from runtime.saved import (
+            save_bytes,
+        )  # with the writer of modules, which no rank but the first needs
+
+        return save_bytes(compiled.executable)
 
     if compiles:
+        from runtime.cpu.precompile import begin_fixed_code  # whose code a file may have
+
         begin_fixed_code(world.size)
     data = from_first(world, compiled, "compiles")
 

@@ -14,9 +14,7 @@ from launch.job import versions
 from launch.ranks.agreement import agree
 from launch.ranks.rank_environment import settings_of_environment
 from launch.ranks.shared_compile import compile_on_first
-from launch.saved_argument import is_saved
-from launch.source import digest
-from launch.target.engine_choice import engine_of_ranks, gpu_of_rank
+from launch.saved_argument import is_saved, saved_digest
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
@@ -39,6 +37,9 @@ def program_on_ranks(
     """
 
     on_gpus = getattr(options, "backend", "cpu") == "gpu"
+    if on_gpus:
+        # With the GPU back end, which cores do without.
+        from launch.target.engine_choice import engine_of_ranks, gpu_of_rank
 
     def setup() -> tuple[argparse.Namespace, dict[str, str]]:
         if world.rank == 0:
@@ -47,7 +48,7 @@ def program_on_ranks(
         if on_gpus:
             gpu_of_rank(world)
         return options, {
-            "module": digest(options.module),
+            "module": _digest(options.module),
             **wanted,
             **versions(),
             **settings_of_environment(),
@@ -75,3 +76,15 @@ def program_on_ranks(
         return Program(executable, None, seconds)
     compiled, source = first[0]
     return Program(executable, source, seconds, compiled.cached)
+
+
+def _digest(argument: str) -> str:
+    """Return a text that differs if two ranks have different MODULEs. Raises HloParseError if one cannot be read."""
+    saved = saved_digest(argument)
+    if saved is not None:
+        return saved
+    from launch.source import (
+        digest,
+    )  # with the readers of modules, which a saved executable does without
+
+    return digest(argument)
