@@ -25,6 +25,7 @@ from launch.ranks.rank_timeout import timeout_seconds
 from launch.ranks.shared_compile import compile_on_first
 from launch.ranks.shutdown import end_job
 from launch.ranks.world import open_world
+from launch.saved_argument import trust_code_in
 from launch.source import ModuleSource
 from launch.target.backends import require_backend
 from launch.target.engine_choice import engine_for, engine_of_ranks, gpu_of_rank
@@ -100,8 +101,9 @@ def load_executable(
     """The executable that ``Executable.save`` or ``spmd compile`` wrote to ``path``; SavedExecutableError for no such.
 
     Under MPI rank 0 reads it, and every rank gets its RankExecutable of it. timeout: as for ``spmd.compile``.
-    trusted: use the thunks in the file, if they were made on a machine like this one, instead of making them again from
-    the module. They can do what a program can: True is for files of people whose programs you would run.
+    trusted: use the thunks and machine code in the file, if they were made on a machine like this one, instead of
+    making them again from the module. They can do what a program can: True is for files of those whose programs you
+    would run.
     """
 
     keep_objects()
@@ -112,6 +114,8 @@ def load_executable(
         except OSError as error:
             raise SavedExecutableError(f"{path}: {error.strerror or error}") from error
 
+    if trusted:
+        trust_code_in(str(path))
     seconds = timeout_seconds(timeout)
     world = _world_within(seconds, said=timeout is not None)
     if world is None:
