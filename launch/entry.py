@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from runtime.arrays.sharded_arrays import ArraySpec
 from runtime.executable import Executable
-from spmd.analysis.donors import match_donors
-from spmd.hlo import HloModule
-from spmd.shape import ArrayShape, Shape, ShapeIndex, TokenShape, as_array, leaves
+from spmd.analysis.aliased_outputs import aliased_outputs, array_leaves
+from spmd.shape import ArrayShape
+
+if TYPE_CHECKING:
+    from runtime.arrays.sharded_arrays import ArraySpec
+    from spmd.hlo import HloModule
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,9 @@ class Entry:
 
     @staticmethod
     def of_executable(executable: Executable) -> Entry:
-        return Entry.of_boundaries(executable.module, (executable.inputs, executable.results))
+        inputs = tuple(one.shape for one in executable.inputs)
+        outputs = tuple(one.shape for one in executable.results)
+        return Entry(executable.program.name, inputs, outputs, _static(executable.aliases, outputs))
 
 
 def _static(feedback: dict[int, int], outputs: Sequence[ArrayShape]) -> dict[int, int]:
@@ -52,27 +57,3 @@ def _static(feedback: dict[int, int], outputs: Sequence[ArrayShape]) -> dict[int
         for output, argument in feedback.items()
         if output < len(outputs) and not any(outputs[output].dynamic)
     }
-
-
-def array_leaves(shape: Shape) -> Iterator[tuple[ShapeIndex, ArrayShape]]:
-    """Yield the arrays of a shape; tokens are none of the caller's."""
-    for index, leaf in leaves(shape):
-        if not isinstance(leaf, TokenShape):
-            yield index, as_array(leaf)
-
-
-def aliased_outputs(module: HloModule) -> dict[int, int]:
-    """Output leaf number -> input leaf number: aliases, and donors with the results that take their places."""
-    outputs = {index: k for k, (index, _) in enumerate(array_leaves(module.entry.root.shape))}
-    inputs: dict[tuple[int, ShapeIndex], int] = {}
-    for number, parameter in enumerate(module.entry.parameters):
-        for index, _ in array_leaves(parameter.shape):
-            inputs[number, index] = len(inputs)
-    pairs = [
-        (alias.output_index, (alias.parameter, alias.parameter_index))
-        for alias in module.input_output_alias
-    ]
-    pairs += [
-        (output, (donor.parameter, donor.parameter_index)) for donor, output in match_donors(module)
-    ]
-    return {outputs[output]: inputs[parameter] for output, parameter in pairs}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spmd.errors import HloParseError
+from launch.cache.digest import digest_of
+from spmd.errors import HloParseError, SpmdError
 
 if TYPE_CHECKING:
-    from runtime.executable import Executable
+    from launch.cache.saved_programs import LoadedFile
 
 STANDARD_INPUT = "-"
 
@@ -16,16 +18,29 @@ STANDARD_INPUT = "-"
 MAGIC = b"PK\x03\x04"
 
 
-def load_saved(argument: str) -> Executable | None:
-    """The saved executable; None where ``argument`` names something else."""
+def load_saved(argument: str, *, trusted: bool = False) -> LoadedFile | None:
+    """Return the saved executable; None where ``argument`` names something else. trusted: use the file's thunks."""
     if argument == STANDARD_INPUT:
         return None
-    from runtime.load_saved import load_bytes  # which a module does without
+    from launch.cache.saved_programs import load_file_bytes  # which a module does without
 
     try:
-        return load_bytes(Path(argument).read_bytes(), argument) if is_saved(argument) else None
+        data = Path(argument).read_bytes() if is_saved(argument) else None
     except OSError:
         return None  # what it is, the reader of modules says
+    return None if data is None else load_file_bytes(data, argument, trusted=trusted)
+
+
+def trust_code_in(argument: str) -> None:
+    """Use the machine code in the file, if it is a saved executable, for all that this process needs from now on."""
+    if argument == STANDARD_INPUT or not is_saved(argument):
+        return
+    from runtime.codegen.llvm.jit import host_jit
+    from runtime.saved_archive import read_archive  # which a module does without, as above
+
+    # Who loads the file says what is wrong with it.
+    with suppress(OSError, SpmdError):
+        host_jit().trusted_code.update(read_archive(Path(argument).read_bytes(), argument).code)
 
 
 def is_saved(argument: str) -> bool:
@@ -39,6 +54,16 @@ def is_saved(argument: str) -> bool:
             return file.read(len(MAGIC)) == MAGIC
     except OSError:
         return False
+
+
+def saved_digest(argument: str) -> str | None:
+    """Return a digest of the file, if it is a saved executable that can be read."""
+    if argument == STANDARD_INPUT or not is_saved(argument):
+        return None
+    try:
+        return digest_of(Path(argument).read_bytes())
+    except OSError:
+        return None  # why, the reader of modules says
 
 
 def is_executable(where: str) -> HloParseError:

@@ -15,6 +15,7 @@ from launch.cache.cache_folder import keep_objects
 from launch.cache.compile_cached import compile_source
 from launch.cache.compiled import Compiled
 from launch.cache.digest import digest_of
+from launch.cache.saved_programs import LoadedFile, load_file_bytes
 from launch.job import require_saved_for, require_world, versions
 from launch.options import CompileOptions
 from launch.public_function import public_function
@@ -24,12 +25,12 @@ from launch.ranks.rank_timeout import timeout_seconds
 from launch.ranks.shared_compile import compile_on_first
 from launch.ranks.shutdown import end_job
 from launch.ranks.world import open_world
+from launch.saved_argument import trust_code_in
 from launch.source import ModuleSource
 from launch.target.backends import require_backend
 from launch.target.engine_choice import engine_for, engine_of_ranks, gpu_of_rank
 from launch.target.machine_option import machine_for
 from runtime.executable import Executable
-from runtime.load_saved import load_bytes
 from runtime.saved_format import SavedExecutableError
 from spmd.hlo import HloModule
 from spmd.text.stage import device_count
@@ -94,35 +95,42 @@ def compile_program(
 
 
 @public_function("spmd.load_executable")
-def load_executable(path: str | Path, *, timeout: float | None = None) -> Executable:
+def load_executable(
+    path: str | Path, *, timeout: float | None = None, trusted: bool = False
+) -> Executable:
     """The executable that ``Executable.save`` or ``spmd compile`` wrote to ``path``; SavedExecutableError for no such.
 
     Under MPI rank 0 reads it, and every rank gets its RankExecutable of it. timeout: as for ``spmd.compile``.
+    trusted: use the thunks and machine code in the file, if they were made on a machine like this one, instead of
+    making them again from the module. They can do what a program can: True is for files of those whose programs you
+    would run.
     """
 
     keep_objects()
 
-    def read() -> Executable:
+    def read() -> LoadedFile:
         try:
-            return load_bytes(Path(path).read_bytes(), str(path))
+            return load_file_bytes(Path(path).read_bytes(), str(path), trusted=trusted)
         except OSError as error:
             raise SavedExecutableError(f"{path}: {error.strerror or error}") from error
 
+    if trusted:
+        trust_code_in(str(path))
     seconds = timeout_seconds(timeout)
     world = _world_within(seconds, said=timeout is not None)
     if world is None:
-        executable = read()
+        executable = read().executable
         executable.timeout_seconds = seconds
         return executable
 
     agree(world, lambda: ("alike", _alike()))
 
     def for_this_world() -> Compiled:
-        executable = read()
-        require_saved_for(executable, world.size)
-        return Compiled(executable, "")
+        found = read()
+        require_saved_for(found.executable, world.size)
+        return Compiled(found.executable, "", found.sound)
 
-    return compile_on_first(world, for_this_world)
+    return compile_on_first(world, for_this_world, compiles=False)
 
 
 def _require_module(module: object) -> None:

@@ -27,15 +27,16 @@ from runtime.local_devices import Engine, KernelReport, LocalDevices, RunningDev
 from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import traverse
+from runtime.scheduled_module import ScheduledModule
 from runtime.timeline.timestamps import RecordedStep
 from spmd.errors import RunError
-from spmd.hlo import HloModule
 from spmd.literal import NDArray
 from spmd.output_file import write_file
 from spmd.shape import ArrayShape, leaves
 
 if TYPE_CHECKING:
     from collectives.schedule.scheduled_overlap import ScheduledOverlap
+    from spmd.hlo import HloModule
 
 Gather = Literal["first", "all"]
 """Processes that get global arrays: the one of device 0, or all. A process with all devices always gets them."""
@@ -43,7 +44,7 @@ Gather = Literal["first", "all"]
 
 @dataclass
 class Executable:
-    """Program for ``num_devices`` devices. ``module`` is the scheduled module that it was compiled from.
+    """Program for ``num_devices`` devices. ``source`` is the scheduled module that it was compiled from.
 
     ``inputs`` and ``outputs`` give the global shape and sharding of each array (outputs: the module's ``results``, then
     sizes).
@@ -54,7 +55,7 @@ class Executable:
     ``engine``: the engine that runs the program; None: the processor's cores.
     """
 
-    module: HloModule
+    source: ScheduledModule
     program: DeviceProgram
     inputs: tuple[ArraySpec, ...]
     outputs: tuple[ArraySpec, ...]
@@ -66,6 +67,16 @@ class Executable:
     overlap: ScheduledOverlap | None = None
     engine: Engine | None = None
     _loaded: LocalDevices | None = None
+
+    @property
+    def module(self) -> HloModule:
+        """The scheduled module. Raises SpmdError where a saved one, which is read now, is not sound."""
+        return self.source.module
+
+    @property
+    def aliases(self) -> dict[int, int]:
+        """Output number -> number of the input that it aliases, whose place it takes."""
+        return self.source.aliases
 
     @property
     def num_devices(self) -> int:

@@ -1,195 +1,61 @@
 """Read executables from bytes (saved_format.py).
 
-An archive is not trusted: sizes are compared with the file before anything is read, and the module and the offsets of
-values are verified.
+An archive is not trusted (saved_archive.py): its module is verified and lowered again (saved_module.py). The program
+that lies beside the module is used if the caller trusts the file. A caller may also have one from another place, such
+as the user's own cache. Then the module is read only if somebody asks for it.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-from runtime.arrays.bounded_arrays import have_sizes
-from runtime.arrays.sharded_arrays import ArraySpec
-from runtime.buffers.heap.recorded_heaps import RecordedHeap, RecordedHeaps
-from runtime.buffers.types import Color
+from runtime.codegen.llvm.jit import host_jit
 from runtime.executable import Executable
-from runtime.lower_module import lower
-from runtime.saved_format import FORMAT, HEADER, MODULE, VERSION, SavedExecutableError
-from spmd.hlo import HloModule, Stage
-from spmd.proto.reader import parse_proto
-from spmd.shape import ArrayShape, Shape, as_array, leaves
-from spmd.sharding import ShardingKind
-from spmd.text.shape_text import parse_shape
-from spmd.text.sharding.sharding_text import parse_sharding
-from spmd.verifier.verifier import verify
+from runtime.saved_archive import read_archive
+from runtime.saved_program import executable_of
 
 if TYPE_CHECKING:
-    from collectives.schedule.scheduled_overlap import ScheduledOverlap
-
-#: Largest header in bytes; a header has some hundred bytes for each of the entry's array leaves.
-_MAX_HEADER = 1 << 26
+    from spmd.hlo import HloModule
 
 
-def load_bytes(data: bytes, where: str = "<bytes>", *, check: bool = False) -> Executable:
+def load_bytes(
+    data: bytes,
+    where: str = "<bytes>",
+    *,
+    check: bool = False,
+    trusted: bool = False,
+    program: bytes | None = None,
+) -> Executable:
     """Return the executable in ``data``. Raises SpmdError, naming ``where``, if it is none or is not valid.
 
     check: run the buffer and schedule checkers on the result.
+    trusted: use the thunks in ``data``, which can do to this process what machine code can, if they are for a machine
+    like this one, and the machine code in it. program: the thunks that this module became on this machine
+    (saved_program.py), used in their place.
     """
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            header = _read_header(_member(archive, HEADER, _MAX_HEADER))
-            stored = _member(archive, MODULE, len(data))
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, OSError, ValueError) as error:
-        raise SavedExecutableError(f"{where}: not a saved executable: {error}") from error
-    except SavedExecutableError as error:
-        raise SavedExecutableError(f"{where}: {error}") from error
-    module = parse_proto(stored, where)
-    if module.stage < Stage.SCHEDULED:
-        raise SavedExecutableError(f"{where}: the module in it has no schedule")
-    verify(module)
-    parameters = [parameter.shape for parameter in module.entry.parameters]
-    inputs = _array_specs(header, "inputs", parameters, module, where)
-    outputs = _array_specs(header, "outputs", [module.entry.root.shape], module, where)
-    _require_sizes(outputs, where)
-    recorded = _recorded_heaps(header.get("memory"), where)
-    overlap = _overlap(header.get("overlap"), module, f"{where}: overlap")
-    executable = lower(module, inputs, outputs, check=check, recorded=recorded)
-    executable.overlap = overlap
-    return executable
+    archive = read_archive(data, where)
+    if trusted:
+        host_jit().trusted_code.update(archive.code)
+        program = archive.program if program is None else program
+    read = partial(_read_module, archive.module, where)
+    made = None
+    if program is not None and not check:
+        made = executable_of(program, read, where)
+    if made is None:
+        # A program that is there as thunks needs no reader of modules, no buffer assignment and no emission.
+        from runtime.saved_module import lower_saved
+
+        made = lower_saved(read(), archive.header, where, check=check)
+    if archive.header.get("overlap") is not None:
+        # Few programs have it, and reports alone read it, but it names what the module has.
+        from runtime.saved_module import read_saved_overlap
+
+        made.overlap = read_saved_overlap(archive.header["overlap"], made.module, where)
+    return made
 
 
-def _overlap(found: Any, module: HloModule, where: str) -> ScheduledOverlap | None:
-    """Return the scheduler's expectations of collectives, which most executables do without."""
-    if found is None:
-        return None
-    from runtime.saved_overlap import read_overlap
+def _read_module(stored: bytes, where: str) -> HloModule:
+    from runtime.saved_module import read_module  # as above
 
-    return read_overlap(found, module, where, SavedExecutableError)
-
-
-def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    try:
-        info = archive.getinfo(name)
-    except KeyError:
-        raise SavedExecutableError(f"not a saved executable: it holds no {name}") from None
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit:
-        raise SavedExecutableError(f"not a saved executable: {name} is packed or too large")
-    return archive.read(info)
-
-
-def _read_header(data: bytes) -> dict[str, Any]:
-    try:
-        header = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise SavedExecutableError(f"not a saved executable: {HEADER}: {error}") from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise SavedExecutableError(f"not a saved executable: {HEADER} says nothing of it")
-    if header.get("version") != VERSION:
-        raise SavedExecutableError(
-            f"saved as version {header.get('version')!r}, this is version {VERSION}: compile it again"
-        )
-    return header
-
-
-def _recorded_heaps(memory: Any, where: str) -> RecordedHeaps:
-    if not isinstance(memory, dict):
-        raise SavedExecutableError(f"{where}: memory must have heaps, places and sizes")
-    heaps, offsets, sizes = memory.get("heaps"), memory.get("places"), memory.get("sizes")
-    if not isinstance(heaps, list) or not all(map(_is_heap, heaps)):
-        raise SavedExecutableError(f"{where}: heaps must have space, groups, size and algorithm")
-    if not isinstance(offsets, list) or not all(map(_is_heap_offset, offsets)):
-        raise SavedExecutableError(f"{where}: places must be pairs of a heap and an offset")
-    if not isinstance(sizes, str):
-        raise SavedExecutableError(f"{where}: sizes must be a digest")
-    return RecordedHeaps(
-        tuple(
-            RecordedHeap(
-                Color(heap["space"], tuple(map(tuple, heap["groups"]))),
-                heap["size"],
-                heap["algorithm"],
-            )
-            for heap in heaps
-        ),
-        tuple((heap, offset) for heap, offset in offsets),
-        sizes,
-    )
-
-
-def _is_heap(heap: Any) -> bool:
-    return (
-        isinstance(heap, dict)
-        and _are_numbers([heap.get("space"), heap.get("size")])
-        and isinstance(heap.get("algorithm"), str)
-        and isinstance(groups := heap.get("groups"), list)
-        and all(isinstance(group, list) and _are_numbers(group) for group in groups)
-    )
-
-
-def _is_heap_offset(offset: Any) -> bool:
-    return isinstance(offset, list) and len(offset) == 2 and _are_numbers(offset)
-
-
-def _are_numbers(found: list[Any]) -> bool:
-    return all(type(one) is int for one in found)
-
-
-def _array_specs(
-    header: dict[str, Any], key: str, tiles: Sequence[Shape], module: HloModule, where: str
-) -> tuple[ArraySpec, ...]:
-    """Read one boundary per array leaf of ``tiles``. Raises an error if a tile's size contradicts its sharding."""
-    shapes = [s for one in tiles for _, s in leaves(one) if isinstance(s, ArrayShape)]
-    entries = header.get(key)
-    if not isinstance(entries, list) or len(entries) != len(shapes):
-        raise SavedExecutableError(f"{where}: {key} must be a list of {len(shapes)} arrays")
-    found = []
-    for i, (entry, tile) in enumerate(zip(entries, shapes, strict=True)):
-        spec = _array_spec(entry, f"{where}: {key}[{i}]")
-        if _tile_dims(spec, module.num_partitions) != tile.dims or (
-            spec.shape.element_type is not tile.element_type
-        ):
-            raise SavedExecutableError(
-                f"{where}: {key}[{i}] is {spec.shape} shared as {spec.sharding}, "
-                f"but a device's tile is {tile.without_layout()}"
-            )
-        found.append(spec)
-    return tuple(found)
-
-
-def _require_sizes(outputs: Sequence[ArraySpec], where: str) -> None:
-    """Raise SavedExecutableError unless the last outputs can be the sizes of the bounded ones."""
-    if not have_sizes([output.shape for output in outputs]):
-        raise SavedExecutableError(
-            f"{where}: the last outputs must be s32[] sizes, one for each bounded dimension"
-        )
-
-
-def _array_spec(entry: Any, where: str) -> ArraySpec:
-    shape, sharding = (
-        (entry.get("shape"), entry.get("sharding")) if isinstance(entry, dict) else (None, None)
-    )
-    if not isinstance(shape, str) or not isinstance(sharding, str | None):
-        raise SavedExecutableError(f"{where} must name a shape and a sharding")
-    parsed = parse_shape(shape)
-    if not isinstance(parsed, ArrayShape):
-        raise SavedExecutableError(f"{where}: {shape} is no array")
-    return ArraySpec(parsed, None if sharding is None else parse_sharding(sharding))
-
-
-def _tile_dims(spec: ArraySpec, partitions: int) -> tuple[int, ...] | None:
-    """Return the dimensions of a tile; None if the sharding cannot apply to this array over the partitions."""
-    sharding, shape = spec.sharding, spec.shape
-    if sharding is None:
-        return shape.dims
-    if sharding.kind is ShardingKind.MAXIMAL and not 0 <= sharding.device < partitions:
-        return None
-    if sharding.kind is ShardingKind.UNREDUCED:
-        return None
-    if sharding.kind is not ShardingKind.TILED:
-        return shape.dims
-    if sharding.num_devices != partitions or len(sharding.tile_dims) != shape.rank:
-        return None
-    return as_array(sharding.shard_shape(shape)).dims
+    return read_module(stored, where)

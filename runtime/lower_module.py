@@ -17,6 +17,7 @@ from runtime.executable import Executable
 from runtime.program.kernel import CPU_KERNELS
 from runtime.program.strides import StridedView
 from runtime.program.thunks.sequence import ThunkSequence
+from runtime.scheduled_module import ScheduledModule
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, Shape, leaves
 
@@ -42,7 +43,8 @@ def lower(
 
         check_schedule(module)
         check_buffers(module, program)
-    return Executable(module, program, inputs, outputs, CPU_KERNELS)
+    source = ScheduledModule(lambda: module)
+    return Executable(source, program, inputs, outputs, CPU_KERNELS)
 
 
 def _device_program(

@@ -1,29 +1,28 @@
 """Write executables as bytes (saved_format.py).
 
 The offsets of values are stored because they take longest to find. The rest of memory and thunks is computed again from
-these. It is equal on every machine and takes a small part of a compilation.
+these, and stored as well, for readers on such a machine who trust the file (saved_program.py).
 """
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
 from typing import Any
 
 from runtime.arrays.sharded_arrays import ArraySpec
 from runtime.buffers.heap.recorded_heaps import RecordedHeaps
 from runtime.executable import Executable
-from runtime.saved_format import FORMAT, HEADER, MODULE, VERSION, SavedExecutableError
+from runtime.saved_archive import archive_bytes
+from runtime.saved_format import FORMAT, VERSION, SavedExecutableError
 from runtime.saved_overlap import overlap_json, read_overlap
+from runtime.saved_program import program_bytes
 from spmd.proto.writer import serialize_hlo_proto
 
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 
-
-def save_bytes(executable: Executable) -> bytes:
+def save_bytes(executable: Executable, code: bytes = b"") -> bytes:
     """Return the archive; equal executables give equal bytes.
 
+    code: machine code that is put beside it (saved_code.py).
     Raises SavedExecutableError if the scheduler's expectations exceed the bounds that ``read_overlap`` accepts.
     """
     overlap = overlap_json(executable.overlap)
@@ -38,12 +37,8 @@ def save_bytes(executable: Executable) -> bytes:
         "memory": _memory_json(RecordedHeaps.of(executable.program.assignment)),
         "overlap": overlap,
     }
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        text = json.dumps(header)
-        archive.writestr(zipfile.ZipInfo(HEADER, _EPOCH), text)
-        archive.writestr(zipfile.ZipInfo(MODULE, _EPOCH), serialize_hlo_proto(executable.module))
-    return stream.getvalue()
+    module = serialize_hlo_proto(executable.module)
+    return archive_bytes(json.dumps(header), module, program_bytes(executable), code)
 
 
 def _memory_json(recorded: RecordedHeaps) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import importlib
 
+#: Read by pyproject.toml. The installed package's metadata has it, too, but takes 30 modules to read.
+__version__ = "0.1.0"
+
 #: Public name -> (module, name in that module).
 _PUBLIC = {
     "CompileOptions": ("launch.options", "CompileOptions"),
@@ -36,8 +39,6 @@ __all__ = sorted(_PUBLIC)  # noqa: PLE0605 - SPEC 1: names come from the table
 def __getattr__(name: str) -> object:
     if name == "testing":
         return importlib.import_module("spmd.testing")
-    if name == "__version__":
-        return _version()
     place = _PUBLIC.get(name)
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -46,14 +47,5 @@ def __getattr__(name: str) -> object:
     return value
 
 
-def _version() -> str:
-    """Return the installed version, or "unknown" for a checkout that is not installed."""
-    metadata = importlib.import_module("importlib.metadata")
-    try:
-        return str(metadata.version("spmd-executor"))
-    except metadata.PackageNotFoundError:
-        return "unknown (spmd-executor is not installed)"
-
-
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC, "__version__"})
+    return sorted({*globals(), *_PUBLIC})

@@ -1,22 +1,22 @@
 """Programs that were compiled before, kept beside machine code (object_folder.py) and found again by all that decides.
 
-An entry is what compiling warned of and a saved executable (runtime/saved.py), which is verified when it is loaded. One
-that is damaged, or does not load, counts as absent: the program is compiled afresh, which gives the same.
+An entry is what compiling warned of and a saved executable (runtime/saved.py), whose thunks are used as they are, since
+only the user writes there. One that is damaged, or does not load, counts as absent: it is compiled afresh, which
+gives the same.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module, metadata
-from pathlib import Path
+from importlib import metadata
 
 from launch.cache.cache_folder import keep_objects
 from launch.cache.program_cache_variable import VARIABLE
+from launch.cache.sources_digest import sources_digest
 from launch.job import versions
 from launch.options import CompileOptions
 from runtime.codegen.llvm.jit import host_jit
@@ -25,10 +25,8 @@ from runtime.executable import Executable
 from runtime.load_saved import load_bytes
 from spmd.errors import SpmdError
 
-_PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
 #: What else may turn bytes into a module.
 _READERS = ("jaxlib",)
-_SOURCES = (".py", ".json")
 #: Of an entry's first line, which counts its bytes of warnings.
 _MAX_HEAD = 32
 
@@ -55,7 +53,7 @@ class ProgramCache:
         if entry is None:
             return None
         try:
-            return load_bytes(entry.data, "the cached program"), entry
+            return load_bytes(entry.data, "the cached program", trusted=True), entry
         except SpmdError:
             return None
 
@@ -105,25 +103,5 @@ def _compiler() -> dict[str, str]:
         **readers,
         "processor": processor,
         "platform": " ".join((system.sysname, system.release, system.machine)),
-        "sources": _sources(),
+        "sources": sources_digest(),
     }
-
-
-def _sources() -> str:
-    """Digest of names, sizes and times of the project's files: a copy that is being worked on keeps its version."""
-    lines = []
-    for name in _PACKAGES:
-        for entry in _files(Path(str(import_module(name).__file__)).parent):
-            about = entry.stat()
-            lines.append(f"{entry.path} {about.st_size} {about.st_mtime_ns}\n")
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _files(folder: str | Path) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _files(entry.path)
-        elif entry.name.endswith(_SOURCES):
-            yield entry

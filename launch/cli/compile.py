@@ -14,7 +14,11 @@ from launch.cli.programs.module_argument import add_module_arguments
 from launch.cli.programs.module_files import read_module
 from launch.data.printable import printable
 from launch.target.machine_argument import add_machine
+from runtime.codegen.llvm.jit import host_jit
+from runtime.cpu.precompile import begin_fixed_code
+from runtime.executable import Executable
 from runtime.saved import save_bytes
+from runtime.saved_code import code_bytes
 from spmd.output_file import write_file
 
 
@@ -28,17 +32,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", type=Path, metavar="F.spmdx", required=True, help="write the executable"
     )
+    parser.add_argument(
+        "--with-code",
+        action="store_true",
+        help="also write machine code for this processor, which `spmd run --trust` uses. It is made by loading the "
+        "program: this process needs the memory of all devices",
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     require_writable(options.output)
+    if options.with_code:
+        host_jit().collected = {}
     module = read_module(options)
     executable, warning = compile_warning(module, options.devices, compile_options(options))
     sys.stderr.write(warning)
-    write_file(options.output, save_bytes(executable))
+    code = _code_of(executable) if options.with_code else b""
+    write_file(options.output, save_bytes(executable, code))
     print(
         f"{options.output}: {printable(executable.program.name, keep='')} for {executable.num_devices} devices, "
         f"compiled in {sum(executable.compile_seconds.values()):.2f} s"
     )
     return 0
+
+
+def _code_of(executable: Executable) -> bytes:
+    """Return the machine code of a step, on devices of a process and on ranks, with that which compiling has used."""
+    begin_fixed_code(executable.num_devices)
+    executable.load_devices()
+    collected, host_jit().collected = host_jit().collected or {}, None
+    return code_bytes(collected)

@@ -91,8 +91,10 @@ def conclude_job(
     job = job_options(options)
     entry = Entry.of_executable(program.executable)
     expected = expected_of(options, program)
-    described = program.module or program.executable.module
-    result = conclude(result, expected, job, output_paths(described, entry.feedback))
+    # A saved module is read where its outputs are compared, which names them.
+    described = (program.module or program.executable.module) if expected else None
+    paths = [] if described is None else output_paths(described, entry.feedback)
+    result = conclude(result, expected, job, paths)
     if not result.ok:
         # The evaluator, which nothing else needs, comes with it.
         from launch.cli.run_reference import explained

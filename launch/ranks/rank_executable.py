@@ -34,7 +34,7 @@ class RankExecutable(Executable):
     def of(executable: Executable, communicator: Communicator) -> RankExecutable:
         """``executable`` loaded on this rank. RunError when the world has another size than the program."""
         own = RankExecutable(
-            executable.module,
+            executable.source,
             executable.program,
             executable.inputs,
             executable.outputs,

@@ -9,11 +9,9 @@ from launch.cache.compiled import Compiled
 from launch.cache.gc_pause import fewer_collections
 from launch.ranks.agreement import agree, from_first
 from launch.ranks.rank_executable import RankExecutable
-from runtime.cpu.precompile import begin_fixed_code
 from runtime.executable import Executable
 from runtime.load_saved import load_bytes
 from runtime.local_devices import Engine
-from runtime.saved import save_bytes
 from spmd.hlo.host_functions import Callback
 
 
@@ -26,29 +24,45 @@ def compile_on_first(
     reference_every: int = 0,
     engine: Engine | None = None,
     callbacks: Sequence[Callback] = (),
+    compiles: bool = True,
 ) -> RankExecutable:
     """Call ``make`` on rank 0 and load its result on every rank. All ranks call this; ``make`` is called on rank 0
     only.
 
     Before it, the ranks have to agree on what is compiled. Raises AgreedError, on every rank alike, where compiling
     fails on rank 0 or loading on any. record, reference_every, engine: as of ``Executable``. callbacks:
-    the functions that this rank's module calls.
+    the functions that this rank's module calls. compiles: False where ``make`` reads a file, in which that code may lie
+    that ranks make while rank 0 compiles.
     """
     made: list[Executable] = []
 
     def compiled() -> bytes:
         compiled = make()
         made.append(compiled.executable)
-        return compiled.saved or save_bytes(compiled.executable)
+        if compiled.saved is not None:
+            return compiled.saved
+        from runtime.saved import (
+            save_bytes,
+        )  # with the writer of modules, which no rank but the first needs
 
-    begin_fixed_code(world.size)
+        return save_bytes(compiled.executable)
+
+    if compiles:
+        from runtime.cpu.precompile import begin_fixed_code  # whose code a file may have
+
+        begin_fixed_code(world.size)
     data = from_first(world, compiled, "compiles")
 
     def loaded() -> tuple[Executable, dict[str, str]]:
-        return made[0] if made else load_bytes(data, "what rank 0 has compiled"), {}
+        return made[0] if made else _sent(data), {}
 
     executable = agree(world, loaded)
     executable.record, executable.reference_every = record, reference_every
     executable.engine = engine
     executable.program.host.callbacks = callbacks
     return RankExecutable.of(executable, world)
+
+
+def _sent(data: bytes) -> Executable:
+    """Load what rank 0 has made. Its thunks are the job's own, whatever file its module comes from."""
+    return load_bytes(data, "what rank 0 has compiled", trusted=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from runtime.executable import Executable
 from runtime.program.thunks.thunk import traverse
-from spmd.analysis.source_lines import SourceLines
 
 
 def explain_thunk(executable: Executable, number: int) -> str:
@@ -19,6 +18,10 @@ def explain_thunk(executable: Executable, number: int) -> str:
 
 
 def _origin(executable: Executable, name: str) -> str:
+    from spmd.analysis.source_lines import (
+        SourceLines,
+    )  # which nobody needs unless a rank waits in vain
+
     module = executable.module
     for computation in module.computations:
         for instruction in computation.instructions:

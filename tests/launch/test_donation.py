@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import spmd
-from launch.entry import Entry, aliased_outputs
+from launch.entry import Entry
+from spmd.analysis.aliased_outputs import aliased_outputs
 from spmd.errors import SpmdError
 from spmd.text.parser import parse_module
 

@@ -13,7 +13,7 @@ from launch.checks.reference import reference_of
 from launch.cli.usage import UsageError
 from launch.data.inputs import write_arrays
 from launch.data.npz import Array, InputError
-from launch.entry import Entry, aliased_outputs
+from launch.entry import Entry
 from launch.job import (
     JobOptions,
     JobResult,
@@ -27,6 +27,7 @@ from launch.job import (
     require_world,
     step_milliseconds,
 )
+from spmd.analysis.aliased_outputs import aliased_outputs
 from spmd.hlo import HloModule
 from spmd.text.parser import parse_module
 

@@ -16,6 +16,12 @@ def add_program_arguments(parser: argparse.ArgumentParser, *, required: bool = T
     """MODULE, which may be left out where it is not ``required``, and what all commands that run it take."""
     parser.epilog = HELP
     add_module_arguments(parser, required=required, executable=True)
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="use the thunks and machine code in a file that `spmd compile` wrote on such a machine, instead of making "
+        "them again from its module: only for files of those whose programs you would run",
+    )
     add_machine(parser)
     parser.add_argument(
         "--timeout",

@@ -6,7 +6,6 @@ import argparse
 
 from launch.options import CompileOptions
 from launch.target.machine_option import machine_for
-from launch.target.measured_durations import measured_durations
 
 
 def compile_options(options: argparse.Namespace) -> CompileOptions:
@@ -19,11 +18,16 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
         getattr(options, "backend", "cpu"),
     )
     measured = getattr(options, "durations", None)
+    durations: tuple[tuple[str, float], ...] = ()
+    if measured is not None:
+        from launch.target.measured_durations import measured_durations  # with readers of profiles
+
+        durations = measured_durations(measured)
     return CompileOptions(
         partitioned=partitioned,
         memory_limit=limit,
         fusion=options.fusion,
         machine=machine,
-        durations=() if measured is None else measured_durations(measured),
+        durations=durations,
         without=tuple(options.without),
     )

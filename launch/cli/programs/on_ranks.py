@@ -14,8 +14,7 @@ from launch.job import versions
 from launch.ranks.agreement import agree
 from launch.ranks.rank_environment import settings_of_environment
 from launch.ranks.shared_compile import compile_on_first
-from launch.source import digest
-from launch.target.engine_choice import engine_of_ranks, gpu_of_rank
+from launch.saved_argument import is_saved, saved_digest
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
@@ -38,6 +37,9 @@ def program_on_ranks(
     """
 
     on_gpus = getattr(options, "backend", "cpu") == "gpu"
+    if on_gpus:
+        # With the GPU back end, which cores do without.
+        from launch.target.engine_choice import engine_of_ranks, gpu_of_rank
 
     def setup() -> tuple[argparse.Namespace, dict[str, str]]:
         if world.rank == 0:
@@ -46,7 +48,7 @@ def program_on_ranks(
         if on_gpus:
             gpu_of_rank(world)
         return options, {
-            "module": digest(options.module),
+            "module": _digest(options.module),
             **wanted,
             **versions(),
             **settings_of_environment(),
@@ -62,10 +64,27 @@ def program_on_ranks(
         return first[0][0]
 
     executable = compile_on_first(
-        world, compile_it, record=record, reference_every=reference_every, engine=engine
+        world,
+        compile_it,
+        record=record,
+        reference_every=reference_every,
+        engine=engine,
+        compiles=not is_saved(options.module),
     )
     seconds = time.perf_counter() - start
     if not first:
         return Program(executable, None, seconds)
     compiled, source = first[0]
     return Program(executable, source, seconds, compiled.cached)
+
+
+def _digest(argument: str) -> str:
+    """Return a text that differs if two ranks have different MODULEs. Raises HloParseError if one cannot be read."""
+    saved = saved_digest(argument)
+    if saved is not None:
+        return saved
+    from launch.source import (
+        digest,
+    )  # with the readers of modules, which a saved executable does without
+
+    return digest(argument)

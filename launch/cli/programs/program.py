@@ -16,7 +16,7 @@ from launch.job import require_saved_for
 from launch.ranks.messages import report_note
 from launch.ranks.rank_environment import world_of_environment
 from launch.ranks.rank_timeout import timeout_seconds
-from launch.saved_argument import load_saved
+from launch.saved_argument import load_saved, trust_code_in
 from runtime.executable import Executable
 from runtime.local_devices import Engine
 
@@ -61,6 +61,10 @@ def dispatch(
         require_writable(*writes)
         return here(options)
 
+    if options.trust:
+        trust_code_in(
+            options.module
+        )  # that of the barrier, at which ranks meet before one reads the program
     from launch.ranks.shutdown import run_rank
     from launch.ranks.world import open_world
 
@@ -94,13 +98,13 @@ def compiled_program(
     options: argparse.Namespace, ranks: int | None
 ) -> tuple[Compiled, ModuleSource | None]:
     """Compiled or loaded. WorldSizeError unless it is for ``ranks`` devices, where that is given."""
-    saved = load_saved(options.module)
+    saved = load_saved(options.module, trusted=options.trust)
     if saved is not None:
         wanted = options.devices if options.devices is not None else ranks
         if wanted is not None:
-            require_saved_for(saved, wanted)
+            require_saved_for(saved.executable, wanted)
         _note_what_changes_nothing(options)
-        return Compiled(saved, ""), None
+        return Compiled(saved.executable, "", saved.sound), None
     # A saved executable runs without the compiler.
     from launch.cli.programs.compiled_module import compiled_module
 

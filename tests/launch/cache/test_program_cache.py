@@ -15,7 +15,13 @@ import pytest
 from mpi_available import needs_mpi
 
 import spmd
-from launch.cache import cache_folder, compile_afresh, compile_cached, program_cache
+from launch.cache import (
+    cache_folder,
+    compile_afresh,
+    compile_cached,
+    program_cache,
+    sources_digest,
+)
 from launch.cache.compile_cached import compile_source
 from launch.cache.compiled import Compiled
 from launch.cache.program_cache import Entry, ProgramCache, program_key
@@ -97,7 +103,10 @@ def test_the_key_is_of_all_that_decides(
         program_key(source.digest, None, replace(options, memory_limit=1 << 20)),
         program_key(source.digest, None, replace(options, partitioned=True)),
     ]
-    for name, value in (("versions", lambda: {"spmd-executor version": "999"}), ("_sources", str)):
+    for name, value in (
+        ("versions", lambda: {"spmd-executor version": "999"}),
+        ("sources_digest", str),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(program_cache, name, value)
             program_cache._compiler.cache_clear()
@@ -114,12 +123,13 @@ def test_sources_are_told_by_their_files(tmp_path: Path, monkeypatch: pytest.Mon
     module = type(sys)("worked_on")
     module.__file__ = str(tmp_path / "__init__.py")
     monkeypatch.setitem(sys.modules, "worked_on", module)
-    monkeypatch.setattr(program_cache, "_PACKAGES", ("worked_on",))
-    before = program_cache._sources()
+    monkeypatch.setattr(sources_digest, "_PACKAGES", ("worked_on",))
+    digest = sources_digest.sources_digest.__wrapped__
+    before = digest()
     (tmp_path / "inner" / "a.pyc").write_text("not a source")
-    assert program_cache._sources() == before
+    assert digest() == before
     (tmp_path / "inner" / "a.py").write_text("another")
-    assert program_cache._sources() != before
+    assert digest() != before
 
 
 def test_what_compiling_warns_of_is_said_again(

@@ -15,6 +15,7 @@ import pytest
 from mpi_available import needs_mpi
 
 from launch.cli import main
+from runtime.saved_archive import read_archive, with_program
 from tests.paths import CASES
 
 CASE = CASES / "ring_attention4"
@@ -66,6 +67,34 @@ def test_what_a_saved_executable_cannot_do_is_said(executable: Path, tmp_path: P
     assert done.returncode == 2
     assert "bad.spmdx: not a saved executable" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_thunks_of_another_machine_are_said_and_made_again(
+    executable: Path, tmp_path: Path
+) -> None:
+    data = executable.read_bytes()
+    program = read_archive(data, "f").program
+    assert program is not None
+    other = tmp_path / "other.spmdx"
+    other.write_bytes(with_program(data, b"0" * 64 + program[64:]))
+    said = "the thunks in {} are for another processor or version: they are made again"
+    for path, is_said in ((other, True), (executable, False)):
+        done = here("run", "--trust", path, "--inputs", INPUTS, "--expect", EXPECT)
+        assert done.returncode == 0, done.stderr
+        assert "all 1 outputs agree" in done.stdout
+        assert (said.format(path) in done.stderr) == is_said
+    done = here("run", other)
+    assert "another processor" not in done.stderr
+
+
+def test_trusted_thunks_give_the_same_bits(executable: Path, tmp_path: Path) -> None:
+    files = [tmp_path / f"{n}.npz" for n in range(2)]
+    for trust, file in zip(((), ("--trust",)), files, strict=True):
+        done = here("run", *trust, executable, "--seed", "7", "--outputs", file)
+        assert done.returncode == 0, done.stderr
+    with np.load(files[0]) as one, np.load(files[1]) as other:
+        assert one.files == other.files
+        assert all(one[name].tobytes() == other[name].tobytes() for name in one.files)
 
 
 @needs_mpi

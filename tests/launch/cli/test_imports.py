@@ -8,10 +8,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from mpi_available import needs_mpi
 
 from launch.cli import main
 from tests.paths import ROOT
 
+#: Runs a command as a rank, and says whether it has imported llvmlite.
+RANKS_PROGRAM = """
+import sys
+from launch.__main__ import main
+code = main()
+sys.stderr.write(f"llvmlite: {'llvmlite' in sys.modules}\\n")
+sys.exit(code)
+"""
 CASE = ROOT / "tests" / "cases" / "mlp_dp2"
 
 #: Runs a command, then prints the modules that it has imported.
@@ -96,6 +105,66 @@ def test_a_saved_executable_runs_without_its_compiler(saved: Path) -> None:
     assert some_of(imported, OTHER_FAMILIES) == []
 
 
+#: What makes thunks of a module, and reads it.
+LOWERING = (
+    "runtime.buffers.assign",
+    "runtime.emit",
+    "runtime.lower_module",
+    "spmd.proto",
+    "spmd.text.sharding",
+    "spmd.verifier",
+)
+
+
+def test_a_saved_executable_runs_as_the_thunks_that_it_is_known_as(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPMD_OBJECT_CACHE", str(tmp_path / "objects"))
+    monkeypatch.delenv("SPMD_PROGRAM_CACHE", raising=False)
+    trusted = imported_by("run", "--trust", str(saved))
+    assert some_of(trusted, LOWERING) == []
+    assert some_of(imported_by("run", str(saved)), LOWERING) == list(LOWERING)
+    imported = imported_by("run", str(saved))
+    assert some_of(imported, LOWERING) == []
+    assert some_of(imported, ("llvmlite", "concurrent.futures")) == []
+    monkeypatch.setenv("SPMD_PROGRAM_CACHE", "off")
+    assert some_of(imported_by("run", str(saved)), LOWERING) == list(LOWERING)
+
+
+@pytest.fixture(scope="module")
+def with_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("code") / "mlp.spmdx"
+    command = ("compile", "--with-code", str(CASE / "module.hlo"), "-o", str(path))
+    subprocess.run((sys.executable, "-m", "launch", *command), check=True, cwd=ROOT)
+    return path
+
+
+def test_code_in_a_trusted_file_needs_no_compiler(
+    with_code: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPMD_OBJECT_CACHE", "off")
+    files = ("--inputs", f"{CASE}/inputs.npz", "--expect", f"{CASE}/expected.npz")
+    compiler = ("llvmlite", "runtime.codegen.llvm.ir_compiler")
+    assert some_of(imported_by("run", "--trust", str(with_code), *files), compiler) == []
+    assert some_of(imported_by("run", str(with_code), *files), compiler) == list(compiler)
+
+
+@needs_mpi
+def test_ranks_of_a_trusted_file_compile_nothing(
+    with_code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPMD_OBJECT_CACHE", "off")
+    script = tmp_path / "run.py"
+    script.write_text(RANKS_PROGRAM)
+    for trust, compiles in (("--trust",), False), ((), True):
+        arguments = (str(script), "run", *trust, str(with_code))
+        command = (sys.executable, "-m", "launch.mpirun", "-n", "2", "--", *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count(f"llvmlite: {compiles}") == 2
+        assert "7 outputs on 2 MPI ranks" in done.stdout
+
+
 def test_a_program_from_the_cache_runs_without_a_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,5 +173,6 @@ def test_a_program_from_the_cache_runs_without_a_compiler(
     command = ("run", str(CASE / "module.hlo"))
     assert "launch.pipeline" in imported_by(*command)
     imported = imported_by(*command)
+    assert some_of(imported, ("llvmlite", "concurrent.futures")) == []
     assert some_of(imported, ("launch.pipeline", "spmd.passes", "collectives.passes")) == []
     assert some_of(imported, ("partitioner.spmd_partitioner", "runtime.schedule")) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from launch.data.output_paths import output_paths
-from launch.entry import aliased_outputs
+from spmd.analysis.aliased_outputs import aliased_outputs
 from spmd.text.parser import parse_module
 
 STEP = r"""

@@ -72,8 +72,8 @@ def test_libraries_are_compiled_side_by_side_and_linked_once() -> None:
 def test_compiling_on_another_thread_gives_the_same_code() -> None:
     """Without llvmlite's lock, as with it."""
     jit = Jit()
-    there = ThreadPoolExecutor(1).submit(jit._emitted, ADD, Passes.VECTORIZE).result()
-    assert there == jit._emitted(ADD, Passes.VECTORIZE)
+    there = ThreadPoolExecutor(1).submit(jit.compiler.emit, ADD, Passes.VECTORIZE).result()
+    assert there == jit.compiler.emit(ADD, Passes.VECTORIZE)
 
 
 SUM = """
@@ -116,4 +116,4 @@ def test_all_passes_give_code_that_does_what_the_ir_says(passes: Passes) -> None
 
 def test_passes_differ() -> None:
     jit = Jit()
-    assert len({jit._emitted(SUM, passes) for passes in Passes}) == len(Passes)
+    assert len({jit.compiler.emit(SUM, passes) for passes in Passes}) == len(Passes)

@@ -37,7 +37,7 @@ def test_code_is_compiled_once(cache: ObjectCache, monkeypatch: pytest.MonkeyPat
     assert len(list(cache.folder.iterdir())) == 1
     second = Jit()
     second.cache = cache
-    monkeypatch.setattr(second, "_emitted", lambda *_: pytest.fail("compiled again"))
+    monkeypatch.setattr(second.compiler, "emit", lambda *_: pytest.fail("compiled again"))
     assert answer(second) == 42
 
 
@@ -178,9 +178,9 @@ def test_two_processes_make_each_kernel_once(
     jits = [Jit(), Jit()]
     for jit in jits:
         jit.cache = cache
-        emitted = jit._emitted
+        emit = jit.compiler.emit
         monkeypatch.setattr(
-            jit, "_emitted", lambda ir, passes, own=emitted: made.append(ir) or own(ir, passes)
+            jit.compiler, "emit", lambda ir, passes, own=emit: made.append(ir) or own(ir, passes)
         )
     kernels = [IR.replace("42", str(n)) for n in range(20)]
     codes = [[jit.compile(ir, ("answer",)) for ir in kernels] for jit in jits]

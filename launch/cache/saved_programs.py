@@ -1,0 +1,67 @@
+"""Saved executables as thunks: those in the file if the user trusts it, else those that it became here before.
+
+A program that was made of a file is kept beside machine code (cache_folder.py), under a digest of the file, the machine
+and the project's sources. Nobody but the user writes there, so that it is used as it is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from launch.cache.cache_folder import keep_objects
+from launch.cache.digest import full_digest_of
+from launch.cache.program_cache_variable import VARIABLE
+from launch.cache.sources_digest import sources_digest
+from launch.ranks.messages import report_note
+from runtime.codegen.llvm.object_cache import ObjectCache, key_of
+from runtime.executable import Executable
+from runtime.load_saved import load_bytes
+from runtime.saved_archive import read_archive, with_program
+from runtime.saved_format import SavedExecutableError
+from runtime.saved_program import is_for_this_machine, program_bytes, program_target
+
+
+@dataclass(frozen=True)
+class LoadedFile:
+    """``sound``: the file's bytes, with thunks that were made on this machine or are trusted: for other ranks."""
+
+    executable: Executable
+    sound: bytes
+
+
+def load_file_bytes(
+    data: bytes, where: str, *, trusted: bool, environment: Mapping[str, str] = os.environ
+) -> LoadedFile:
+    """Load a saved executable. Raises SpmdError, naming ``where``, if it is none or is not valid.
+
+    trusted: use the thunks in ``data`` where they are for a machine like this one.
+    """
+    if trusted:
+        program = read_archive(data, where).program
+        if program is not None and not is_for_this_machine(program):
+            report_note(
+                f"the thunks in {where} are for another processor or version: "
+                "they are made again from its module"
+            )
+        return LoadedFile(load_bytes(data, where, trusted=True), data)
+    store = None if environment.get(VARIABLE) == "off" else keep_objects()
+    if store is None:
+        executable = load_bytes(data, where)
+        return LoadedFile(executable, with_program(data, program_bytes(executable)))
+    key = key_of(("saved program", full_digest_of(data), program_target(), sources_digest()))
+    kept = store.get(key)
+    if kept is not None:
+        with suppress(SavedExecutableError):  # made again below, which gives the same
+            return LoadedFile(load_bytes(data, where, program=kept), with_program(data, kept))
+    return _lowered(data, where, store, key)
+
+
+def _lowered(data: bytes, where: str, store: ObjectCache, key: str) -> LoadedFile:
+    executable = load_bytes(data, where)
+    program = program_bytes(executable)
+    if program is not None:
+        store.put(key, program)
+    return LoadedFile(executable, with_program(data, program))

@@ -1,0 +1,152 @@
+"""The device program of a saved executable as bytes: what buffer assignment and emission made of its module.
+
+    target, 64 bytes | length of the records, 8 bytes | records (saved_records.py) as JSON | the constants' bytes
+
+A program is used where its target is this machine, and only if the user trusts who wrote it: wrong thunks read and
+write memory that is not theirs. Anybody else makes it again from the module, which is verified.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from runtime.arrays.sharded_arrays import ArraySpec
+from runtime.buffers.types import AllocationKind, ArrayView, BufferAssignment
+from runtime.codegen.llvm.jit import host_jit
+from runtime.codegen.llvm.object_cache import key_of
+from runtime.cpu import kernels as _kernels  # noqa: F401 - the kernel library finds its binders there
+from runtime.device_program import DeviceProgram
+from runtime.executable import Executable
+from runtime.program.kernel import CPU_KERNELS
+from runtime.program.thunks.sequence import ThunkSequence
+from runtime.saved_format import SavedExecutableError
+from runtime.saved_records import NotARecordError, read_records, write_records
+from runtime.scheduled_module import ScheduledModule
+from spmd.literal import NDArray
+from spmd.shape import ArrayShape, PrimitiveType
+
+if TYPE_CHECKING:
+    from spmd.hlo import HloModule
+
+#: Largest constants, in bytes, of a program that is saved: the module has them, too.
+MOST_CONSTANTS = 16 << 20
+#: Counts what records mean, where that changes and their fields do not.
+_VERSION = 1
+_TARGET, _LENGTH = 64, 8
+
+
+@dataclass(frozen=True)
+class SavedProgram:
+    """``constants``: allocations, in the order of their bytes. ``aliases``: pairs (output, input), as of Executable."""
+
+    name: str
+    thunks: ThunkSequence
+    assignment: BufferAssignment
+    constants: tuple[tuple[int, ArrayShape], ...]
+    parameters: tuple[ArrayShape, ...]
+    results: tuple[ArrayView, ...]
+    num_partitions: int
+    replica_count: int
+    inputs: tuple[ArraySpec, ...]
+    outputs: tuple[ArraySpec, ...]
+    aliases: tuple[tuple[int, int], ...]
+
+    def device_program(self, constants: bytes) -> DeviceProgram:
+        """Raises SavedExecutableError if ``constants`` has other bytes than those of the constants."""
+        arrays: dict[int, NDArray] = {}
+        offset = 0
+        for index, shape in self.constants:
+            own = constants[offset : offset + shape.byte_size]
+            offset += shape.byte_size
+            if len(own) < shape.byte_size:
+                raise SavedExecutableError("constants are missing")
+            arrays[index] = np.frombuffer(own, shape.element_type.numpy).reshape(shape.dims)
+        allocations = self.assignment.of_kind(AllocationKind.CONSTANT)
+        if offset != len(constants) or {one.index for one in allocations} != set(arrays):
+            raise SavedExecutableError("constants do not fit their allocations")
+        return DeviceProgram(
+            self.name,
+            self.thunks,
+            self.assignment,
+            arrays,
+            self.parameters,
+            self.results,
+            self.num_partitions,
+            self.replica_count,
+        )
+
+
+def program_target() -> str:
+    """Return a digest of all that emission asks this machine for: its processor, compiler and libraries."""
+    return key_of(("program", str(_VERSION), np.__version__, *host_jit().made_by))
+
+
+def program_bytes(executable: Executable) -> bytes | None:
+    """Return the program of this machine; None for one that is not kept.
+
+    Such a program has large constants, or instructions that the reference evaluator computes.
+    """
+    program = executable.program
+    constants = sorted(program.constants.items())
+    if sum(array.nbytes for _, array in constants) > MOST_CONSTANTS:
+        return None
+    saved = SavedProgram(
+        program.name,
+        program.thunks,
+        program.assignment,
+        tuple(
+            (index, ArrayShape(PrimitiveType.from_numpy(array.dtype), array.shape))
+            for index, array in constants
+        ),
+        tuple(map(_without_default_layout, program.parameters)),
+        program.outputs,
+        program.num_partitions,
+        program.replica_count,
+        executable.inputs,
+        executable.outputs,
+        tuple(sorted(executable.aliases.items())),
+    )
+    try:
+        text = json.dumps(write_records(saved), separators=(",", ":")).encode()
+    except NotARecordError:
+        return None
+    data = b"".join(np.ascontiguousarray(array).tobytes() for _, array in constants)
+    return program_target().encode() + len(text).to_bytes(_LENGTH, "little") + text + data
+
+
+def _without_default_layout(shape: ArrayShape) -> ArrayShape:
+    """Return the shape as it is alike before and after its module was a proto, which names all layouts."""
+    has_default = shape.layout is not None and shape.layout.is_default
+    return shape.without_layout() if has_default else shape
+
+
+def is_for_this_machine(data: bytes) -> bool:
+    """Return whether the program was made by such a processor, compiler and libraries as are here."""
+    return data[:_TARGET] == program_target().encode()
+
+
+def executable_of(
+    data: bytes, read_module: Callable[[], HloModule], where: str
+) -> Executable | None:
+    """Return the executable of what ``program_bytes`` has written; None if it is for another machine.
+
+    Raises SavedExecutableError, naming ``where``, if it is damaged.
+    """
+    if not is_for_this_machine(data):
+        return None
+    first = _TARGET + _LENGTH
+    last = first + int.from_bytes(data[_TARGET:first], "little")
+    try:
+        saved = read_records(json.loads(data[first:last]))
+        if not isinstance(saved, SavedProgram):
+            raise SavedExecutableError("records are no program")
+        program = saved.device_program(data[last:])
+    except (ValueError, RecursionError, SavedExecutableError) as error:
+        raise SavedExecutableError(f"{where}: not a saved program: {error}") from error
+    source = ScheduledModule(read_module, dict(saved.aliases))
+    return Executable(source, program, saved.inputs, saved.outputs, CPU_KERNELS)
