@@ -18,7 +18,7 @@ from runtime.cpu.kernels.convolution.phase_form import is_whole
 from runtime.cpu.prediction.alone import thunk_alone
 from runtime.cpu.prediction.convolutions import ConvolutionSizes, parts_of
 from runtime.cpu.prediction.phase_convolutions import phase_parts
-from runtime.cpu.prediction.work import NEAR
+from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.lowering import Device
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.convolution import PanelConvolutionKernel, PhaseConvolutionKernel
@@ -191,7 +191,9 @@ def _farther(
     for layer in layers:
         moved = _moved(_thunk(layer, kind))
         near = seconds[_near(layer, kind, options)]
-        more = byte_seconds(levels, options.far_bytes) - byte_seconds(levels, min(NEAR, moved))
+        more = byte_seconds(levels, options.far_bytes) - byte_seconds(
+            levels, min(TIMED_BYTES, moved)
+        )
         wanted += more * moved / near
         found += seconds[_far(layer, kind, options)] / near - 1
     return max(found, 0.0) / wanted if wanted > 0 else 1.0

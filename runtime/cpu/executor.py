@@ -92,8 +92,8 @@ class LoadedDevice:
     def name_of(self, thunk: int) -> str:
         return self._names[thunk]
 
-    def array(self, place: ArrayView) -> NDArray:
-        return self.memory.array(place)
+    def array(self, view: ArrayView) -> NDArray:
+        return self.memory.array(view)
 
     def seconds_of(self, thunk: Thunk) -> float:
         number = self.number_of(thunk)

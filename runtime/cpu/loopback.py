@@ -93,7 +93,7 @@ def workers_of(world: LoopbackWorld, tables: Sequence[Table], count: int) -> lis
     """Neighbours on one worker: groups are mostly of such."""
     ends = [len(tables) * i // count for i in range(count + 1)]
     return [
-        Worker(tables[first:end], _Patience(world, tables), looks=_LOOKS)
+        Worker(tables[first:end], _Patience(world, tables), rounds=_LOOKS)
         for first, end in itertools.pairwise(ends)
     ]
 

@@ -55,8 +55,8 @@ def narrowing(origin: Origin, instructions: Instructions) -> Lines:
         return code.lines(Int(code, "i16", code.append(f"bitcast bfloat {rounded} to i16")), "%y")
     bits = x.bits()
     if origin is not Origin.CHOSEN:
-        near = _carried(bits)
-        bits = near if origin is Origin.COMPUTED else x.is_nan().select(bits | QUIET, near)
+        carried = _carried(bits)
+        bits = carried if origin is Origin.COMPUTED else x.is_nan().select(bits | QUIET, carried)
     return code.lines((bits >> _LOWER).resized("i16"), "%y")
 
 

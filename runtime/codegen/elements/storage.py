@@ -15,8 +15,8 @@ from spmd.shape import PrimitiveType
 def element_form(kind: PrimitiveType) -> Element:
     """Return the types and conversions of an element; a complex number is one integer of both parts."""
     if kind.is_complex:
-        whole = f"i{8 * kind.byte_size}"
-        return Element(whole, whole)
+        integer = f"i{8 * kind.byte_size}"
+        return Element(integer, integer)
     return element_of(kind.numpy)
 
 

@@ -44,13 +44,13 @@ def without_constants(program: ScalarProgram) -> tuple[ScalarProgram, tuple[int,
         for n, step in enumerate(program.steps)
         if isinstance(step, ScalarConstant) and step.kind.is_integer
     ]
-    kept = [n for n in range(len(program.steps)) if n not in set(lifted)]
-    order = [*range(count), *(count + n for n in (*lifted, *kept))]
+    remaining = [n for n in range(len(program.steps)) if n not in set(lifted)]
+    order = [*range(count), *(count + n for n in (*lifted, *remaining))]
     register = {old: new for new, old in enumerate(order)}
     constants = [step for n in lifted if isinstance(step := program.steps[n], ScalarConstant)]
     general = ScalarProgram(
         (*program.parameters, *(constant.kind for constant in constants)),
-        tuple(_renumbered(program.steps[n], register) for n in kept),
+        tuple(_renumbered(program.steps[n], register) for n in remaining),
         tuple(register[r] for r in program.results),
     )
     return general, tuple(_signed(constant.bits) for constant in constants)

@@ -50,13 +50,13 @@ class Pointer(Value):
 
     def word(self, number: Whole = 0) -> Int:
         """Load the 64-bit number that lies ``number`` words from here."""
-        place = self.element("i64", number) if number.__class__ is not int or number else self
-        return Int(self.code, "i64", self.code.append(f"load i64, ptr {place.name}"))
+        address = self.element("i64", number) if number.__class__ is not int or number else self
+        return Int(self.code, "i64", self.code.append(f"load i64, ptr {address.name}"))
 
     def pointer(self, number: Whole = 0) -> Pointer:
         """Load the address that lies ``number`` words from here."""
-        place = self.element("ptr", number) if number.__class__ is not int or number else self
-        return Pointer(self.code, self.code.append(f"load ptr, ptr {place.name}"))
+        address = self.element("ptr", number) if number.__class__ is not int or number else self
+        return Pointer(self.code, self.code.append(f"load ptr, ptr {address.name}"))
 
     def store(
         self, value: Value | int, align: int = 0, *, order: str = "", nontemporal: bool = False

@@ -181,10 +181,10 @@ class Jit:
         Ranks of a node compile the same kernels at the same time, so each makes some of them.
         """
         if cache.claim(key):
-            _settle(code, partial(_kept, cache, key, make))
+            _settle(code, partial(_cached, cache, key, make))
         else:
             others = partial(cache.awaited, key)
-            self._threads.submit(_settle, code, lambda: others() or _kept(cache, key, make))
+            self._threads.submit(_settle, code, lambda: others() or _cached(cache, key, make))
 
     def _parsed(self, ir: str) -> Any:
         """Parse and verify ``ir`` in its own context, so that modules can be compiled concurrently.
@@ -241,7 +241,7 @@ def _code_of_compiler() -> str:
     return key_of(file.read_text("utf-8") for file in sorted(files))
 
 
-def _kept(cache: ObjectCache, key: str, make: Callable[[], bytes]) -> bytes:
+def _cached(cache: ObjectCache, key: str, make: Callable[[], bytes]) -> bytes:
     """Return the cached entry, or make it and store it in the cache. Releases the claim."""
     try:
         code = cache.get(key)

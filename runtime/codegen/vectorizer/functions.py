@@ -43,7 +43,7 @@ class Needs:
     size: int
     any_lanes: bool
 
-    def takes(self, lanes: int) -> bool:
+    def supports(self, lanes: int) -> bool:
         return self.any_lanes or lanes in LANES
 
 

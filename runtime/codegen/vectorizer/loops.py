@@ -40,7 +40,7 @@ _LESS = re.compile(r"  %\w+ = icmp ult i64 %\w+, (\S+)")
 _BACK = re.compile(r"  br i1 %\w+, label %\w+, label %(\w+), !llvm.loop !(\d+)")
 _REST = re.compile(r"  (%\w+) = urem i64 \S+, (\d+)$")
 _ALLOCA = re.compile(r"  (%\w+) = alloca \[(\d+) x \w+\]")
-_TOGETHER = re.compile(r'!(\d+) = .*!"llvm.loop.interleave.count", i32 (\d+)')
+_INTERLEAVE = re.compile(r'!(\d+) = .*!"llvm.loop.interleave.count", i32 (\d+)')
 
 
 def vectorized(ir: str) -> str | None:
@@ -64,7 +64,7 @@ class _Loop:
     body: list[str]
     count: str
     most: int | None
-    together: int
+    interleave: int
 
     @property
     def is_constant(self) -> bool:
@@ -84,7 +84,7 @@ class _Module:
         self.functions = Functions(self.lines)
         self.rests = {m[1]: int(m[2]) for line in self.lines if (m := _REST.match(line))}
         self.room = {m[1]: int(m[2]) for line in self.lines if (m := _ALLOCA.match(line))}
-        self.together = {m[1]: int(m[2]) for line in self.lines if (m := _TOGETHER.match(line))}
+        self.interleave = {m[1]: int(m[2]) for line in self.lines if (m := _INTERLEAVE.match(line))}
 
     def text(self) -> str:
         written: list[str] = []
@@ -114,8 +114,8 @@ class _Module:
             raise NoVectorsError(self.lines[end + 1])
         count = less[1]
         most = int(count) if count.isdigit() else self.rests.get(count)
-        body, together = self.lines[at + 2 : end], self.together.get(back[2], 1)
-        return end + 2, _Loop(phi[1], phi[2], phi[3], back[1], body, count, most, together)
+        body, interleave = self.lines[at + 2 : end], self.interleave.get(back[2], 1)
+        return end + 2, _Loop(phi[1], phi[2], phi[3], back[1], body, count, most, interleave)
 
     # ---- loops
     def written(self, loop: _Loop) -> list[str]:
@@ -135,12 +135,12 @@ class _Module:
                 f"  br label %{loop.end}",
             ]
         if loop.is_constant and int(loop.count) % lanes == 0:
-            return self.whole(loop, loop.count, lanes, loop.end)
-        several = 1 if loop.is_strided else max(_side_by_side(needs.weight), loop.together)
+            return self.full_rounds(loop, loop.count, lanes, loop.end)
+        several = 1 if loop.is_strided else max(_side_by_side(needs.weight), loop.interleave)
         wide = lanes * several
-        wide = wide if needs.takes(wide) else lanes
+        wide = wide if needs.supports(wide) else lanes
         if needs.weight <= _TWICE:
-            return self.whole_and_rest(loop, wide, size)
+            return self.full_rounds_and_rest(loop, wide, size)
         return self.masked(loop, wide, size)
 
     def size(self, body: list[str], needs: Needs) -> int:
@@ -166,7 +166,7 @@ class _Module:
         scope = VectorLines(self.functions, lanes, mask, frozenset(room), f"{loop.index}.")
         return scope.body(loop.index, loop.body)
 
-    def whole(self, loop: _Loop, count: str, lanes: int, end: str) -> list[str]:
+    def full_rounds(self, loop: _Loop, count: str, lanes: int, end: str) -> list[str]:
         """Return the loop in rounds of ``lanes`` elements; ``count`` is a multiple of that."""
         k = loop.index
         return [
@@ -204,7 +204,7 @@ class _Module:
             f"  br i1 {k}.more, label %{head}.last, label %{loop.end}",
         ]
 
-    def whole_and_rest(self, loop: _Loop, lanes: int, size: int) -> list[str]:
+    def full_rounds_and_rest(self, loop: _Loop, lanes: int, size: int) -> list[str]:
         """Return the loop in full rounds, with a last masked one for the remainder."""
         k, head = loop.index, loop.head
         mask, lines = _mask(f"{k}.left", lanes, size, k)
@@ -217,14 +217,14 @@ class _Module:
         named = sorted({m[1] for line in rest if (m := re.match(r"  (%[\w.]+) = ", line))})
         again = {name: f"{name}.rest" for name in named}
         inner = _Loop(
-            loop.index, head, f"{head}.whole", "", loop.body, loop.count, None, loop.together
+            loop.index, head, f"{head}.whole", "", loop.body, loop.count, None, loop.interleave
         )
         return [
             f"{head}:",
             f"  {k}.whole = and i64 {loop.count}, {-lanes}",
             f"  {k}.some = icmp ne i64 {k}.whole, 0",
             f"  br i1 {k}.some, label %{head}.whole, label %{head}.rest",
-            *self.whole(inner, f"{k}.whole", lanes, f"{head}.done"),
+            *self.full_rounds(inner, f"{k}.whole", lanes, f"{head}.done"),
             f"{head}.done:",
             f"  {k}.over = icmp ne i64 {k}.whole, {loop.count}",
             f"  br i1 {k}.over, label %{head}.rest, label %{loop.end}",
@@ -244,7 +244,7 @@ def _side_by_side(weight: int) -> int:
 
 def is_short(needs: Needs, count: int, lanes: int) -> bool:
     """Return whether a loop of at most ``count`` iterations is written as one iteration for all of them."""
-    if count & (count - 1) or not needs.takes(count):
+    if count & (count - 1) or not needs.supports(count):
         return False
     registers = max(count // lanes, 1)
     few = registers == 1 or registers * needs.weight <= _STRAIGHT
