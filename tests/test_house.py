@@ -169,6 +169,137 @@ def test_names_are_the_fields() -> None:
     assert coined == []
 
 
+#: Words that the project used for its own ideas, and the field's terms (docs/internals/glossary.md).
+OLD_WORDS = {
+    "crew": "ThreadTeam",
+    "lane": "Worker; lane of a SIMD vector is an exception",
+    "household guest keeper enroll introduce told": "none: no such idea is needed",
+    "vigil glance": "StallDetector, poll",
+    "culprit": "late_ranks, FirstBadPass",
+    "attendant": "Watchdog",
+    "mates": "local_ranks",
+    "meeting": "Rendezvous",
+    "board": "status table",
+    "life lives": "RankState, LiveRanges",
+    "whereabouts": "last_position",
+    "looks patience nap": "polls, spins, spin_limit, sleep_timeout",
+    "somebody nobody everybody": "the rank, the caller; NO_RANK, ALL_RANKS",
+    "flight flights": "AsyncCollective; in_flight is an exception",
+    "parcels": "PackedMessages",
+    "fold": "chain reduction, device classes",
+    "alike": "equal_on_all, class_id",
+    "spot spots place places": "offset, index, position, slice, location",
+    "foreign": "inexpressible",
+    "leading": "axis_precedence, leading_dimension",
+    "whole": "unsharded, full, entire",
+    "remake": "rematerialize",
+    "dear dearest price prices priced": "cost",
+    "offer offers": "candidate, publish",
+    "withheld": "deferred",
+    "slot slots": "ValueSharding, field, word",
+    "ties": "EquivalenceClasses",
+    "retile": "change_tile_size",
+    "reach": "halo_width, max_distance",
+    "agreement": "tile_overlap, consistency check",
+    "demand": "certain_uses",
+    "outcome": "status, figures",
+    "kept held": "retained, cached, storage, remaining",
+    "beside": "concurrent, next to",
+    "boundary": "ArraySpec",
+    "setting": "FusionContext",
+    "recipe": "FusedKernelSpec",
+    "planned remember": "cached",
+    "sharing": "ParallelTask, share",
+    "residency": "ReuseDistance",
+    "stamps": "timestamps",
+    "words": "Record, fields; a size in 64-bit words is an exception",
+    "form forms": "variant, algorithm, structural key, format, syntax",
+    "walk walks": "ArrayAccess, traverse",
+    "turned": "transposed, rotated",
+    "near far": "window and array side; L1, L2",
+    "movable": "relocatable",
+    "unwritten": "uninitialized",
+    "bundle bundles": "batch",
+    "band bands": "row_block",
+    "take takes": "gather, record, pop, supports",
+    "odometer digits": "index counter, indices",
+    "together": "unroll, interleave, vectors",
+    "origin origins": "provenance",
+    "gains": "speed-up, saved_seconds",
+    "heads tails": "earliest, remaining",
+    "circumstances": "ExposureInputs",
+    "tries trials": "samples, candidates",
+    "ink": "Palette",
+}
+
+#: Folders in which no name has one of these words.
+FOLDERS_WITH_FIELD_TERMS = (
+    "runtime/codegen",
+    "runtime/cpu/collective",
+    "runtime/cpu/libraries",
+    "runtime/cpu/prediction",
+    "runtime/cpu/sharing",
+    "runtime/cpu/step",
+)
+
+#: Names, and sequences of words in longer names, that are terms of the field.
+EXCEPTIONS = {
+    "in_place": "an operation in its operand's memory, as MPI_IN_PLACE",
+    "in_flight": "a collective between its start and its done",
+    "leading_zeros": "of an integer, as the opcode count-leading-zeros",
+    "__slots__": "Python's own name",
+    "work_sharing": "OpenMP's term for the split of work among a team's threads",
+    "HEADER_WORDS": "a size in 64-bit words",
+    "RECORD_WORDS": "a size in 64-bit words",
+    "LOG_WORDS": "a size in 64-bit words",
+    "TIMESTAMP_WORDS": "a size in 64-bit words",
+    "WORKER_WORDS": "a size in 64-bit words",
+    "LINE_WORDS": "a size in 64-bit words",
+    "PIECE_WORDS": "a size in 64-bit words",
+    "CALL_WORDS": "a size in 64-bit words",
+}
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name in snake case or camel case, in lower case."""
+    return [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)]
+
+
+def defined_names(path: str, tree: ast.Module) -> Iterator[str]:
+    """Yield the names that a source defines: of the file, classes, functions, parameters, fields and variables."""
+    yield Path(path).stem
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+def test_finished_folders_have_the_terms_of_the_field() -> None:
+    """No name that they define has an old word, apart from the exceptions, each of which is needed."""
+    terms = {word: term for old, term in OLD_WORDS.items() for word in old.split()}
+    exceptions = {f" {' '.join(words_of(name))} ": name for name in EXCEPTIONS}
+    found, used = set(), set()
+    for path, tree in sources():
+        if not path.startswith(tuple(f"{folder}/" for folder in FOLDERS_WITH_FIELD_TERMS)):
+            continue
+        for name in set(defined_names(path, tree)):
+            text = f" {' '.join(words_of(name))} "
+            if terms.keys().isdisjoint(text.split()):
+                continue
+            for words, exception in exceptions.items():
+                if words in text:
+                    used.add(exception)
+                    text = text.replace(words, " ")
+            found.update(f"{path}: {name}: {terms[w]}" for w in text.split() if w in terms)
+    assert sorted(found) == []
+    assert sorted(EXCEPTIONS.keys() - used) == []
+
+
 def test_kinds_of_collectives_are_told_apart_in_their_folder_alone() -> None:
     """Differences between kinds are methods or facts of their classes: no other code tests for a kind."""
     names = {kind.__name__ for kind in ALL_KINDS}

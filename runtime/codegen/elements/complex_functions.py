@@ -28,7 +28,7 @@ from runtime.codegen.elements.logarithm import log1p as real_log1p
 from runtime.codegen.elements.trigonometric import sine_and_cosine
 from spmd.hlo import Opcode
 
-#: Beyond _FAR, exp is near the end of f64's range; it is computed _STEPS nearer.
+#: Beyond _LARGE, exp approaches the end of f64's range; the argument is reduced by _STEPS.
 _LARGE, _STEPS = 700.0, 64.0
 #: From here on tanh is 1 to all digits, and exp(-2 x) is not yet 0 in f32 (in f64 the rest vanishes
 #: by itself).

@@ -36,7 +36,7 @@ class Complex:
         return Complex(low.as_float(fmt), high.as_float(fmt))
 
     def element(self) -> Int:
-        """Return the stored form."""
+        """Return the stored element."""
         fmt = self.re.format
         integer = f"i{2 * fmt.bits}"
         low, high = self.re.bits().resized(integer), self.im.bits().resized(integer)

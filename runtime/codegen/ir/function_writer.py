@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from runtime.codegen.elements.builder import Bool, Code, Int, Value, Whole
+from runtime.codegen.elements.builder import Bool, Code, Int, IntLike, Value
 from runtime.codegen.ir.control_flow import Branch, Repetition
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Record, RecordView, word_count
@@ -31,7 +31,7 @@ class Cursor:
     """Position at the start of a loop, and its step per round: in bytes for an address, in ones for a number."""
 
     start: Pointer | Int
-    step: Whole
+    step: IntLike
 
 
 class FunctionWriter(Code):
@@ -133,7 +133,7 @@ class FunctionWriter(Code):
         self.block = ""
 
     # ---- values
-    def constant(self, value: Whole, kind: str = "i64") -> Int:
+    def constant(self, value: IntLike, kind: str = "i64") -> Int:
         """Return a constant, or the value itself."""
         return value if isinstance(value, Int) else Int(self, kind, str(value))
 
@@ -181,13 +181,13 @@ class FunctionWriter(Code):
             for n in range(count)
         ]
 
-    def memcpy(self, target: Pointer, source: Pointer, size: Whole) -> None:
+    def memcpy(self, target: Pointer, source: Pointer, size: IntLike) -> None:
         self.declare("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
         self.add(
             f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)"
         )
 
-    def memset(self, target: Pointer, size: Whole, byte: int = 0) -> None:
+    def memset(self, target: Pointer, size: IntLike, byte: int = 0) -> None:
         self.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         self.add(f"call void @llvm.memset.p0.i64(ptr {target}, i8 {byte}, i64 {size}, i1 false)")
 
@@ -222,7 +222,7 @@ class FunctionWriter(Code):
     # ---- loops
     @contextmanager
     def loop(
-        self, count: Whole, *, first: Whole = 0, step: Whole = 1, nonempty: bool = True
+        self, count: IntLike, *, first: IntLike = 0, step: IntLike = 1, nonempty: bool = True
     ) -> Iterator[Int]:
         """Repeat for ``first``, ``first + step``, .. below ``count``. nonempty: there is one at least."""
         self.names = n = self.names + 1
@@ -245,7 +245,7 @@ class FunctionWriter(Code):
 
     @contextmanager
     def cursor_loop(
-        self, count: Whole, cursors: Mapping[Key, Cursor]
+        self, count: IntLike, cursors: Mapping[Key, Cursor]
     ) -> Iterator[tuple[Int, dict[Key, Any]]]:
         """Repeat ``count`` times, at least once, while cursors move. Yields the round's number, and the cursors."""
         self.names = n = self.names + 1
@@ -294,7 +294,9 @@ class FunctionWriter(Code):
             yield first, left.ult(length).select(left, length), here
 
     @contextmanager
-    def vector_loop(self, count: Whole, unroll: int = 0, *, by_llvm: bool = False) -> Iterator[Int]:
+    def vector_loop(
+        self, count: IntLike, unroll: int = 0, *, by_llvm: bool = False
+    ) -> Iterator[Int]:
         """Write an innermost loop of ``count`` rounds, at least one, to be vectorized: its body must be one block.
 
         All loads and stores in it are independent of those of other rounds. unroll: number of vectors computed side by

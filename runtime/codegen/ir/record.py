@@ -120,11 +120,11 @@ class Record:
         """Return a record that differs in these fields."""
         return type(self)(**(self.__dict__ | changed))
 
-    def to_words(self) -> list[int]:
+    def to_list(self) -> list[int]:
         """Return the words of all fields."""
-        words: list[int] = []
-        self._append_to(words, {})
-        return words
+        values: list[int] = []
+        self._append_to(values, {})
+        return values
 
     def to_array(self) -> NDArray:
         """Return the packed words, whose address native code takes; ``Listed`` words lie behind the record itself."""

@@ -18,7 +18,7 @@ _FREE = frozenset(("insertvalue", "extractvalue", "bitcast", "getelementptr", "l
 
 
 class NoVectorsError(Exception):
-    """A line of IR has no vector form here."""
+    """Raised for a line of IR that the vectorizer cannot rewrite."""
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class VectorLines:
     wide: set[str] = field(default_factory=set)
     #: Scalars that grow by one from element to element; the register holds the first element's.
     counting: set[str] = field(default_factory=set)
-    #: Addresses of consecutive elements: their type, and the array in which they lie.
+    #: Addresses of consecutive elements: their type, and their array.
     consecutive: dict[str, tuple[str, str]] = field(default_factory=dict)
     #: Scalars, and addresses of elements, that grow by a stride from element to element: the stride.
     strided: dict[str, str] = field(default_factory=dict)

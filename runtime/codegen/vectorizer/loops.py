@@ -1,8 +1,8 @@
 """Vectorizer for loops over elements, on the text of their LLVM IR: LLVM's own takes most of a compilation's time.
 
 ``FunctionWriter.vector_loop`` writes loops whose iterations are independent and whose body is one block; the functions
-it calls are straight-line code, too. Each line of such a body has a vector form. The remainder of a loop is computed by
-the same lines under a mask; LLVM would make loops over shorter vectors and single elements.
+it calls are straight-line code, too. Each line of such a body is rewritten for vectors. The same lines under a mask
+compute the remainder of a loop; LLVM would make loops over shorter vectors and single elements.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class _Module:
         return scope.body(loop.index, loop.body)
 
     def full_rounds(self, loop: _Loop, count: str, lanes: int, end: str) -> list[str]:
-        """Return the loop in rounds of ``lanes`` elements; ``count`` is a multiple of that."""
+        """Return the loop in unmasked rounds of ``lanes`` elements; ``count`` is a multiple of that."""
         k = loop.index
         return [
             f"{loop.head}:",
@@ -238,7 +238,7 @@ class _Module:
 
 
 def _side_by_side(weight: int) -> int:
-    """Return the number of registers for one value in a loop over whole registers."""
+    """Return the number of registers for one value in a loop over full registers."""
     return _SIDE_BY_SIDE if weight <= _FOUR else 2 if weight <= _TWO else 1
 
 

@@ -115,12 +115,12 @@ class NativeStepEngine:
                     self._code_of(step)
         return [NativeSteps(self, program) for program in programs]
 
-    def node_barrier(self, words: BarrierWords) -> NativeBarrier:
+    def node_barrier(self, addresses: BarrierWords) -> NativeBarrier:
         from runtime.cpu.step.barrier_engine import NativeBarrier
         from runtime.cpu.step.barrier_ir import barrier_library
 
         with self._lock:
-            return NativeBarrier(words, barrier_library())
+            return NativeBarrier(addresses, barrier_library())
 
     def start_of(self, header: Int64Array) -> Callable[[], int]:
         start: Callable[[], int] = partial(self._start, ctypes.c_void_p(header.ctypes.data))
@@ -254,7 +254,7 @@ class NativeSteps:
     def _table(self, steps: Sequence[Step]) -> Int64Array:
         table = np.zeros((max(len(steps), 1), RECORD_WORDS), np.int64)
         for record, step in zip(table, steps, strict=False):
-            values = self._record_of(step).to_words()
+            values = self._record_of(step).to_list()
             record[: len(values)] = values
         return table
 

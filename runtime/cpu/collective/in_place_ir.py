@@ -7,7 +7,7 @@ the displaced block is read before it is overwritten, so nothing is staged.
 from __future__ import annotations
 
 from collectives.communicator.steps.engine import RunStatus
-from runtime.codegen.elements.builder import Int, Value, Whole
+from runtime.codegen.elements.builder import Int, IntLike, Value
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
@@ -72,7 +72,7 @@ def _swap(
     rows: tuple[Pointer, Pointer],
     kind: str,
     step: int,
-    begin: Whole,
+    begin: IntLike,
     end: Int,
 ) -> None:
     with f.loop(end, first=begin, step=step, nonempty=False) as offset:

@@ -24,7 +24,7 @@ class Cutting:
 
     @property
     def is_uncut(self) -> bool:
-        """True if the kernel stays in one piece."""
+        """Return whether the kernel stays in one piece."""
         return self.shared == self.in_turn == 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from runtime.codegen.elements.builder import Int, Whole
+from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.function_writer import FunctionWriter
 
 #: The instruction that tells a core that it is in a spin loop: the intrinsic's declaration, and its call.
@@ -22,7 +22,7 @@ def pause(f: FunctionWriter) -> None:
         f.add(hint[1])
 
 
-def give_way(f: FunctionWriter, spins: Int, spin_limit: Whole) -> None:
+def give_way(f: FunctionWriter, spins: Int, spin_limit: IntLike) -> None:
     """Pause between two polls; from ``spin_limit`` polls on, yield the core."""
     f.declare("declare i32 @sched_yield()")
     with f.when(spins.ult(spin_limit)) as soon:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from runtime.codegen.elements.builder import Instructions, Int
 from runtime.codegen.ir.dynamic_starts import (
-    StartsForm,
     StartsStage,
+    StartsVariant,
     computed_starts,
     moved_by,
 )
@@ -112,7 +112,7 @@ def computed(
         writer.constants += _shift_words(walks)
         counts = tuple(walk.counts for walk in walks)
         forms.append(StartsStage(stage.program, counts, _shift_numbers(walks)))
-    return [start.name for start in computed_starts(writer, StartsForm(tuple(forms), ()))]
+    return [start.name for start in computed_starts(writer, StartsVariant(tuple(forms), ()))]
 
 
 def moved(writer: PtxWriter, walks: Sequence[GpuWalk], starts: Sequence[str]) -> list[str]:

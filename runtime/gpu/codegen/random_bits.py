@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from runtime.codegen.ir.combine import element_of
-from runtime.codegen.ir.random_block_ir import RandomBitsForm, block_function
+from runtime.codegen.ir.random_block_ir import RandomBitsVariant, block_function
 from runtime.gpu.codegen.array_access import array_walk, begun, index_type, store
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
 from runtime.gpu.codegen.launch import ALIGNMENT, WARP, Held, KernelSource
@@ -20,7 +20,7 @@ THREADS, BLOCKS = 256, 32
 @gpu_form(RandomBitsKernel)
 def random_bits_form(kernel: RandomBitsKernel, arrays: GpuArrays) -> Sources:
     """Emit the new state last, in its own launch: it may overwrite the old one, which all threads read."""
-    form = RandomBitsForm(
+    form = RandomBitsVariant(
         kernel.algorithm, kernel.kind, arrays.operands[0].dims[0], len(arrays.results) > 1
     )
     bits = _RandomBits(form, arrays)
@@ -29,7 +29,7 @@ def random_bits_form(kernel: RandomBitsKernel, arrays: GpuArrays) -> Sources:
 
 
 class _RandomBits:
-    def __init__(self, form: RandomBitsForm, arrays: GpuArrays) -> None:
+    def __init__(self, form: RandomBitsVariant, arrays: GpuArrays) -> None:
         self.form, self.arrays = form, arrays
         self.bits = arrays.results[-1]
         self.size = self.bits.num_elements
@@ -67,7 +67,7 @@ class _RandomBits:
         writer, (state,) = self.writer, self.arrays.operands
         words = []
         base = begun(writer, array_walk(Held.OPERAND, 0, state))
-        for i in range(self.form.state_words):
+        for i in range(self.form.state_length):
             place = writer.value(f"getelementptr i8, ptr {base}, i64 {i * state.strides[0]}")
             words.append(writer.value(f"load i64, ptr {place}, align 8"))
         self.key, self.low = words[0], words[1]

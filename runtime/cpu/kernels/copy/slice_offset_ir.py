@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from runtime.codegen.ir.dynamic_starts import (
-    StartsForm,
     StartsRecord,
+    StartsVariant,
     inside,
     shifted,
     starts_ir,
@@ -73,12 +73,12 @@ class SliceOffsetsRecord(SliceBases):
 
 
 @cache
-def places_code(form: StartsForm) -> NativeLibrary:
+def places_code(form: StartsVariant) -> NativeLibrary:
     """``FUNCTION`` for as many addresses as ``form`` shifts arrays: takes the address of a SliceOffsetsRecord."""
     return host_jit().compile(places_ir(form), (FUNCTION,))
 
 
-def places_ir(form: StartsForm) -> str:
+def places_ir(form: StartsVariant) -> str:
     module = Module(*starts_ir(form))
     f = FunctionWriter(FUNCTION, SliceBases, module=module, bases=len(form.shifts))
     places = shifted(f, form, dict(enumerate(f.record.bases)))

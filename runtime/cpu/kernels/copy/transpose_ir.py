@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.elements.builder import Int, Whole
+from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector
@@ -32,7 +32,7 @@ class Lines:
     base: Pointer
     stride: Int
 
-    def at(self, element: Whole, line: Whole, width: int) -> Lines:
+    def at(self, element: IntLike, line: IntLike, width: int) -> Lines:
         """Return the lines from element ``element``, of ``width`` bytes, of line ``line`` on."""
         return Lines(self.base.at(element * width + line * self.stride), self.stride)
 
@@ -44,10 +44,10 @@ class Lines:
 class Area:
     """Indices i_first <= i < i_end, j_first <= j < j_end."""
 
-    i_first: Whole
-    i_end: Whole
-    j_first: Whole
-    j_end: Whole
+    i_first: IntLike
+    i_end: IntLike
+    j_first: IntLike
+    j_end: IntLike
 
 
 def transpose_name(width: int) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 
-from runtime.codegen.elements.builder import Float, Int, Whole
+from runtime.codegen.elements.builder import Float, Int, IntLike
 from runtime.codegen.elements.complex_numbers import Complex
 from runtime.codegen.elements.formats import FloatFormat
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
@@ -191,7 +191,7 @@ class _Lines:
             place = later.at(way)
             self.f.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 {writes}, i32 3, i32 1)")
 
-    def apart(self, array: Pointer, first: Whole, count: Int) -> None:
+    def apart(self, array: Pointer, first: IntLike, count: Int) -> None:
         """``count`` elements from number ``first`` on, a lane at a time."""
         f, t = self.f, self.form.form
         ways = (self.part, 0) if self.form.swapped else (0, self.part)
@@ -207,7 +207,7 @@ class _Lines:
 
     @contextmanager
     def elements(
-        self, array: Pointer, first: Whole, count: Int
+        self, array: Pointer, first: IntLike, count: Int
     ) -> Iterator[tuple[Pointer, Pointer]]:
         """A loop over elements: the slot of each, and the first line's in the array."""
         begin = self.places.element("i64", first)

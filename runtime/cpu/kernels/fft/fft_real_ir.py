@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.elements.builder import Whole
+from runtime.codegen.elements.builder import IntLike
 from runtime.codegen.elements.complex_numbers import Complex
 from runtime.codegen.elements.formats import FloatFormat
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
@@ -96,7 +96,7 @@ class _Real:
         store_slot(Complex(ends.re + ends.im, zero), first)
         store_slot(Complex(ends.re - ends.im, zero), last)
 
-    def slot(self, number: Whole) -> Pointer:
+    def slot(self, number: IntLike) -> Pointer:
         return self.buffer.at(self.places.element("i64", number).word())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.elements.builder import Int, Whole
+from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.dynamic_starts import inside, widened_index
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.record import Address, Record, Word, record
@@ -89,7 +89,7 @@ class _Take:
             self.take(indices.element(self.index, done), near.element(self.element, done), rest)
         return f.end()
 
-    def take(self, indices: Pointer, target: Pointer, count: Whole) -> None:
+    def take(self, indices: Pointer, target: Pointer, count: IntLike) -> None:
         with self.f.vector_loop(count) as k:
             index = self.inside(indices.element(self.index, k).load(self.index))
             # The extension is one of signed numbers, so that addresses are a base and vectors of 32 bits.
@@ -106,7 +106,7 @@ class _Take:
 
 
 def store_lines(
-    f: FunctionWriter, source: Pointer, target: Pointer, lines: Whole, align: int = LINE_BYTES
+    f: FunctionWriter, source: Pointer, target: Pointer, lines: IntLike, align: int = LINE_BYTES
 ) -> None:
     """Copy ``lines`` lines past the caches. align: of the source."""
     line = f"<{LINE_BYTES} x i8>"

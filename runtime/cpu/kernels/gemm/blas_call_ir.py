@@ -9,7 +9,7 @@ from runtime.codegen.elements.builder import Value
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Record, Word, record, word_count
-from runtime.codegen.ir.record_words import WORDS
+from runtime.codegen.ir.record_loads import RECORD_LOADS
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.copy.copy_ir import FUNCTION as COPY
@@ -137,7 +137,7 @@ def gemv_code(kind: PrimitiveType, gemv: BlasFunction) -> NativeLibrary:
 
 def _linked(ir: str, name: str, blas: BlasFunction | None, passes: Passes) -> NativeLibrary:
     symbols = {} if blas is None else {"blas": blas.address}
-    return host_jit().compile(WORDS + ir, (name,), symbols, passes=passes)
+    return host_jit().compile(RECORD_LOADS + ir, (name,), symbols, passes=passes)
 
 
 def _type(kind: PrimitiveType) -> str:

@@ -6,7 +6,7 @@ from enum import Enum
 from functools import cache
 
 from runtime.codegen.ir.record import Address, Record, Word, field_names, record
-from runtime.codegen.ir.record_words import WORDS, read
+from runtime.codegen.ir.record_loads import RECORD_LOADS, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.row_sums_ir import AT, RowSums, row_sums_ir
@@ -60,7 +60,7 @@ def integer_dot_ir(
 ) -> str:
     t = _type(result)
     names = {"a": _type(lhs), "b": _type(rhs), "t": t}
-    common = WORDS + _widening("a", lhs, result) + _widening("b", rhs, result)
+    common = RECORD_LOADS + _widening("a", lhs, result) + _widening("b", rhs, result)
     setup = read(IntegerDotRecord, *field_names(IntegerDotRecord))
     if form is Form.ROWS:
         sums = RowSums(1, names["a"], names["b"], t, "mul", "add", widens=True)

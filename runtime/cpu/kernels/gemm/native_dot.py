@@ -137,7 +137,7 @@ def _turning_product(
         return None
     inner = (columns, rows, rhs.strides[1], by_row.strides[0])
     copy = CopyRecord(rhs.ctypes.data, 0, 0, *inner, ())
-    record = np.array([*product.to_words(), *copy.to_words()], np.int64)
+    record = np.array([*product.to_list(), *copy.to_list()], np.int64)
     code = turning_gemm_code(kind, gemm)
     call = moving(native_call(code, TURNING_GEMM, record, (lhs, rhs, out)))
     source = record.ctypes.data + 8 * (GEMM_WORDS + COPY_SOURCE_WORD)

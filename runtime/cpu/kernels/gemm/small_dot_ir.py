@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.ir.record_words import again
+from runtime.codegen.ir.record_loads import again
 from runtime.codegen.llvm.jit import host_has
 from runtime.cpu.kernels.gemm.blas_call_ir import GEMM, NO_TRANSPOSE, GemmIr
 from spmd.shape import PrimitiveType

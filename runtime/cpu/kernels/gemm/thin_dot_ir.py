@@ -6,7 +6,7 @@ from functools import cache
 
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.record import Address, Record, Word, field_names, record
-from runtime.codegen.ir.record_words import WORDS
+from runtime.codegen.ir.record_loads import RECORD_LOADS
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.row_sums_ir import AT, RowSums, row_sums_ir
@@ -40,7 +40,7 @@ class ThinDotRecord(Record):
 def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary:
     """``FUNCTION`` of f32 or f64 for as many rows of lhs: takes the address of a ThinDotRecord."""
     ir = thin_dot_ir(kind, rows, by_row)
-    return host_jit().compile(WORDS + ir, (FUNCTION,), passes=Passes.UNROLL)
+    return host_jit().compile(RECORD_LOADS + ir, (FUNCTION,), passes=Passes.UNROLL)
 
 
 def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:

@@ -16,7 +16,7 @@ packing, and is computed otherwise.
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record_words import WORDS
+from runtime.codegen.ir.record_loads import RECORD_LOADS
 from runtime.cpu.kernels.gemm.tile_multiply_ir import multiply_ir
 from runtime.cpu.kernels.gemm.tile_pack_ir import pack_function, pack_ir
 from runtime.cpu.kernels.gemm.tile_record import record_ir
@@ -84,7 +84,7 @@ def product_ir(form: TileForm, *, instead: bool, unit: Unit = Unit.TILES) -> str
         otherwise=_INSTEAD if instead else "  br label %refused",
     )
     parts = (
-        WORDS,
+        RECORD_LOADS,
         DECLARATIONS,
         pack_ir(form),
         multiply_ir(form) if by_tiles else multiply_by_vectors_ir(form),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.codegen.ir.record import Address, Record, Word, field_names, record, word_count
-from runtime.codegen.ir.record_words import read
+from runtime.codegen.ir.record_loads import read
 
 
 @record

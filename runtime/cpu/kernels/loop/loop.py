@@ -12,11 +12,11 @@ import numpy as np
 from runtime.codegen.ir import dynamic_starts
 from runtime.codegen.ir.dynamic_starts import (
     StageRecord,
-    StartsForm,
     StartsRecord,
+    StartsVariant,
     without_constants,
 )
-from runtime.codegen.ir.scalar_program_ir import vectors_together
+from runtime.codegen.ir.scalar_program_ir import interleave_count
 from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.loop.loop_ir import (
@@ -107,16 +107,16 @@ def starting_accesses(stages: Sequence[StartsStage], operands: Sequence[NDArray]
     ]
 
 
-def starts_form(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsForm:
+def starts_form(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsVariant:
     if not starts:
-        return StartsForm((), ((),) * len(accesses))
+        return StartsVariant((), ((),) * len(accesses))
     stages = []
     for program, own in starts:
         general, constants = without_constants(program)
         counted = (*(w.counts for w in own), *(True for _ in constants))
         shifts = (*_numbers(own), *(() for _ in constants))
         stages.append(dynamic_starts.StartsStage(general, counted, shifts))
-    return StartsForm(tuple(stages), _numbers(accesses))
+    return StartsVariant(tuple(stages), _numbers(accesses))
 
 
 def _numbers(accesses: Sequence[ArrayAccess]) -> tuple[tuple[int, ...], ...]:
@@ -191,7 +191,7 @@ def _plan(
     program: ScalarProgram,
     dims: tuple[int, ...],
     tracks: tuple[_Track, ...],
-    starts: StartsForm,
+    starts: StartsVariant,
     ranged: tuple[tuple[int | None, int], ...],
 ) -> _Plan:
     """``ranged``: dimensions some of whose indices count, and the numbers of the starts that say which."""
@@ -216,7 +216,7 @@ def _plan(
         starts,
         tuple(crossed) if any(crossed) else (),
         tuple((None if d is None else places[order.index(d)], start) for d, start in ranged),
-        0 if any(crossed) else vectors_together(program, sizes[-1]),
+        0 if any(crossed) else interleave_count(program, sizes[-1]),
     )
     return _Plan(loop_code(form), sizes, strides)
 

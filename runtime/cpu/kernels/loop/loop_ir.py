@@ -12,11 +12,11 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from runtime.codegen.elements.builder import Int, Whole
+from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.dynamic_starts import (
     NestRecord,
-    Place,
-    StartsForm,
+    Position,
+    StartsVariant,
     computed_starts,
     inside,
     moved_by,
@@ -78,7 +78,7 @@ class LoopForm:
     leaves: tuple[Step, ...]
     results: tuple[Step, ...]
     counted: tuple[bool, ...]
-    starts: StartsForm
+    starts: StartsVariant
     crossed: tuple[bool, ...] = ()
     ranges: tuple[tuple[int | None, int], ...] = ()
     together: int = 0
@@ -147,7 +147,7 @@ class _Loop:
     def text(self) -> str:
         rank = self.form.rank
         next_word = self.f.next_word
-        first: dict[int, Place] = {
+        first: dict[int, Position] = {
             i: next_word("i64" if self.counted[i] else "ptr") for i in self.arrays
         }
         sizes: list[Int] = [next_word() for _ in range(rank)]
@@ -187,7 +187,7 @@ class _Loop:
         return spans
 
     def nest(
-        self, d: int, sizes: list[Int], start: dict[int, Place], strides: dict[int, list[Int]]
+        self, d: int, sizes: list[Int], start: dict[int, Position], strides: dict[int, list[Int]]
     ) -> None:
         if d == self.form.rank - 1:
             self.row(sizes[d], start, {i: own[d] for i, own in strides.items()})
@@ -200,7 +200,7 @@ class _Loop:
             self.nest(d + 1, sizes, here, strides)
 
     def tiles(
-        self, d: int, sizes: list[Int], start: dict[int, Place], strides: dict[int, list[Int]]
+        self, d: int, sizes: list[Int], start: dict[int, Position], strides: dict[int, list[Int]]
     ) -> None:
         """Over the last two dimensions, ``d`` and the innermost."""
         inner = {i: own[d + 1] for i, own in strides.items()}
@@ -215,7 +215,7 @@ class _Loop:
         self,
         rows: Int,
         columns: Int,
-        here: dict[int, Place],
+        here: dict[int, Position],
         across: dict[int, Int],
         inner: dict[int, Int],
     ) -> None:
@@ -237,7 +237,7 @@ class _Loop:
                 self.transpose(i, rows, columns, here[i], inner[i], into_buffer=False)
 
     def transpose(
-        self, i: int, rows: Int, columns: Int, here: Place, stride: Int, *, into_buffer: bool
+        self, i: int, rows: Int, columns: Int, here: Position, stride: Int, *, into_buffer: bool
     ) -> None:
         """Between array ``i``, neighbours in a column, and its buffer, neighbours in a row."""
         f, size, buffer = self.f, self.sizes[i], self.buffers[i]
@@ -267,7 +267,7 @@ class _Loop:
             source, target = places if into_buffer else reversed(places)
             target.store(source.load(t))
 
-    def row(self, size: Int, start: dict[int, Place], stride: dict[int, Int]) -> None:
+    def row(self, size: Int, start: dict[int, Position], stride: dict[int, Int]) -> None:
         """The innermost dimension: what is repeated is read before it."""
         repeated = [i for i in range(self.inputs) if self.steps[i] is Step.REPEATED]
         elements = {i: self.read(i, start[i]) for i in repeated}
@@ -287,7 +287,7 @@ class _Loop:
                 assert isinstance(place, Pointer)
                 place.store(result)
 
-    def place(self, i: int, row: Place, stride: Whole, k: Int) -> Place:
+    def place(self, i: int, row: Position, stride: IntLike, k: Int) -> Position:
         """Element ``k`` of a row."""
         step = self.steps[i]
         if isinstance(row, Int):
@@ -296,6 +296,6 @@ class _Loop:
             return row.element(f"[2 x {self.types[i]}]", k)
         return row.element(self.types[i], k) if step is Step.PACKED else row.at(k * stride)
 
-    def read(self, i: int, place: Place) -> Any:
+    def read(self, i: int, place: Position) -> Any:
         """An element, of memory or the number itself."""
         return place.load(self.types[i]) if isinstance(place, Pointer) else place

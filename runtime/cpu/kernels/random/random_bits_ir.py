@@ -13,7 +13,7 @@ from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.combine import element_of
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.random_block_ir import RandomBitsForm, block_function
+from runtime.codegen.ir.random_block_ir import RandomBitsVariant, block_function
 from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
@@ -38,12 +38,12 @@ class RandomBitsRecord(Record):
 
 
 @cache
-def random_bits_code(form: RandomBitsForm) -> NativeLibrary:
+def random_bits_code(form: RandomBitsVariant) -> NativeLibrary:
     """``FUNCTION``, which takes the address of a RandomBitsRecord."""
     return host_jit().compile(random_bits_ir(form), (FUNCTION,))
 
 
-def random_bits_ir(form: RandomBitsForm) -> str:
+def random_bits_ir(form: RandomBitsVariant) -> str:
     return _RandomBits(form).text()
 
 
@@ -59,7 +59,7 @@ class _RandomBits:
     low: Int
     high: Int
 
-    def __init__(self, form: RandomBitsForm) -> None:
+    def __init__(self, form: RandomBitsVariant) -> None:
         self.form = form
         module = Module(block_function(form))
         nest = 4 if form.apart else 2
@@ -72,7 +72,7 @@ class _RandomBits:
         form, rec = self.form, self.f.record
         state, step, new_state, bits = rec.state, rec.state_step, rec.new_state, rec.bits
         counters = rec.counters
-        words = [state.at(step * i).word() for i in range(form.state_words)]
+        words = [state.at(step * i).word() for i in range(form.state_length)]
         self.key, self.low = words[0], words[1]
         self.high = words[2] if len(words) > 2 else words[0]
         # The new state goes last: it may lie where the old one does.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import Int, Value, Whole
+from runtime.codegen.elements.builder import Int, IntLike, Value
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
@@ -153,7 +153,7 @@ class ReduceWriter:
                 return
             self.block(inner, strides, 1 if rows == 1 else short.select(left, rows))
 
-    def block(self, here: _Here, strides: _Strides, count: Whole) -> None:
+    def block(self, here: _Here, strides: _Strides, count: IntLike) -> None:
         """``count`` rows side by side."""
         self.totals_of(here, strides, count)
         with self.f.vector_loop(count) as k:
@@ -161,7 +161,7 @@ class ReduceWriter:
                 place = self.place(self.count + i, here, strides, k)
                 place.store(self.total(i, k).load(self.types[i]))
 
-    def totals_of(self, here: _Here, strides: _Strides, count: Whole) -> None:
+    def totals_of(self, here: _Here, strides: _Strides, count: IntLike) -> None:
         """The totals of ``count`` rows."""
         with self.f.vector_loop(count) as k:
             for i in range(self.count):
@@ -169,7 +169,7 @@ class ReduceWriter:
         with self.f.unless_zero(self.elements):
             self.walk(0, {i: here[i] for i in range(self.count)}, strides, count)
 
-    def walk(self, d: int, here: _Here, strides: _Strides, count: Whole) -> None:
+    def walk(self, d: int, here: _Here, strides: _Strides, count: IntLike) -> None:
         """Loops over the reduced dimensions from ``d`` on."""
         if d < self.form.reduced:
             cursors = {i: Cursor(at, self.reduced_strides[i][d]) for i, at in here.items()}
@@ -178,7 +178,7 @@ class ReduceWriter:
             return
         self.take(here, strides, count)
 
-    def take(self, here: _Here, strides: _Strides, count: Whole) -> None:
+    def take(self, here: _Here, strides: _Strides, count: IntLike) -> None:
         """The next element of ``count`` rows."""
         with self.f.vector_loop(count) as k:
             totals = [self.total(i, k).load(self.types[i]) for i in range(self.count)]
@@ -215,7 +215,7 @@ class _TurningWriter(ReduceWriter):
             i: self.f.array(room, "i8") for i, turned in enumerate(form.turned) if turned
         }
 
-    def walk(self, d: int, here: _Here, strides: _Strides, count: Whole) -> None:
+    def walk(self, d: int, here: _Here, strides: _Strides, count: IntLike) -> None:
         f = self.f
         if d < self.form.reduced - 1:
             super().walk(d, here, strides, count)
@@ -237,7 +237,7 @@ class _TurningWriter(ReduceWriter):
             self.columns(at, steps, strides, rest, turned=False)
 
     def columns(
-        self, here: _Here, steps: _Strides, strides: _Strides, count: Whole, *, turned: bool
+        self, here: _Here, steps: _Strides, strides: _Strides, count: IntLike, *, turned: bool
     ) -> None:
         """``count`` elements of each row, from the buffers where they are ``turned``."""
         row = self.form.rows * WORD_BYTES

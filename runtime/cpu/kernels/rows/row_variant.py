@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from runtime.codegen.elements import variants
-from runtime.codegen.ir.dynamic_starts import StartsForm
+from runtime.codegen.ir.dynamic_starts import StartsVariant
 from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.cpu.kernels.loop.loop_ir import Step
 from runtime.program.scalar_program import ScalarProgram
@@ -94,7 +94,7 @@ class RowForm:
     passes: tuple[PassForm, ...]
     reductions: tuple[tuple[ReductionKind, PrimitiveType], ...]
     row_values: tuple[PrimitiveType, ...]
-    starts: StartsForm
+    starts: StartsVariant
     together: int = 0
 
     @property

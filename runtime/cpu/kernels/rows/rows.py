@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from runtime.codegen.ir.dynamic_starts import NestRecord
-from runtime.codegen.ir.scalar_program_ir import vectors_together
+from runtime.codegen.ir.scalar_program_ir import interleave_count
 from runtime.cpu.kernels.loop.loop import (
     ArrayAccess,
     access_of,
@@ -83,7 +83,7 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
         tuple((reduction.kind, reduction.element_type) for reduction in fusion.reductions),
         fusion.row_values,
         starts_form(starts, accesses.found),
-        max(vectors_together(each.elements.program, innermost) for each in passes),
+        max(interleave_count(each.elements.program, innermost) for each in passes),
     )
     strides = [[*a, *b] for a, b in zip(counted_strides, reduced_strides, strict=True)]
     firsts, sizes = [w.start for w in accesses.found], [*counted_sizes, *reduced_sizes]

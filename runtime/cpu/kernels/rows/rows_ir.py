@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import Int, Value, Whole
+from runtime.codegen.elements.builder import Int, IntLike, Value
 from runtime.codegen.elements.combining import (
     element_combining_ir,
     folding_ir,
     neutral_element,
 )
-from runtime.codegen.ir.dynamic_starts import Place, moved_to, shifted, starts_ir
+from runtime.codegen.ir.dynamic_starts import Position, moved_to, shifted, starts_ir
 from runtime.codegen.ir.element_operations import stored_type, wide_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
@@ -63,7 +63,7 @@ def _parts(number: int, each: PassForm) -> list[tuple[str, Part]]:
     ]
 
 
-_Here: TypeAlias = Mapping[int, Place]
+_Here: TypeAlias = Mapping[int, Position]
 _Strides: TypeAlias = Mapping[int, Int]
 
 
@@ -83,7 +83,7 @@ class _Rows:
 
     def text(self) -> str:
         form, next_word = self.form, self.f.next_word
-        first: dict[int, Place] = {
+        first: dict[int, Position] = {
             i: next_word("i64" if array.counts else "ptr") for i, array in enumerate(form.arrays)
         }
         self.counted_sizes: list[Int] = [next_word() for _ in range(form.counted)]
@@ -100,7 +100,7 @@ class _Rows:
         self.rows(0, start)
         return self.f.end()
 
-    def cursors(self, here: _Here, steps: Mapping[int, Whole]) -> dict[int, Cursor]:
+    def cursors(self, here: _Here, steps: Mapping[int, IntLike]) -> dict[int, Cursor]:
         return {i: Cursor(at, steps[i]) for i, at in here.items()}
 
     # ---- rows
@@ -118,7 +118,7 @@ class _Rows:
         with self.f.blocks(self.counted_sizes[d], BLOCK, cursors) as (_, count, inner):
             self.passes(inner, count)
 
-    def passes(self, here: _Here, count: Whole) -> None:
+    def passes(self, here: _Here, count: IntLike) -> None:
         """Everything for ``count`` rows side by side."""
         for number, each in enumerate(self.form.passes):
             self.begin_sums(number, each, here, count)
@@ -137,7 +137,7 @@ class _Rows:
         return {i: own[-1] for i, own in self.counted_strides.items()}
 
     # ---- one pass
-    def begin_sums(self, number: int, each: PassForm, here: _Here, count: Whole) -> None:
+    def begin_sums(self, number: int, each: PassForm, here: _Here, count: IntLike) -> None:
         """Along rows all lanes start from the neutral element, else from the initial value itself."""
         if not self.form.along_rows and each.inits.results:
             self.compute(f"inits{number}", each.inits, here, self.row_strides(), count)
@@ -148,7 +148,7 @@ class _Rows:
             with self.f.vector_loop(self.form.lanes) as k:
                 self.sum(j, k).store(Value(self.f, self.wides[j], start))
 
-    def walk(self, number: int, each: PassForm, d: int, here: _Here, count: Whole) -> None:
+    def walk(self, number: int, each: PassForm, d: int, here: _Here, count: IntLike) -> None:
         """Loops over the reduced dimensions from ``d`` on."""
         form, f, name, together = self.form, self.f, f"elements{number}", self.form.together
         if not form.along_rows and d == form.reduced:
@@ -172,7 +172,7 @@ class _Rows:
             end = {i: moved_to(at, full * steps[i]) for i, at in here.items()}
             self.compute(name, each.elements, end, strides, rest)
 
-    def end_sums(self, number: int, each: PassForm, here: _Here, count: Whole) -> None:
+    def end_sums(self, number: int, each: PassForm, here: _Here, count: IntLike) -> None:
         """Sums in the element type: of the lanes and the initial value, or as they are."""
         if self.form.along_rows:
             for ref in each.inits.results:
@@ -214,7 +214,7 @@ class _Rows:
         part: Part,
         here: _Here,
         strides: _Strides,
-        count: Whole,
+        count: IntLike,
         together: int = 0,
     ) -> None:
         """``part`` for ``count`` elements that lie ``strides`` apart, so many vectors ``together``."""
@@ -271,7 +271,7 @@ class _Rows:
             place = self.row_values[ref.number].element(value.type, k)
         place.store(value)
 
-    def place(self, i: int, here: _Here, strides: _Strides, k: Int) -> Place:
+    def place(self, i: int, here: _Here, strides: _Strides, k: Int) -> Position:
         """Element ``k`` from the cursor of array ``i``."""
         array, place = self.form.arrays[i], here[i]
         if k.name == "0":

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.elements.builder import Bool, Int, Whole
+from runtime.codegen.elements.builder import Bool, Int, IntLike
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
@@ -53,7 +53,7 @@ class Row:
     first: Pointer
     step: Int
 
-    def at(self, number: Whole) -> Pointer:
+    def at(self, number: IntLike) -> Pointer:
         return self.first.at(number * self.step)
 
 

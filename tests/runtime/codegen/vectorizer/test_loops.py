@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runtime.codegen.ir.dynamic_starts import StartsForm
+from runtime.codegen.ir.dynamic_starts import StartsVariant
 from runtime.codegen.llvm.jit import host_has, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.codegen.vectorizer.loops import vectorized
@@ -29,7 +29,7 @@ def loop(opcode: Opcode, kind: PrimitiveType, arity: int, steps: tuple[Step, ...
     program = ScalarProgram((kind,) * arity, (ScalarOp(signature, tuple(range(arity))),), (arity,))
     leaves = steps or (Step.PACKED,) * arity
     return LoopForm(
-        program, 1, leaves, (Step.PACKED,), (False,) * arity, StartsForm((), ((),) * (arity + 1))
+        program, 1, leaves, (Step.PACKED,), (False,) * arity, StartsVariant((), ((),) * (arity + 1))
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from runtime.codegen.ir.record import Address, Listed, Record, Word, field_names, record
-from runtime.codegen.ir.record_words import WORDS, again, read
+from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from spmd.shape import PrimitiveType
 
@@ -60,7 +60,7 @@ class GroupRecord(Record):
 @cache
 def group_code(kind: PrimitiveType) -> NativeLibrary:
     """``FUNCTION`` for f32 or f64: takes the address of a GroupRecord."""
-    return host_jit().compile(WORDS + group_ir(kind), (FUNCTION,))
+    return host_jit().compile(RECORD_LOADS + group_ir(kind), (FUNCTION,))
 
 
 def group_ir(kind: PrimitiveType) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.ir.record import Address, Listed, Record, Word, field_names, record
-from runtime.codegen.ir.record_words import WORDS, again, read
+from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.small_dot_ir import host_registers
@@ -99,7 +99,7 @@ def thin_code(kind: PrimitiveType, features: int) -> NativeLibrary:
 
 
 def thin_ir(sums: Lanes) -> str:
-    return f"""{WORDS}
+    return f"""{RECORD_LOADS}
 declare {sums.vector} @llvm.masked.load.{sums.suffix}.p0(ptr, i32, <{sums.lanes} x i1>, {sums.vector})
 declare {sums.vector} @llvm.fmuladd.{sums.suffix}({sums.vector}, {sums.vector}, {sums.vector})
 declare i64 @llvm.umin.i64(i64, i64)

@@ -6,7 +6,7 @@ one is computed (see tile_store_ir).
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record_words import again
+from runtime.codegen.ir.record_loads import again
 from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, PARTS
 from runtime.cpu.kernels.convolution.ir.tile_store_ir import FINISH, pend, read_pending
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL, TILE_BYTES

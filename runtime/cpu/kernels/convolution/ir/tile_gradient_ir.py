@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import cache, partial
 
 from runtime.codegen.ir.record import Address, Listed, Record, Word, record
-from runtime.codegen.ir.record_words import WORDS, again, read
+from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_ir
@@ -94,7 +94,7 @@ _words = partial(read, GradientRecord)
 def gradient_code() -> NativeLibrary:
     """``FUNCTION`` for f32: takes the address of a GradientRecord."""
     return host_jit().compile(
-        WORDS
+        RECORD_LOADS
         + TILES
         + product_ir(turned=True)
         + packing_ir(GradientRecord)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import cache, partial
 
 from runtime.codegen.ir.record import Address, Listed, Record, Word, record
-from runtime.codegen.ir.record_words import WORDS, again, read
+from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_ir
@@ -92,7 +92,7 @@ _words = partial(read, ImageRecord)
 def image_code() -> NativeLibrary:
     """``FUNCTION`` for f32: takes the address of an ImageRecord."""
     return host_jit().compile(
-        WORDS
+        RECORD_LOADS
         + TILES
         + product_ir(turned=False)
         + packing_ir(ImageRecord)

@@ -8,7 +8,7 @@ still to be written says ``%pending``.
 from __future__ import annotations
 
 from runtime.codegen.ir.record import Address, Record, Word, record, word_count, word_index
-from runtime.codegen.ir.record_words import again, read
+from runtime.codegen.ir.record_loads import again, read
 from runtime.cpu.kernels.gemm.tile_block_ir import UNSCALE
 from runtime.cpu.kernels.gemm.tile_types import BLOCK_BYTES, LINES, TILE_BYTES, repeated
 
