@@ -236,6 +236,7 @@ OLD_WORDS = {
 FOLDERS_WITH_FIELD_TERMS = (
     "runtime/codegen",
     "runtime/cpu/collective",
+    "runtime/cpu/kernels",
     "runtime/cpu/libraries",
     "runtime/cpu/prediction",
     "runtime/cpu/sharing",
@@ -249,14 +250,31 @@ EXCEPTIONS = {
     "leading_zeros": "of an integer, as the opcode count-leading-zeros",
     "__slots__": "Python's own name",
     "work_sharing": "OpenMP's term for the split of work among a team's threads",
-    "HEADER_WORDS": "a size in 64-bit words",
-    "RECORD_WORDS": "a size in 64-bit words",
-    "LOG_WORDS": "a size in 64-bit words",
-    "TIMESTAMP_WORDS": "a size in 64-bit words",
-    "WORKER_WORDS": "a size in 64-bit words",
-    "LINE_WORDS": "a size in 64-bit words",
-    "PIECE_WORDS": "a size in 64-bit words",
-    "CALL_WORDS": "a size in 64-bit words",
+    "leading_dimension": "of a matrix, as BLAS calls its stride",
+    **dict.fromkeys(("lane_dimension", "lane_offsets", "lane_strides"), "lanes of a SIMD vector"),
+    **dict.fromkeys(
+        ("operand_lane", "result_lane", "source_lane"), "strides between lanes of a SIMD vector"
+    ),
+    **dict.fromkeys(
+        (
+            "HEADER_WORDS",
+            "RECORD_WORDS",
+            "LOG_WORDS",
+            "TIMESTAMP_WORDS",
+            "WORKER_WORDS",
+            "LINE_WORDS",
+            "PIECE_WORDS",
+            "CALL_WORDS",
+            "GEMM_WORDS",
+            "INSTANCE_WORDS",
+            "PANEL_WORDS",
+            "PART_WORDS",
+            "PHASE_WORDS",
+            "TAP_WORDS",
+            "UNIT_WORDS",
+        ),
+        "a size in 64-bit words",
+    ),
 }
 
 

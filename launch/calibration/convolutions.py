@@ -13,8 +13,8 @@ from launch.calibration.memory import FAR_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.convolution.panel_form import plan_here
-from runtime.cpu.kernels.convolution.phase_form import is_whole
+from runtime.cpu.kernels.convolution.panels import plan_here
+from runtime.cpu.kernels.convolution.phases import is_unphased
 from runtime.cpu.prediction.alone import thunk_alone
 from runtime.cpu.prediction.convolutions import ConvolutionSizes, parts_of
 from runtime.cpu.prediction.phase_convolutions import phase_parts
@@ -211,7 +211,7 @@ def _parts(thunk: KernelThunk) -> ConvolutionParts | None:
     """None where it is done in several phases, or otherwise."""
     kernel = thunk.kernel
     if isinstance(kernel, PhaseConvolutionKernel):
-        if not is_whole(kernel):
+        if not is_unphased(kernel):
             found = phase_parts(kernel, thunk, plan_here)
             return found[0] if len(found) == 1 else None
         kernel = kernel.whole

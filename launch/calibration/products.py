@@ -10,7 +10,7 @@ from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
 from runtime.cpu.kernels.gemm.dot import plan_dot
 from runtime.cpu.kernels.gemm.tile_choice import unit_of
-from runtime.cpu.kernels.gemm.tile_types import FORMS, PANEL, TileForm, most_depth
+from runtime.cpu.kernels.gemm.tile_types import PANEL, TILE_TYPES, TileTypes, most_depth
 from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.literal import NDArray
@@ -249,8 +249,8 @@ def _farther(
 
 def _at_once(types: Types) -> tuple[int, int]:
     """Columns and depth that are gone over before anything is met again: all of it where nothing is known of it."""
-    form = TileForm(*types)
-    if form not in FORMS or unit_of(form) is None:
+    form = TileTypes(*types)
+    if form not in TILE_TYPES or unit_of(form) is None:
         return EVERYTHING, EVERYTHING
     deep = most_depth(form)
     steps = deep // form.step_depth

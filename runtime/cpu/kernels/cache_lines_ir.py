@@ -1,4 +1,4 @@
-"""Whole lines of cache that are stored past the caches, which need not fetch them first."""
+"""Streaming stores of full cache lines, which bypass the caches and need not fetch the lines first."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.values import Pointer
 
 LINE_BYTES = 64
-#: Marks such a store, of LINE_BYTES from the first one of a line on.
+#: Suffix of a streaming store of LINE_BYTES to the start of a line.
 PAST_CACHES = ", !nontemporal !{i32 1}"
-#: Such stores become visible in no order, not even before the flag that says that the result is there: this comes last.
+#: Fence behind streaming stores, which are weakly ordered: without it a flag could become visible before the result.
 IN_ORDER = "fence seq_cst"
 
 
-def before_line(place: Pointer, count: Int, width: int) -> Int:
-    """Return how many of ``count`` elements of ``width`` bytes from ``place`` on lie in front of the first whole line.
+def before_line(start: Pointer, count: Int, width: int) -> Int:
+    """Return how many of ``count`` elements of ``width`` bytes from ``start`` on precede the first full cache line.
 
-    These are all of them where none begins with a line.
+    If no element begins with a line, these are all of them.
     """
-    gap = -place.as_int() & (LINE_BYTES - 1)
+    gap = -start.as_int() & (LINE_BYTES - 1)
     over = gap & (width - 1)
     elements = over.equals(0).select(gap // width, count)
     return elements.umin(count)

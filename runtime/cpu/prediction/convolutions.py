@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from runtime.cpu.kernels.convolution.tile_gradient_form import split_gradient_elements
+from runtime.cpu.kernels.convolution.tile_gradient import split_gradient_elements
 from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geometry
-from runtime.cpu.kernels.convolution.tile_image_form import split_image_elements
+from runtime.cpu.kernels.convolution.tile_image import split_image_elements
 from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
 from runtime.cpu.prediction.work import (
     TIMED_BYTES,
@@ -104,7 +104,7 @@ def _by_gradients(tiles: GradientTiles, sizes: ConvolutionSizes) -> ConvolutionP
     """Count the parts of a gradient: both operands are split; results of each panel are accumulated."""
     plain = gradient_geometry(sizes.window, sizes.x, sizes.out)
     assert plain is not None, "the lowering asked for it"
-    shape = replace(plain, together=tiles.together)
+    shape = replace(plain, group_pairs=tiles.together)
     groups, channels, features, images = sizes.out[0], sizes.out[1], sizes.out[-1], sizes.x[-1]
     panels = -(-images // tiles.images) * -(-shape.rows.window // tiles.lines)
     left, right = split_gradient_elements(tiles, shape, channels, images, features)

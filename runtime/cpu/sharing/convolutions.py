@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.cpu.kernels.convolution.phase_form import is_whole
+from runtime.cpu.kernels.convolution.phases import is_unphased
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Piece, scratch_like, spans
 from runtime.program.kernel import KernelArrays
@@ -60,7 +60,7 @@ def cut_phase_convolution(
     """Cut a convolution in phases as one that multiplies holes."""
     if isinstance(kernel.whole, GroupConvolutionKernel):
         return _by_groups(kernel, arrays, count)
-    if kernel.is_thin and not is_whole(kernel):
+    if kernel.is_thin and not is_unphased(kernel):
         return _by_images(kernel, arrays, count)
     return _by_features(kernel, kernel.whole, arrays, count) if kernel.panel_elements else ()
 
@@ -79,7 +79,9 @@ def keep_phase_convolution(
 ) -> Sequence[Piece]:
     """Cut along groups and images, which are read once all the same; not along features."""
     by_features = isinstance(kernel.whole, PanelConvolutionKernel) and not kernel.is_thin
-    return () if by_features or is_whole(kernel) else cut_phase_convolution(kernel, arrays, count)
+    return (
+        () if by_features or is_unphased(kernel) else cut_phase_convolution(kernel, arrays, count)
+    )
 
 
 def _by_images(kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from runtime.cpu.kernels.gemm.native_dot import is_small
 from runtime.cpu.kernels.gemm.thin_dot import LEAST_BYTES, MOST_ROWS, MOST_SUMMED
-from runtime.cpu.kernels.gemm.tile_choice import GAINS
+from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS
 from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece, scratch, scratch_like, spans
 from runtime.program.bands import Span
@@ -168,7 +168,7 @@ def _route(kernel: DotKernel | Kernel) -> tuple[bool, ...]:
     thin = large and min(m, n) <= MOST_ROWS
     small = is_small(m, n, k) or is_small(n, m, k)  # or its transpose
     summed = thin and min(m, n) <= MOST_SUMMED
-    return GAINS.at(m, n, k), thin, min(m, n) == 1, small, summed
+    return TILE_THRESHOLDS.at(m, n, k), thin, min(m, n) == 1, small, summed
 
 
 def _of_batch(kernel: DotKernel, arrays: KernelArrays, d: int, span: Span) -> Piece:

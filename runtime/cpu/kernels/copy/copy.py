@@ -25,16 +25,16 @@ from spmd.literal import NDArray
 
 #: (size, stride in the source, in the target)
 _Dimension: TypeAlias = tuple[int, int, int]
-#: Of the innermost operation: count, columns, strides in the source and in the target.
+#: Innermost operation: count, columns, strides in the source and in the target.
 _Inner: TypeAlias = tuple[int, int, int, int]
 
-#: Bytes of the widest elements whose transposes gain by tiles.
+#: Width in bytes of the widest elements that are transposed by tiles.
 _WIDEST_TILED = 8
-#: Bytes of what is transposed past the near caches: it would have left the second level before its end is written.
-_LEAST_FAR = 4 << 20
-#: Bytes of each of its matrices, at least: many lines in each direction.
-_LEAST_FAR_MATRIX = 1 << 16
-#: Bytes of a row that is stored in lines: those at its ends are few.
+#: Fewest bytes of arrays that are transposed beyond the L2 cache, which would evict the start before the end is there.
+_LEAST_UNCACHED_BYTES = 4 << 20
+#: Fewest bytes of each matrix of such an array: many lines in each direction.
+_LEAST_UNCACHED_MATRIX = 1 << 16
+#: Fewest bytes of a row that is stored in full lines.
 _LEAST_STREAMED_ROW = 1 << 10
 
 
@@ -45,14 +45,14 @@ def bind_copy(_: CopyKernel, arrays: KernelArrays) -> Action:
 
 
 def copying(source: NDArray, target: NDArray) -> Action:
-    """target = source, of the same type, repeated where it has fewer dimensions or elements."""
+    """Bind target = source, of the same type, broadcast."""
     return native_copy(source, target) or partial(np.copyto, target, source)
 
 
 def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
-    """One call whose record says where source and target lie; none where there is nothing to copy.
+    """Return one call, whose record holds both addresses, or no call if nothing is to be copied.
 
-    None where the two share bytes, or have more dimensions than native code counts in.
+    Returns None if the arrays share bytes or have more dimensions than native code supports.
     """
     if target.size == 0:
         return NOTHING
@@ -62,22 +62,22 @@ def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
     dimensions = merged_by_target(
         list(zip(target.shape, source.strides, target.strides, strict=True))
     )
-    innermost, width, words, outer = _innermost(dimensions, target.itemsize)
-    if innermost is Innermost.TRANSPOSE and target.nbytes >= _LEAST_FAR:
-        innermost = _transpose_past_near_caches(
-            (source.ctypes.data, target.ctypes.data), width, words, outer
+    innermost, width, inner, outer = _innermost(dimensions, target.itemsize)
+    if innermost is Innermost.TRANSPOSE and target.nbytes >= _LEAST_UNCACHED_BYTES:
+        innermost = _transpose_beyond_l2(
+            (source.ctypes.data, target.ctypes.data), width, inner, outer
         )
-    if innermost is Innermost.REVERSED and target.nbytes >= _LEAST_FAR:
-        innermost = _reversed_past_near_caches(target.ctypes.data, width, words, outer)
+    if innermost is Innermost.REVERSED and target.nbytes >= _LEAST_UNCACHED_BYTES:
+        innermost = _reversed_beyond_l2(target.ctypes.data, width, inner, outer)
     if len(outer) > RANK:
         return None
     around: Sequence[Any] = outer  # tuples of numbers, which are records
-    record = CopyRecord(source.ctypes.data, target.ctypes.data, len(outer), *words, around)
+    record = CopyRecord(source.ctypes.data, target.ctypes.data, len(outer), *inner, around)
     return native_call(copy_code(innermost, width), FUNCTION, record.to_array(), (source, target))
 
 
 def merged_by_target(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
-    """The same elements in as few dimensions as strides allow, those that are far apart in the target first."""
+    """Merge dimensions as far as strides allow and sort them by their stride in the target, the largest first."""
     merged: list[_Dimension] = []
     ordered = sorted(
         (dimension for dimension in dimensions if dimension[0] > 1),
@@ -110,38 +110,38 @@ def _innermost(
         along = next((d for d in outer if d[1] == width), None)
         if along is not None and width <= _WIDEST_TILED:
             outer.remove(along)
-            words = (size, along[0], source, along[2])
-            return Innermost.TRANSPOSE, width, words, outer
+            inner = (size, along[0], source, along[2])
+            return Innermost.TRANSPOSE, width, inner, outer
     return Innermost.STRIDED, width, (size, 1, source, target), outer
 
 
-def _transpose_past_near_caches(
-    places: tuple[int, int], width: int, words: _Inner, outer: Sequence[_Dimension]
+def _transpose_beyond_l2(
+    addresses: tuple[int, int], width: int, inner: _Inner, outer: Sequence[_Dimension]
 ) -> Innermost:
-    """The code that fits, whose tiles take 32 registers of 64 bytes, which not all hosts have.
+    """Return the variant of a large transpose. Its tiles need 32 registers of 64 bytes, which not all hosts have.
 
-    places: the first elements' addresses. An element of ``width`` bytes may be a row of some, which need not begin with
-    a multiple of its own size.
+    addresses: of the first elements. An element of ``width`` bytes may be a short row, which need not be aligned to its
+    size.
     """
-    rows, columns, _, to_next_row = words
-    if not host_permutes() or rows * columns * width < _LEAST_FAR_MATRIX:
+    rows, columns, _, to_next_row = inner
+    if not host_permutes() or rows * columns * width < _LEAST_UNCACHED_MATRIX:
         return Innermost.TRANSPOSE
-    if any(place % width for place in places) or min(rows, columns) * width < LINE_BYTES:
+    if any(address % width for address in addresses) or min(rows, columns) * width < LINE_BYTES:
         return Innermost.TRANSPOSE
     strides = (to_next_row, *(dimension[2] for dimension in outer))
     if any(stride % LINE_BYTES for stride in strides):
-        return Innermost.FAR_TRANSPOSE
+        return Innermost.LARGE_TRANSPOSE
     return Innermost.STREAMED_TRANSPOSE
 
 
-def _reversed_past_near_caches(
-    target: int, width: int, words: _Inner, outer: Sequence[_Dimension]
+def _reversed_beyond_l2(
+    target: int, width: int, inner: _Inner, outer: Sequence[_Dimension]
 ) -> Innermost:
-    """Past all caches where rows are some lines, and elements begin with a multiple of their size."""
-    count = words[0]
-    places = (target, *(dimension[2] for dimension in outer))
+    """Return the variant of a large reversed copy: it streams if rows are some lines long and elements are aligned."""
+    count = inner[0]
+    offsets = (target, *(dimension[2] for dimension in outer))
     if width > _WIDEST_TILED or count * width < _LEAST_STREAMED_ROW:
         return Innermost.REVERSED
-    if any(place % width for place in places):
+    if any(offset % width for offset in offsets):
         return Innermost.REVERSED
     return Innermost.STREAMED_REVERSED

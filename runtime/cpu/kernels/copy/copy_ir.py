@@ -1,6 +1,6 @@
-"""Native code of copies between strided arrays: rows without gaps, single elements, and transposes tile by tile.
+"""Native code of copies between strided arrays: contiguous rows, single elements, and transposes tile by tile.
 
-A copy walks all dimensions but the innermost ones with a multi-index, whatever their number, and leaves these to one of
+A copy iterates over all dimensions but the innermost ones with an index counter of any rank, and over these with one of
 eight loops. Elements are bytes: one function serves all types of a width.
 """
 
@@ -19,48 +19,48 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.cache_lines_ir import IN_ORDER, LINE_BYTES, before_line
 from runtime.cpu.kernels.copy.transpose_ir import (
-    add_far_transpose,
+    add_large_transpose,
     add_transpose,
     transpose_name,
 )
 
 FUNCTION = "spmd_copy"
-#: Dimensions around the innermost operation at most.
+#: Most dimensions around the innermost operation.
 RANK = 16
-#: Bytes of elements that have code.
+#: Widths in bytes of elements that have code.
 WIDTHS = (1, 2, 4, 8, 16)
 
 
 class Innermost(Enum):
-    """Operation at each position of the index counter, and what the record's counts and strides are."""
+    """Operation at each position of the index counter, and the meaning of the record's counts and strides."""
 
     ROWS = "rows"
-    """count: bytes of a row, which has no gaps on either side."""
+    """count: bytes of a row, which is contiguous in both arrays."""
     FILL = "fill"
-    """count: elements. One element is written again and again, side by side."""
+    """count: elements. One element is written to consecutive elements."""
     REVERSED = "reversed"
-    """count: elements, side by side in the target, in the source from the last one to the first."""
+    """count: elements, contiguous in the target, and in the source from the last one to the first."""
     STREAMED_REVERSED = "streamed reversed"
-    """The same, of at most 8 bytes each, past the caches."""
+    """The same, of at most 8 bytes each, with streaming stores."""
     STRIDED = "strided"
-    """count: elements, with strides on both sides."""
+    """count: elements, with strides in both arrays."""
     TRANSPOSE = "transpose"
-    """[i, j] of ``count`` and ``columns``, without gaps in j, to [j, i]; strides from i, and from j, to the next."""
-    FAR_TRANSPOSE = "far transpose"
-    """The same, for arrays that the near caches do not hold."""
+    """[i, j] of ``count`` and ``columns``, contiguous in j, to [j, i]; strides along i and along j."""
+    LARGE_TRANSPOSE = "large transpose"
+    """The same, for arrays that do not fit in the L2 cache."""
     STREAMED_TRANSPOSE = "streamed transpose"
-    """The same, past the caches: strides in the target are multiples of a line."""
+    """The same, with streaming stores: strides in the target are multiples of a line."""
 
 
-#: Vectors of these are written here, or in the C library.
+#: Operations whose vector code is written here or in the C library.
 _AS_WRITTEN = (
     Innermost.ROWS,
     Innermost.TRANSPOSE,
-    Innermost.FAR_TRANSPOSE,
+    Innermost.LARGE_TRANSPOSE,
     Innermost.STREAMED_TRANSPOSE,
     Innermost.STREAMED_REVERSED,
 )
-#: Their stores are in no order until the last one is done.
+#: Operations with streaming stores, which need a fence.
 _STREAMED = (Innermost.STREAMED_TRANSPOSE, Innermost.STREAMED_REVERSED)
 
 
@@ -87,13 +87,13 @@ class CopyRecord(Record):
     dimensions: Sequence[CopyDimension]
 
 
-#: Words of the record that hold the addresses of the first elements.
+#: Indices of the record's words with the addresses of the first elements.
 SOURCE_WORD, TARGET_WORD = (word_index(CopyRecord, name) for name in ("source", "target"))
 
 
 @cache
 def copy_code(innermost: Innermost, width: int) -> NativeLibrary:
-    """``FUNCTION`` for elements of ``width`` bytes: takes the address of a CopyRecord."""
+    """Return the library of ``FUNCTION`` for elements of ``width`` bytes, which takes the address of a CopyRecord."""
     module = Module()
     add_copy(module, innermost, width)
     passes = Passes.TIDY if innermost in _AS_WRITTEN else Passes.VECTORIZE
@@ -101,11 +101,11 @@ def copy_code(innermost: Innermost, width: int) -> NativeLibrary:
 
 
 def add_copy(module: Module, innermost: Innermost, width: int) -> None:
-    """Add ``FUNCTION`` and what it calls."""
+    """Add ``FUNCTION`` and the functions it calls."""
     if innermost is Innermost.TRANSPOSE:
         add_transpose(module, width, "internal")
-    elif innermost in (Innermost.FAR_TRANSPOSE, Innermost.STREAMED_TRANSPOSE):
-        add_far_transpose(module, width, streamed=innermost is Innermost.STREAMED_TRANSPOSE)
+    elif innermost in (Innermost.LARGE_TRANSPOSE, Innermost.STREAMED_TRANSPOSE):
+        add_large_transpose(module, width, streamed=innermost is Innermost.STREAMED_TRANSPOSE)
     elif innermost is Innermost.STREAMED_REVERSED:
         _add_reversed_singly(module, width)
     f = FunctionWriter(FUNCTION, CopyRecord, module=module, dimensions=0)
@@ -147,13 +147,15 @@ def _transposed(f: FunctionWriter, rec: Any, source: Pointer, target: Pointer, w
     f.call("void", transpose_name(width), *ways, rec.count, rec.columns)
 
 
-def _far(f: FunctionWriter, rec: Any, source: Pointer, target: Pointer, _: int) -> None:
+def _large_transposed(
+    f: FunctionWriter, rec: Any, source: Pointer, target: Pointer, _: int
+) -> None:
     ways = (source, rec.source_stride, target, rec.target_stride)
-    f.call("void", "far_transpose", *ways, rec.count, rec.columns)
+    f.call("void", "large_transpose", *ways, rec.count, rec.columns)
 
 
 def _add_reversed_singly(module: Module, width: int) -> None:
-    """Add ``single``(source, target, first, end): these elements, one by one."""
+    """Add ``single``(source, target, first, end), which copies these elements one by one."""
     f = FunctionWriter(
         "single",
         module=module,
@@ -171,13 +173,13 @@ def _add_reversed_singly(module: Module, width: int) -> None:
 def _streamed_reversed(
     f: FunctionWriter, rec: Any, source: Pointer, target: Pointer, width: int
 ) -> None:
-    """Line by line of the target; what is in front of the first and behind the last one element by element."""
+    """Store full lines of the target; elements before the first and behind the last one are copied singly."""
     n, kind = LINE_BYTES // width, f"i{8 * width}"
     before = before_line(target, rec.count, width)
-    whole = (rec.count - before) & -n
-    end = before + whole
+    full = (rec.count - before) & -n
+    end = before + full
     f.call("void", "single", source, target, 0, before)
-    with f.when(whole.differs(0)), f.loop(end, first=before, step=n) as i:
+    with f.when(full.differs(0)), f.loop(end, first=before, step=n) as i:
         line = source.element(kind, -(i + (n - 1))).load(f"<{n} x {kind}>", align=1)
         backwards = line.shuffled(range(n - 1, -1, -1))
         target.element(kind, i).store(backwards, align=LINE_BYTES, nontemporal=True)
@@ -191,6 +193,6 @@ _WRITE = {
     Innermost.STREAMED_REVERSED: _streamed_reversed,
     Innermost.STRIDED: _strided,
     Innermost.TRANSPOSE: _transposed,
-    Innermost.FAR_TRANSPOSE: _far,
-    Innermost.STREAMED_TRANSPOSE: _far,
+    Innermost.LARGE_TRANSPOSE: _large_transposed,
+    Innermost.STREAMED_TRANSPOSE: _large_transposed,
 }

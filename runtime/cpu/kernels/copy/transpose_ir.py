@@ -1,6 +1,6 @@
-"""Native code of a transpose: what elements of arrays that lie in the near caches, and of larger ones, go through.
+"""Native code of transposes, of arrays that fit in the L2 cache and of larger ones.
 
-[i, j], without gaps in j in the source, goes to [j, i], without gaps in i in the target.
+[i, j], contiguous in j in the source, goes to [j, i], contiguous in i in the target.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.cache_lines_ir import LINE_BYTES, before_line
 
-#: Elements each way of the squares of a near transpose: runs of some lines, on pages that stay in the TLB.
+#: Rows and columns of the squares of a small transpose: runs of some lines, on pages that stay in the TLB.
 _SQUARE = 32
-#: A far transpose goes along as many rows of the source at once as make a line of the target: streams, fetched ahead.
-#: Where a stride is a multiple of so many bytes, what is fetched falls into a few sets of the nearest cache, and
-#: is pushed out before it is used. There, it goes along more rows, for lines of the target that lie side by side.
+#: A large transpose reads as many rows of the source concurrently as make a line of the target, in streams that are
+#: prefetched. If a stride is a multiple of so many bytes, the lines map to few sets of the L1 cache and are evicted
+#: before use; then it reads more rows, for adjacent lines of the target.
 _CROWDING_BYTES = 2048
 _CROWDED_LINES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Array of lines, each without gaps: ``stride`` bytes lie from one to the next."""
+    """Array of contiguous lines, ``stride`` bytes apart."""
 
     base: Pointer
     stride: Int
@@ -56,17 +56,17 @@ def transpose_name(width: int) -> str:
 
 @cache
 def transpose_code(width: int) -> NativeLibrary:
-    """``transpose_name(width)``, for other code to call: see add_transpose."""
+    """Return the library of ``transpose_name(width)``, for other code to call (see add_transpose)."""
     module = Module()
     add_transpose(module, width)
     return host_jit().compile(module.text(), (transpose_name(width),), passes=Passes.TIDY)
 
 
 def add_transpose(module: Module, width: int, linkage: str = "") -> None:
-    """Add ``transpose_name(width)``(s, s_stride, t, t_stride, i_count, j_count), for arrays in the near caches.
+    """Add ``transpose_name(width)``(s, s_stride, t, t_stride, i_count, j_count), for arrays in the L2 cache.
 
-    Blocks of two tiles each way, a tile of n vectors of n elements; what is left at two sides goes singly. A block has
-    whole lines of the cache on both sides.
+    It moves blocks of two by two tiles, a tile of n vectors of n elements, and the remaining elements singly. A block
+    has full cache lines in both arrays.
     """
     add_edge(module, width)
     f = FunctionWriter(
@@ -103,7 +103,7 @@ def add_transpose(module: Module, width: int, linkage: str = "") -> None:
 def transpose_tile(
     source: Lines, target: Lines, n: int, width: int, align: int = 1, *, streamed: bool = False
 ) -> None:
-    """Transpose n vectors of n elements. align: bytes of which a target's line is a multiple.
+    """Transpose n vectors of n elements. align: alignment of the target's lines in bytes.
 
     Vectors are transposed by interleaving vector r with vector r + n/2, log2(n) times.
     """
@@ -114,7 +114,7 @@ def transpose_tile(
 
 
 def _interleaved(rows: list[Vector], n: int) -> list[Vector]:
-    """Return vectors of ``n`` elements interleaved, r with r + half of them, until each has one element of each."""
+    """Interleave vectors of ``n`` elements, r with r + half of them, until each vector has one element of each."""
     halves = [[half * n // 2 + k // 2 + (k % 2) * n for k in range(n)] for half in (0, 1)]
     count = len(rows)
     for _ in range(1, count.bit_length()):
@@ -137,9 +137,9 @@ def add_tile(module: Module, name: str, n: int, width: int, align: int) -> None:
     f.finish()
 
 
-# ---- elements at the sides, singly
+# ---- remaining elements
 def add_edge(module: Module, width: int) -> None:
-    """Add ``edge{width}``, which moves elements [a, b] of a_first <= a < a_end, b_first <= b < b_end, b the fewer."""
+    """Add ``edge{width}``, which moves elements [a, b], a_first <= a < a_end and b_first <= b < b_end (the shorter)."""
     f = FunctionWriter(
         f"edge{width}",
         module=module,
@@ -172,19 +172,19 @@ def by_columns(f: FunctionWriter, source: Lines, target: Lines, area: Area, widt
     f.call("void", f"edge{width}", *moved, *bounds)
 
 
-# ---- arrays that the near caches do not hold
-def add_far_transpose(module: Module, width: int, *, streamed: bool) -> None:
-    """Add ``far_transpose``(s, s_stride, t, t_stride, i_count, j_count).
+# ---- arrays that do not fit in the L2 cache
+def add_large_transpose(module: Module, width: int, *, streamed: bool) -> None:
+    """Add ``large_transpose``(s, s_stride, t, t_stride, i_count, j_count).
 
-    Tiles fill whole lines of the target, each line touched once on either side: 16 vectors of 16 words. Lines of narrow
-    elements become words of as many neighbouring rows first, in a buffer, which is several tiles. Those of 8 bytes have
-    tiles of 8 vectors. Elements at the sides go singly: in front of the first whole line of both, and behind the last.
+    Tiles of 16 vectors of 16 words fill full lines of the target, and each line is touched once. Narrow elements of
+    adjacent rows are first interleaved to words in a buffer of several tiles; elements of 8 bytes have tiles of 8
+    vectors. Elements before the first and behind the last full line of either array are moved singly.
 
-    streamed: lines go past the caches. The target's strides are multiples of a line then.
+    streamed: use streaming stores; the target's strides are then multiples of a line.
     """
     add_edge(module, width)
     f = FunctionWriter(
-        "far_transpose",
+        "large_transpose",
         module=module,
         parameters=("ptr", "i64", "ptr", "i64", "i64", "i64"),
         linkage="internal",
@@ -194,15 +194,15 @@ def add_far_transpose(module: Module, width: int, *, streamed: bool) -> None:
     edge = LINE_BYTES // width
     block = _Block(f, width, streamed)
     i_before, j_before = before_line(t, i_count, width), before_line(s, j_count, width)
-    i_whole, j_whole = (i_count - i_before) & -edge, (j_count - j_before) & -edge
-    i_tiled, j_tiled = i_before + i_whole, j_before + j_whole
+    i_full, j_full = (i_count - i_before) & -edge, (j_count - j_before) & -edge
+    i_tiled, j_tiled = i_before + i_full, j_before + j_full
     by_rows(f, source, target, Area(0, i_before, 0, j_count), width)
     by_rows(f, source, target, Area(i_tiled, i_count, 0, j_count), width)
     by_columns(f, source, target, Area(i_before, i_tiled, j_tiled, j_count), width)
     by_columns(f, source, target, Area(i_before, i_tiled, 0, j_before), width)
     over = (s_stride & (_CROWDING_BYTES - 1)).umin(t_stride & (_CROWDING_BYTES - 1))
     strip = over.equals(0).select(f.constant(_CROWDED_LINES * edge), edge)
-    with f.when(i_whole.differs(0) & j_whole.differs(0)), f.repeat(i_before) as strips:
+    with f.when(i_full.differs(0) & j_full.differs(0)), f.repeat(i_before) as strips:
         (p,) = strips.values
         p_end = (p + strip).umin(i_tiled)
         along_rows = f.loop(j_tiled, first=j_before, step=edge)  # a line of each row of the strip
@@ -213,7 +213,7 @@ def add_far_transpose(module: Module, width: int, *, streamed: bool) -> None:
 
 
 class _Block:
-    """Writes the transpose of a line of as many rows as make a line."""
+    """Writer of the transpose of one line of each of the rows that make a line of the target."""
 
     def __init__(self, f: FunctionWriter, width: int, streamed: bool) -> None:
         self.f, self.width, self.streamed = f, width, streamed
@@ -227,7 +227,7 @@ class _Block:
             self._tile(source, target)
             return
         f, n, tile = self.f, self.n, self.n * LINE_BYTES
-        self._words(source, self.buffer)
+        self._interleave_rows(source, self.buffer)
         with f.loop(self.parts) as h:
             part = Lines(self.buffer.at(h * tile), f.constant(LINE_BYTES))
             self._tile(part, target.at(0, h * n, self.width))
@@ -235,8 +235,8 @@ class _Block:
     def _tile(self, source: Lines, target: Lines) -> None:
         transpose_tile(source, target, self.n, self.word, self.align, streamed=self.streamed)
 
-    def _words(self, source: Lines, buffer: Pointer) -> None:
-        """Element c of ``parts`` rows makes word c of a line of the buffer, whose tiles are words of neighbouring c."""
+    def _interleave_rows(self, source: Lines, buffer: Pointer) -> None:
+        """Interleave element c of ``parts`` rows to word c of a line of the buffer, whose tiles hold adjacent words."""
         parts, n = self.parts, self.n
         lanes = LINE_BYTES // self.width
         kind = f"<{lanes} x i{8 * self.width}>"
@@ -246,5 +246,5 @@ class _Block:
             rows = [
                 source.at(0, row + r, self.width).base.load(kind, align=1) for r in range(parts)
             ]
-            for part, words in enumerate(_interleaved(rows, lanes)):
-                line.at(part * n * LINE_BYTES).store(words, align=LINE_BYTES)
+            for part, interleaved in enumerate(_interleaved(rows, lanes)):
+                line.at(part * n * LINE_BYTES).store(interleaved, align=LINE_BYTES)

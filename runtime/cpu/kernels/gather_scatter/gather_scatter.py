@@ -1,4 +1,4 @@
-"""gather and scatter: windows at places that an index array names, moved or combined by native code."""
+"""gather and scatter: windows at offsets from an index array, moved or combined by native code."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from runtime.cpu.kernels.cache_lines_ir import LINE_BYTES
 from runtime.cpu.kernels.convert import converting
-from runtime.cpu.kernels.gather_scatter.gather_elements_ir import FUNCTION as TAKE
+from runtime.cpu.kernels.gather_scatter.gather_elements_ir import FUNCTION as ELEMENT_GATHER
 from runtime.cpu.kernels.gather_scatter.gather_elements_ir import (
     MOST,
-    TakeForm,
-    TakeRecord,
-    take_code,
+    ElementGatherRecord,
+    ElementGatherVariant,
+    element_gather_code,
 )
 from runtime.cpu.kernels.gather_scatter.gather_scatter_ir import (
     FUNCTION,
@@ -24,8 +24,8 @@ from runtime.cpu.kernels.gather_scatter.gather_scatter_ir import (
     Component,
     Elements,
     GatherElements,
-    IndexedForm,
     IndexedRecord,
+    IndexedVariant,
     ScatterElements,
     WindowDimension,
     indexed_code,
@@ -37,9 +37,9 @@ from runtime.program.scalar_program import ScalarProgram
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: What is smaller lies in a core's second-level cache for the most part.
+#: Fewest bytes of an array that is prefetched; a smaller one is mostly in the L2 cache.
 LEAST_FETCHED_BYTES = 1 << 20
-#: Of a result that is stored past the caches: most of it would have left the second level before its end is written.
+#: Fewest bytes of a result with streaming stores: the L2 cache would evict most of it before its end is written.
 LEAST_STREAMED_BYTES = 4 << 20
 
 
@@ -57,8 +57,8 @@ def bind_scatter(kernel: ScatterKernel, arrays: KernelArrays) -> Action:
     target = arrays.scratch[0] if arrays.scratch else out
     elements: Elements = ScatterElements(out.itemsize)
     if kernel.reduction is not None:
-        whole = isinstance(kernel.reduction, ScalarProgram)
-        dtype = out.dtype if whole else np.empty(0, out.dtype).real.dtype
+        is_program = isinstance(kernel.reduction, ScalarProgram)
+        dtype = out.dtype if is_program else np.empty(0, out.dtype).real.dtype
         elements = CombineElements(PrimitiveType.from_numpy(dtype), kernel.reduction)
     combine = _bind(kernel.windows, target, indices, updates, elements)
     if np.may_share_memory(source, target):
@@ -72,80 +72,94 @@ _Dimension: TypeAlias = tuple[int, ...]
 
 
 def _bind(
-    windows: IndexedWindows, far: NDArray, indices: NDArray, near: NDArray, elements: Elements
+    windows: IndexedWindows, array: NDArray, indices: NDArray, slices: NDArray, elements: Elements
 ) -> Action:
-    if near.size == 0:
+    if slices.size == 0:
         return NOTHING
     batch: list[_Dimension] = [
-        (near.shape[n], indices.strides[i], 0 if f is None else far.strides[f], near.strides[n])
+        (
+            slices.shape[n],
+            indices.strides[i],
+            0 if f is None else array.strides[f],
+            slices.strides[n],
+        )
         for n, i, f in windows.batch
     ]
     window: list[_Dimension] = [
-        (near.shape[n], far.strides[f], near.strides[n]) for n, f in windows.window
+        (slices.shape[n], array.strides[f], slices.strides[n]) for n, f in windows.window
     ]
     in_parts = (
         isinstance(elements, CombineElements)
-        and far.dtype.kind == "c"
+        and array.dtype.kind == "c"
         and not isinstance(elements.reduction, ScalarProgram)
     )
     if in_parts:
-        window.append((2, far.itemsize // 2, near.itemsize // 2))
-    # Within a window every element has a place of its own, so any order will do: best the fastest last.
+        window.append((2, array.itemsize // 2, slices.itemsize // 2))
+    # Elements of a window are distinct, so any order will do; the best one has the smallest stride last.
     window.sort(key=lambda dimension: -abs(dimension[1]))
     batch, window = _merged(batch), _merged(window)
     step = 0 if windows.vector is None else indices.strides[windows.vector]
     record = IndexedRecord(
-        far.ctypes.data,
-        near.ctypes.data,
+        array.ctypes.data,
+        slices.ctypes.data,
         indices.ctypes.data,
         [BatchDimension(*dimension) for dimension in batch],
         [WindowDimension(*dimension) for dimension in window],
-        [Component(k * step, far.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)],
+        [
+            Component(k * step, array.strides[d], limit)
+            for k, (d, limit) in enumerate(windows.starts)
+        ],
     )
-    if isinstance(elements, GatherElements) and _takes(record, indices, near):
-        return _bind_take(record, far, indices, near)
-    items = [a.itemsize // (2 if in_parts else 1) for a in (far, near)]
+    if isinstance(elements, GatherElements) and _gathers_elements(record, indices, slices):
+        return _bind_element_gather(record, array, indices, slices)
+    items = [a.itemsize // (2 if in_parts else 1) for a in (array, slices)]
     packed = bool(window) and window[-1][1:] == tuple(items)
-    form = IndexedForm(
+    variant = IndexedVariant(
         PrimitiveType.from_numpy(indices.dtype),
         elements,
         len(batch),
         len(window),
         len(windows.starts),
         packed,
-        _lines(window[-1][0] * items[0], far.nbytes) if packed and batch else 0,
-        packed and isinstance(elements, GatherElements) and near.nbytes >= LEAST_STREAMED_BYTES,
+        _lines(window[-1][0] * items[0], array.nbytes) if packed and batch else 0,
+        packed and isinstance(elements, GatherElements) and slices.nbytes >= LEAST_STREAMED_BYTES,
     )
-    return native_call(indexed_code(form), FUNCTION, record.to_array(), (far, indices, near))
+    return native_call(indexed_code(variant), FUNCTION, record.to_array(), (array, indices, slices))
 
 
-def _takes(record: IndexedRecord, indices: NDArray, near: NDArray) -> bool:
-    """Whether each index names one element, and no array has gaps."""
-    item = near.itemsize
+def _gathers_elements(record: IndexedRecord, indices: NDArray, slices: NDArray) -> bool:
+    """Return whether each index names one element, and all arrays are contiguous."""
+    item = slices.itemsize
     if record.window or not len(record.components) == len(record.batch) == 1:
         return False
     (batch,), (component,) = record.batch, record.components
-    packed = (batch.indices, batch.far, batch.near) == (indices.itemsize, 0, item)
+    packed = (batch.indices, batch.array, batch.slices) == (indices.itemsize, 0, item)
     return packed and component.stride == item <= 8 and bool(component.limit <= MOST)
 
 
-def _bind_take(record: IndexedRecord, far: NDArray, indices: NDArray, near: NDArray) -> Action:
-    streamed = near.nbytes >= LEAST_STREAMED_BYTES and record.near % LINE_BYTES == 0
-    form = TakeForm(PrimitiveType.from_numpy(indices.dtype), near.itemsize, streamed)
+def _bind_element_gather(
+    record: IndexedRecord, array: NDArray, indices: NDArray, slices: NDArray
+) -> Action:
+    streamed = slices.nbytes >= LEAST_STREAMED_BYTES and record.slices % LINE_BYTES == 0
+    variant = ElementGatherVariant(
+        PrimitiveType.from_numpy(indices.dtype), slices.itemsize, streamed
+    )
     limit = record.components[0].limit
-    take = TakeRecord(record.far, record.near, record.indices, near.size, limit)
-    return native_call(take_code(form), TAKE, take.to_array(), (far, indices, near))
+    gather = ElementGatherRecord(record.array, record.slices, record.indices, slices.size, limit)
+    return native_call(
+        element_gather_code(variant), ELEMENT_GATHER, gather.to_array(), (array, indices, slices)
+    )
 
 
-def _lines(window_bytes: int, far_bytes: int) -> int:
-    """Return the cache lines of a window to prefetch: none if far stays in a core's caches, or the window is short."""
-    if far_bytes < LEAST_FETCHED_BYTES or window_bytes < 4 * LINE_BYTES:
+def _lines(window_bytes: int, array_bytes: int) -> int:
+    """Return the number of lines of a window to prefetch; 0 if the array stays in cache or the window is short."""
+    if array_bytes < LEAST_FETCHED_BYTES or window_bytes < 4 * LINE_BYTES:
         return 0
     return MOST_LINES if window_bytes >= MOST_LINES * LINE_BYTES else 4
 
 
 def _merged(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
-    """The same walk with as few dimensions as strides allow."""
+    """Merge dimensions as far as strides allow."""
     merged: list[_Dimension] = []
     for size, *strides in dimensions:
         if size == 1:

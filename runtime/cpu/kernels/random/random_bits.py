@@ -1,4 +1,4 @@
-"""Random bits of counters in native code."""
+"""Random bits by counter-based generators, in native code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def bind_random_bits(kernel: RandomBitsKernel, arrays: KernelArrays) -> Action:
         apart = bits.size > 0 and (inner > 1 or (rows > 1 and lines % 2 > 0))
         if apart:
             nest = [rows, lines // 2, lines % 2, inner]
-    form = RandomBitsVariant(
+    variant = RandomBitsVariant(
         kernel.algorithm, kernel.kind, len(state), new_state is not None, apart
     )
     record = RandomBitsRecord(
@@ -35,4 +35,4 @@ def bind_random_bits(kernel: RandomBitsKernel, arrays: KernelArrays) -> Action:
         nest,
     )
     every = (*arrays.operands, *arrays.results)
-    return native_call(random_bits_code(form), FUNCTION, record.to_array(), every)
+    return native_call(random_bits_code(variant), FUNCTION, record.to_array(), every)

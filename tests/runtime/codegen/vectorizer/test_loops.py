@@ -12,7 +12,7 @@ from runtime.codegen.ir.dynamic_starts import StartsVariant
 from runtime.codegen.llvm.jit import host_has, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.codegen.vectorizer.loops import vectorized
-from runtime.cpu.kernels.loop.loop_ir import FUNCTION, LoopForm, Step, loop_ir
+from runtime.cpu.kernels.loop.loop_ir import FUNCTION, LoopVariant, Step, loop_ir
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -24,11 +24,13 @@ needs_masks = pytest.mark.skipif(
 )
 
 
-def loop(opcode: Opcode, kind: PrimitiveType, arity: int, steps: tuple[Step, ...] = ()) -> LoopForm:
+def loop(
+    opcode: Opcode, kind: PrimitiveType, arity: int, steps: tuple[Step, ...] = ()
+) -> LoopVariant:
     signature = ElementSignature(opcode, (kind,) * arity, kind)
     program = ScalarProgram((kind,) * arity, (ScalarOp(signature, tuple(range(arity))),), (arity,))
     leaves = steps or (Step.PACKED,) * arity
-    return LoopForm(
+    return LoopVariant(
         program, 1, leaves, (Step.PACKED,), (False,) * arity, StartsVariant((), ((),) * (arity + 1))
     )
 
