@@ -235,12 +235,7 @@ OLD_WORDS = {
 #: Folders in which no name has one of these words.
 FOLDERS_WITH_FIELD_TERMS = (
     "runtime/codegen",
-    "runtime/cpu/collective",
-    "runtime/cpu/kernels",
-    "runtime/cpu/libraries",
-    "runtime/cpu/prediction",
-    "runtime/cpu/sharing",
-    "runtime/cpu/step",
+    "runtime/cpu",
 )
 
 #: Names, and sequences of words in longer names, that are terms of the field.
@@ -248,7 +243,7 @@ EXCEPTIONS = {
     "in_place": "an operation in its operand's memory, as MPI_IN_PLACE",
     "in_flight": "a collective between its start and its done",
     "leading_zeros": "of an integer, as the opcode count-leading-zeros",
-    "__slots__": "Python's own name",
+    "slots": "Python's __slots__; ArraySlots are the memory of entry parameters and results",
     "work_sharing": "OpenMP's term for the split of work among a team's threads",
     "leading_dimension": "of a matrix, as BLAS calls its stride",
     **dict.fromkeys(("lane_dimension", "lane_offsets", "lane_strides"), "lanes of a SIMD vector"),
