@@ -296,7 +296,8 @@ def test_finished_folders_have_the_terms_of_the_field() -> None:
     """No name that they define has an old word, apart from the exceptions, each of which is needed."""
     terms = {word: term for old, term in OLD_WORDS.items() for word in old.split()}
     exceptions = {f" {' '.join(words_of(name))} ": name for name in EXCEPTIONS}
-    found, used = set(), set()
+    found: set[str] = set()
+    used: set[str] = set()
     for path, tree in sources():
         if not path.startswith(tuple(f"{folder}/" for folder in FOLDERS_WITH_FIELD_TERMS)):
             continue

@@ -118,7 +118,7 @@ def test_images_side_by_side(x: str, window: str, out: str, inputs: int, budget:
     )
     assert isinstance(tiles, ImageTiles) or budget < 1_000_000
     if isinstance(tiles, ImageTiles) and budget == 1_000_000 and "size=1x1" not in window:
-        assert tiles.arrangement.interleave > 1
+        assert tiles.arrangement.together > 1
 
 
 @pytest.mark.parametrize("labels", ["b01f_01io->b01f", "b01f_01oi->b01f", "b01f_oi01->bf01"])
@@ -172,7 +172,7 @@ def test_holes_make_parts_without_holes() -> None:
 def test_padding_between_lines_is_shared() -> None:
     axis = axis_of(WindowDimension(size=3, padding_low=1, padding_high=1), 8, 8)
     assert axis is not None
-    assert (axis.reach, axis.pitch(), lines_of(axis).pitch) == (10, 9, 9)
+    assert (axis.extent, axis.pitch(), lines_of(axis).pitch) == (10, 9, 9)
 
 
 def test_panels_do_without_the_tile_unit() -> None:
