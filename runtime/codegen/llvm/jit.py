@@ -23,6 +23,7 @@ import llvmlite.binding as llvm
 from runtime.codegen.llvm.object_cache import ObjectCache, key_of
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.codegen.llvm.perf_map import PerfMap
+from runtime.codegen.vectorizer.target import vector_target
 from spmd.errors import SpmdError
 
 
@@ -92,7 +93,7 @@ class Jit:
             *self._processor,
             _code_of_compiler(),
         )
-        self._has_masks = _has_masks(self._processor[1])
+        self._vectors = vector_target(self._processor[1], llvm.llvm_version_info[0])
         self._machine = self._target_machine()
         self._layout = str(self._machine.target_data)
         self._linker = llvm.create_lljit_compiler(self._machine)
@@ -214,7 +215,8 @@ class Jit:
         from runtime.codegen.elements.variants import VARIANTS
         from runtime.codegen.vectorizer.loops import vectorized
 
-        if passes is Passes.VECTORIZE and self._has_masks and (written := vectorized(ir)):
+        target = self._vectors
+        if passes is Passes.VECTORIZE and target and (written := vectorized(ir, target)):
             ir, passes = written, Passes.TIDY
         module = self._parsed(ir)
         machine = self._machine_of_thread(passes.codegen_level)
@@ -277,12 +279,6 @@ def _features() -> str:
     features = llvm.get_host_cpu_features()
     wide = ",-prefer-256-bit" if features.get("avx512fp16", False) else ""
     return str(features.flatten()) + wide
-
-
-def _has_masks(features: str) -> bool:
-    """Return whether the processor masks vectors of all types (AVX-512) and LLVM parses what ``vectorized`` writes."""
-    given = set(features.split(","))
-    return given >= {"+avx512bw", "+avx512dq", "+avx512vl"} and llvm.llvm_version_info >= (20,)
 
 
 @cache

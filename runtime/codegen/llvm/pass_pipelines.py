@@ -23,8 +23,8 @@ class Passes(Enum):
     such as the loop over thunks: 15.7 ns a thunk instead of 14.7 (benchmarks/native/dispatch.py).
     """
     VECTORIZE = "vectors"
-    """Loops over elements become loops over vectors, none is unrolled: memory limits most of them. If the processor
-    has masks, the project's vectorizer writes them, and they are only tidied (loops.py).
+    """Loops over elements become loops over vectors, none is unrolled: memory limits most of them. On x86
+    with AVX2 or AVX-512 the project's vectorizer writes them, and they are only tidied (vectorizer/loops.py).
     """
     UNROLL = "unroll"
     """VECTORIZE, and loops are unrolled: for those that compute more than they load."""

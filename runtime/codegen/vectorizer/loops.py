@@ -2,14 +2,14 @@
 
 ``FunctionWriter.vector_loop`` writes loops whose iterations are independent and whose body is one block; the functions
 it calls are straight-line code, too. Each line of such a body is rewritten for vectors. The same lines under a mask
-compute the remainder of a loop; LLVM would make loops over shorter vectors and single elements.
+compute the remainder of a loop; without masks, half a vector and the scalar lines do.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.codegen.vectorizer.functions import (
     TYPE,
@@ -20,9 +20,8 @@ from runtime.codegen.vectorizer.functions import (
     spread,
 )
 from runtime.codegen.vectorizer.lines import VectorLines
+from runtime.codegen.vectorizer.target import VectorTarget
 
-#: Bytes of a register.
-_REGISTER = 64
 #: Bytes of the largest element that masked instructions support.
 _LARGEST = 8
 #: The most registers that one value uses.
@@ -33,6 +32,8 @@ _FOUR, _TWO = 5, 10
 #: Most lines of a body that is written twice, once without a mask for full vectors: masked stores
 #: are slower.
 _TWICE = 32
+#: Most lines of a body whose elements in strides are not worth collecting in registers without scatters and masks.
+_LIGHT = 32
 #: Most lines, times registers per value, that are written without a loop if its length is known.
 _STRAIGHT = 64
 _PHI = re.compile(r"  (%\w+) = phi i64 \[ 0, %(\w+) \], \[ %next_k\d+, %(\w+) \]")
@@ -40,15 +41,17 @@ _LESS = re.compile(r"  %\w+ = icmp ult i64 %\w+, (\S+)")
 _BACK = re.compile(r"  br i1 %\w+, label %\w+, label %(\w+), !llvm.loop !(\d+)")
 _REST = re.compile(r"  (%\w+) = urem i64 \S+, (\d+)$")
 _ALLOCA = re.compile(r"  (%\w+) = alloca \[(\d+) x \w+\]")
+_DEFINED = re.compile(r"  (%[\w.]+) = ")
+_VALUE = re.compile(r"%[\w.]+")
 _INTERLEAVE = re.compile(r'!(\d+) = .*!"llvm.loop.interleave.count", i32 (\d+)')
 
 
-def vectorized(ir: str) -> str | None:
-    """Return the module with loops over vectors, or None if no loop over elements can be written so."""
+def vectorized(ir: str, target: VectorTarget) -> str | None:
+    """Return the module with loops over vectors of ``target``, or None if a loop over elements cannot be written so."""
     if "\nelement" not in ir:
         return None
     try:
-        return _Module(ir).text()
+        return _Module(ir, target).text()
     except NoVectorsError:
         return None
 
@@ -75,11 +78,24 @@ class _Loop:
         """Return whether elements are at addresses of their own, which fill registers."""
         return any(f" = mul i64 {self.index}," in line for line in self.body)
 
+    def scalar(self, head: str, firsts: str) -> list[str]:
+        """Return the loop over single elements with the label ``head``; ``firsts``: its phi's values from outside."""
+        k = self.index
+        return [
+            f"{head}:",
+            f"  {k} = phi i64 {firsts}, [ {k}.next, %{head} ]",
+            *self.body,
+            f"  {k}.next = add nuw nsw i64 {k}, 1",
+            f"  {k}.more = icmp ult i64 {k}.next, {self.count}",
+            f"  br i1 {k}.more, label %{head}, label %{self.end}",
+        ]
+
 
 class _Module:
     """Module whose lines are parsed and rewritten."""
 
-    def __init__(self, ir: str) -> None:
+    def __init__(self, ir: str, target: VectorTarget) -> None:
+        self.target = target
         self.lines = ir.split("\n")
         self.functions = Functions(self.lines)
         self.rests = {m[1]: int(m[2]) for line in self.lines if (m := _REST.match(line))}
@@ -124,10 +140,13 @@ class _Module:
         size = self.size(loop.body, needs)
         if size > _LARGEST:
             raise NoVectorsError(loop.head)
-        lanes = _REGISTER // size
+        has_masks = self.target.has_masks
+        lanes = self.target.register_bytes // (
+            size if has_masks else max(min(size, 4), _in_memory(loop.body))
+        )
         head = f"{loop.head}:"
         most = loop.most or 0
-        if most and is_short(needs, most, lanes):
+        if most and is_short(needs, most, lanes) and (has_masks or loop.is_constant):
             return [
                 head,
                 f"  {loop.index} = bitcast i64 0 to i64",
@@ -136,12 +155,25 @@ class _Module:
             ]
         if loop.is_constant and int(loop.count) % lanes == 0:
             return self.full_rounds(loop, loop.count, lanes, loop.end)
-        several = 1 if loop.is_strided else max(_side_by_side(needs.weight), loop.interleave)
+        if loop.is_strided and not has_masks and needs.any_lanes and needs.weight <= _LIGHT:
+            return loop.scalar(loop.head, f"[ 0, %{loop.before} ]")
+        several = 1 if loop.is_strided else max(self.side_by_side(needs.weight), loop.interleave)
         wide = lanes * several
-        wide = wide if needs.supports(wide) else lanes
+        wide = next((n for n in (wide, lanes, 2 * lanes) if needs.supports(n)), lanes)
+        if not has_masks:
+            return self.without_masks(loop, wide, needs)
         if needs.weight <= _TWICE:
             return self.full_rounds_and_rest(loop, wide, size)
         return self.masked(loop, wide, size)
+
+    def side_by_side(self, weight: int) -> int:
+        """Return the number of registers for one value in a loop over full registers.
+
+        One if the remainder is computed one by one: it should be short.
+        """
+        if not self.target.has_masks:
+            return 1
+        return _SIDE_BY_SIDE if weight <= _FOUR else 2 if weight <= _TWO else 1
 
     def size(self, body: list[str], needs: Needs) -> int:
         """Return the bytes of the largest element type of ``body``, induction variables left out."""
@@ -208,19 +240,26 @@ class _Module:
         """Return the loop in full rounds, with a last masked one for the remainder."""
         k, head = loop.index, loop.head
         mask, lines = _mask(f"{k}.left", lanes, size, k)
-        rest = [
-            f"  {k} = phi i64 [ 0, %{head} ], [ {k}.whole, %{head}.whole ]",
-            f"  {k}.left = sub i64 {loop.count}, {k}",
-            *lines,
-            *self.widened(loop, lanes, mask),
-        ]
-        named = sorted({m[1] for line in rest if (m := re.match(r"  (%[\w.]+) = ", line))})
-        again = {name: f"{name}.rest" for name in named}
-        inner = _Loop(
-            loop.index, head, f"{head}.whole", "", loop.body, loop.count, None, loop.interleave
-        )
+        once = [f"  {k} = bitcast i64 {k}.first to i64", *self.widened(loop, lanes, mask)]
         return [
             f"{head}:",
+            *self.rounds(loop, head, lanes),
+            f"{head}.rest:",
+            f"  {k}.first = phi i64 [ 0, %{head} ], [ {k}.whole, %{head}.done ]",
+            f"  {k}.left = sub i64 {loop.count}, {k}.first",
+            *lines,
+            *_renamed(once, "rest"),
+            f"  br label %{loop.end}",
+        ]
+
+    def rounds(self, loop: _Loop, before: str, lanes: int) -> list[str]:
+        """Return lines that end block ``before`` and do the full rounds of a loop, then go to its end or to ``rest``.
+
+        If there is no full round, they go to ``rest`` from ``before``, else from ``done``.
+        """
+        k, head = loop.index, loop.head
+        inner = replace(loop, before=before, head=f"{head}.whole")
+        return [
             f"  {k}.whole = and i64 {loop.count}, {-lanes}",
             f"  {k}.some = icmp ne i64 {k}.whole, 0",
             f"  br i1 {k}.some, label %{head}.whole, label %{head}.rest",
@@ -228,18 +267,58 @@ class _Module:
             f"{head}.done:",
             f"  {k}.over = icmp ne i64 {k}.whole, {loop.count}",
             f"  br i1 {k}.over, label %{head}.rest, label %{loop.end}",
+        ]
+
+    def without_masks(self, loop: _Loop, lanes: int, needs: Needs) -> list[str]:
+        """Return the loop in full rounds, then half a round if the body is short, then single elements.
+
+        A loop that never has a full round is done in halves.
+        """
+        k, head = loop.index, loop.head
+        if loop.most and loop.most <= lanes and needs.supports(lanes // 2):
+            lanes //= 2
+        half = lanes // 2
+        if needs.weight > _TWO or half < 2 or not needs.supports(half):
+            rest = loop.scalar(f"{head}.rest", f"[ 0, %{head} ], [ {k}.whole, %{head}.done ]")
+            return [f"{head}:", *self.rounds(loop, head, lanes), *_renamed(rest, "rest")]
+        once = [
+            f"  {k} = bitcast i64 {k}.first to i64",
+            *self.widened(loop, half, None),
+            f"  {k}.next = add nuw nsw i64 {k}, {half}",
+            f"  {k}.more = icmp ult i64 {k}.next, {loop.count}",
+            f"  br i1 {k}.more, label %{head}.ones, label %{loop.end}",
+        ]
+        ones = loop.scalar(
+            f"{head}.ones",
+            f"[ 0, %{head} ], [ {k}.first, %{head}.rest ], [ {k}.next.half, %{head}.half ]",
+        )
+        return [
+            f"{head}:",
+            f"  {k}.few = icmp ult i64 {loop.count}, {half}",
+            f"  br i1 {k}.few, label %{head}.ones, label %{head}.many",
+            f"{head}.many:",
+            *self.rounds(loop, f"{head}.many", lanes),
             f"{head}.rest:",
-            *(
-                re.sub(r"%[\w.]+", lambda m: again.get(m[0], m[0]), line)
-                for line in [rest[0].replace(f"%{head}.whole ]", f"%{head}.done ]"), *rest[1:]]
-            ),
-            f"  br label %{loop.end}",
+            f"  {k}.first = phi i64 [ 0, %{head}.many ], [ {k}.whole, %{head}.done ]",
+            f"  {k}.left = sub i64 {loop.count}, {k}.first",
+            f"  {k}.enough = icmp uge i64 {k}.left, {half}",
+            f"  br i1 {k}.enough, label %{head}.half, label %{head}.ones",
+            f"{head}.half:",
+            *_renamed(once, "half"),
+            *_renamed(ones, "ones"),
         ]
 
 
-def _side_by_side(weight: int) -> int:
-    """Return the number of registers for one value in a loop over full registers."""
-    return _SIDE_BY_SIDE if weight <= _FOUR else 2 if weight <= _TWO else 1
+def _in_memory(body: list[str]) -> int:
+    """Return the bytes of the largest element that ``body`` loads or stores: wider ones take several registers."""
+    accesses = [line for line in body if " = load " in line or line.startswith("  store ")]
+    return max([1, *(size_of(t) for line in accesses for t in TYPE.findall(line))])
+
+
+def _renamed(lines: list[str], suffix: str) -> list[str]:
+    """Return ``lines`` with other names for all values that they define."""
+    named = {m[1]: f"{m[1]}.{suffix}" for line in lines if (m := _DEFINED.match(line))}
+    return [_VALUE.sub(lambda m: named.get(m[0], m[0]), line) for line in lines]
 
 
 def is_short(needs: Needs, count: int, lanes: int) -> bool:

@@ -12,6 +12,7 @@ from runtime.codegen.ir.dynamic_starts import StartsVariant
 from runtime.codegen.llvm.jit import host_has, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.codegen.vectorizer.loops import vectorized
+from runtime.codegen.vectorizer.target import AVX2, AVX512, VectorTarget, vector_target
 from runtime.cpu.kernels.loop.loop_ir import FUNCTION, LoopVariant, Step, loop_ir
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
@@ -19,9 +20,18 @@ from spmd.shape import PrimitiveType
 
 P = PrimitiveType
 
-needs_masks = pytest.mark.skipif(
-    not host_has("avx512bw", "avx512dq", "avx512vl"), reason="no masks here"
-)
+TARGETS = [
+    pytest.param(
+        AVX512,
+        marks=pytest.mark.skipif(
+            not host_has("avx512bw", "avx512dq", "avx512vl"), reason="no AVX-512 here"
+        ),
+        id="avx512",
+    ),
+    pytest.param(
+        AVX2, marks=pytest.mark.skipif(not host_has("avx2"), reason="no AVX2 here"), id="avx2"
+    ),
+]
 
 
 def loop(
@@ -46,7 +56,7 @@ def results(ir: str, passes: Passes, arrays: list[np.ndarray], count: int) -> np
     return out
 
 
-@needs_masks
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     ("opcode", "kind", "arity"),
     [
@@ -60,9 +70,9 @@ def results(ir: str, passes: Passes, arrays: list[np.ndarray], count: int) -> np
     ],
     ids=lambda one: str(getattr(one, "value", one)),
 )
-def test_any_count(opcode: Opcode, kind: PrimitiveType, arity: int) -> None:
+def test_any_count(opcode: Opcode, kind: PrimitiveType, arity: int, target: VectorTarget) -> None:
     ir = loop_ir(loop(opcode, kind, arity))
-    written = vectorized(ir)
+    written = vectorized(ir, target)
     assert written is not None
     rng = np.random.default_rng(0)
     arrays = [rng.integers(-9, 9, 300).astype(kind.numpy) for _ in range(arity)]
@@ -74,7 +84,7 @@ def test_any_count(opcode: Opcode, kind: PrimitiveType, arity: int) -> None:
 
 def test_one_body() -> None:
     """Long bodies are written once: whole vectors and the remainder use the same lines."""
-    written = vectorized(loop_ir(loop(Opcode.TANH, P.F64, 1)))
+    written = vectorized(loop_ir(loop(Opcode.TANH, P.F64, 1)), AVX512)
     assert written is not None
     assert written.count("= call { <8 x double> } @body") == 1
     assert "define internal { double } @body" not in written
@@ -82,26 +92,31 @@ def test_one_body() -> None:
 
 def test_a_number_for_all_stays_one() -> None:
     form = loop(Opcode.ADD, P.F32, 2, (Step.PACKED, Step.REPEATED))
-    written = vectorized(loop_ir(form))
+    written = vectorized(loop_ir(form), AVX512)
     assert written is not None
     assert "@body.64vs(<64 x float>" in written
 
 
-@pytest.mark.parametrize(("kind", "step"), [(P.F16, Step.STRIDED), (P.F32, Step.PAIRED)])
-def test_other_loops_are_left_to_llvm(kind: P, step: Step) -> None:
-    assert vectorized(loop_ir(loop(Opcode.ADD, kind, 2, (Step.PACKED, step)))) is None
+@pytest.mark.parametrize(
+    ("kind", "step", "target"),
+    [(P.F16, Step.STRIDED, AVX512), (P.F32, Step.PAIRED, AVX512), (P.F32, Step.PAIRED, AVX2)],
+)
+def test_other_loops_are_left_to_llvm(kind: P, step: Step, target: VectorTarget) -> None:
+    assert vectorized(loop_ir(loop(Opcode.ADD, kind, 2, (Step.PACKED, step))), target) is None
 
 
-@needs_masks
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("opcode", [Opcode.ADD, Opcode.POWER])
 @pytest.mark.parametrize("kind", [P.F32, P.F64, P.S32, P.U64])
-def test_elements_in_strides_are_gathered_and_scattered(opcode: Opcode, kind: P) -> None:
+def test_elements_in_strides(opcode: Opcode, kind: P, target: VectorTarget) -> None:
+    """They are gathered and scattered where that pays: always with masks, else if there is much to compute."""
     form = loop(opcode, kind, 2, (Step.PACKED, Step.STRIDED))
     ir = loop_ir(replace(form, results=(Step.STRIDED,)))
-    written = vectorized(ir)
+    written = vectorized(ir, target)
     assert written is not None
-    assert "llvm.masked.gather" in written
-    assert "llvm.masked.scatter" in written
+    is_worth_it = target.has_masks or opcode is Opcode.POWER
+    assert ("llvm.masked.gather" in written) == is_worth_it
+    assert ("llvm.masked.scatter" in written) == is_worth_it
     rng = np.random.default_rng(0)
     x, y = (rng.integers(1, 9, n).astype(kind.numpy) for n in (300, 900))
     for count in (1, 7, 8, 15, 16, 17, 33, 100):
@@ -119,8 +134,38 @@ def test_elements_in_strides_are_gathered_and_scattered(opcode: Opcode, kind: P)
 
 
 def test_elements_too_large_for_masks_are_left_to_llvm() -> None:
-    assert vectorized(loop_ir(loop(Opcode.ADD, P.C128, 2))) is None
+    assert vectorized(loop_ir(loop(Opcode.ADD, P.C128, 2)), AVX512) is None
 
 
 def test_without_loops() -> None:
-    assert vectorized("define void @f() {\n  ret void\n}") is None
+    assert vectorized("define void @f() {\n  ret void\n}", AVX2) is None
+
+
+def test_without_masks_the_remainder_is_short() -> None:
+    """Rounds of a register, then half a register, then single elements; no store is masked."""
+    written = vectorized(loop_ir(loop(Opcode.ADD, P.F32, 2)), AVX2)
+    assert written is not None
+    assert "@body.8vv(<8 x float>" in written
+    assert "@body.4vv(<4 x float>" in written
+    assert "masked" not in written
+
+
+def test_narrow_elements_in_memory_do_not_widen_the_others() -> None:
+    """Registers are filled by what is loaded and stored, four bytes at least: values of eight take two."""
+    written = vectorized(loop_ir(loop(Opcode.POWER, P.F32, 2)), AVX2)
+    assert written is not None
+    assert "load <8 x float>" in written
+    assert "<8 x double>" in written
+
+
+@pytest.mark.parametrize(
+    ("features", "version", "target"),
+    [
+        ("+avx,+avx2,-avx512bw", 22, AVX2),
+        ("+avx2,+avx512bw,+avx512dq,+avx512vl", 22, AVX512),
+        ("+avx2,+avx512bw,+avx512dq,+avx512vl", 19, None),
+        ("+neon", 22, None),
+    ],
+)
+def test_target_of_a_processor(features: str, version: int, target: VectorTarget | None) -> None:
+    assert vector_target(features, version) is target
