@@ -86,7 +86,7 @@ def walk(thunk: Thunk) -> Iterator[Thunk]:
 
 def moved_bytes(thunk: Thunk) -> int:
     """What a thunk reads and writes, each place once for reading and once for writing."""
-    uses = dict.fromkeys((use.kind, use.place) for use in thunk.buffer_uses())
+    uses = dict.fromkeys((use.kind, use.array) for use in thunk.buffer_uses())
     return sum(_touched(place) for _, place in uses)
 
 

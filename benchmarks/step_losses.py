@@ -37,7 +37,7 @@ from launch.data.inputs import SeededInputs
 from launch.execution import time_steps
 from launch.report.trace import collect_trace
 from runtime.executable import Executable
-from runtime.timeline.timestamps import KEPT_STEPS
+from runtime.timeline.timestamps import RETAINED_STEPS
 from spmd.hlo import Opcode
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def parsed() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_program_arguments(parser)
-    parser.add_argument("--steps", type=positive, default=KEPT_STEPS)
+    parser.add_argument("--steps", type=positive, default=RETAINED_STEPS)
     parser.add_argument("--top", type=positive, default=30)
     parser.add_argument("--each", action="store_true", help="a line for each thunk")
     parser.add_argument("--least", action="store_true", help="of the steps, not the median")
@@ -176,9 +176,9 @@ def measured(options: argparse.Namespace, executable: Executable) -> tuple[Spent
     shapes = [boundary.shape for boundary in executable.inputs]
     spent, seconds = Spent(), []
     time_steps(executable, executable.put(SeededInputs(0, shapes, DEVIATION)), WARM_UP)
-    for _ in range(0, options.steps, KEPT_STEPS):
+    for _ in range(0, options.steps, RETAINED_STEPS):
         state = executable.put(SeededInputs(0, shapes, DEVIATION))
-        seconds += time_steps(executable, state, KEPT_STEPS)
+        seconds += time_steps(executable, state, RETAINED_STEPS)
         trace = collect_trace(executable)
         if trace is not None:
             spent.add(trace)

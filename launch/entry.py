@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from runtime.arrays.sharded_arrays import Boundary
+from runtime.arrays.sharded_arrays import ArraySpec
 from runtime.executable import Executable
 from spmd.analysis.donors import match_donors
 from spmd.hlo import HloModule
@@ -34,7 +34,7 @@ class Entry:
 
     @staticmethod
     def of_boundaries(
-        module: HloModule, places: tuple[Sequence[Boundary], Sequence[Boundary]]
+        module: HloModule, places: tuple[Sequence[ArraySpec], Sequence[ArraySpec]]
     ) -> Entry:
         """Return the entry of one device's program; ``places`` state how its tiles make up global arrays."""
         inputs, outputs = (tuple(one.shape for one in side) for side in places)

@@ -68,7 +68,7 @@ def time_steps(
         fitted = executable.fit(state)
         seconds.append(_timed(executable, partial(executable.run, fitted)))
         for k, i in enumerate(executable.donated):
-            again = executable.place([[own[k]] for own in spare], first=i)
+            again = executable.put_tiles([[own[k]] for own in spare], first=i)
             state = state[:i] + again + state[i + 1 :]
     return _joined(executable, seconds, of_ranks)
 

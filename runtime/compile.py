@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from runtime.arrays.sharded_arrays import Boundary
+from runtime.arrays.sharded_arrays import ArraySpec
 from runtime.arrays.tiles import global_shape, with_devices
 from runtime.executable import Executable
 from runtime.lower_module import array_shapes, lower
@@ -49,7 +49,7 @@ def build_executable(
     """
     if module.stage < Stage.SCHEDULED:
         schedule_module(module, memory_limit)
-    inputs, outputs = boundaries(module, logical)
+    inputs, outputs = array_specs(module, logical)
     marks = [()] * len(outputs) if result is None else [s.dynamic for s in array_shapes([result])]
     inputs = tuple(_with_bounds(one, ()) for one in inputs)
     outputs = tuple(map(_with_bounds, outputs, marks))
@@ -58,19 +58,19 @@ def build_executable(
     return executable
 
 
-def boundaries(
+def array_specs(
     module: HloModule, logical: HloModule | None = None
-) -> tuple[tuple[Boundary, ...], tuple[Boundary, ...]]:
+) -> tuple[tuple[ArraySpec, ...], tuple[ArraySpec, ...]]:
     """Return the global shape and sharding of each input and output leaf of a per-device module."""
     global_inputs = [p.shape for p in logical.entry.parameters] if logical else None
     global_outputs = [logical.entry.root.shape] if logical else None
     return (
-        _boundaries(module.entry.parameters, global_inputs, module.num_partitions),
-        _boundaries((module.entry.root,), global_outputs, module.num_partitions),
+        _array_specs(module.entry.parameters, global_inputs, module.num_partitions),
+        _array_specs((module.entry.root,), global_outputs, module.num_partitions),
     )
 
 
-def _with_bounds(one: Boundary, dynamic: tuple[bool, ...]) -> Boundary:
+def _with_bounds(one: ArraySpec, dynamic: tuple[bool, ...]) -> ArraySpec:
     return replace(one, shape=replace(one.shape, dynamic=dynamic))
 
 
@@ -86,9 +86,9 @@ def _leaf_shardings(instructions: Iterable[HloInstruction]) -> Iterator[HloShard
                 yield sharding
 
 
-def _boundaries(
+def _array_specs(
     instructions: tuple[HloInstruction, ...], logical: Iterable[Shape] | None, partitions: int
-) -> tuple[Boundary, ...]:
+) -> tuple[ArraySpec, ...]:
     shards = array_shapes(i.shape for i in instructions)
     shardings = tuple(
         sharding and with_devices(sharding, shape.rank, partitions)
@@ -99,6 +99,6 @@ def _boundaries(
     else:
         shapes = array_shapes(logical)
     return tuple(
-        Boundary(shape.without_layout(), sharding)
+        ArraySpec(shape.without_layout(), sharding)
         for shape, sharding in zip(shapes, shardings, strict=True)
     )

@@ -8,7 +8,7 @@ from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView, BufferAssignment
 from runtime.program.thunks.feed import InfeedThunk, OutfeedThunk
 from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape
 
@@ -37,8 +37,8 @@ class DeviceProgram:
 
     @property
     def infeeds(self) -> tuple[InfeedThunk, ...]:
-        return tuple(thunk for thunk in walk(self.thunks) if isinstance(thunk, InfeedThunk))
+        return tuple(thunk for thunk in traverse(self.thunks) if isinstance(thunk, InfeedThunk))
 
     @property
     def outfeeds(self) -> tuple[OutfeedThunk, ...]:
-        return tuple(thunk for thunk in walk(self.thunks) if isinstance(thunk, OutfeedThunk))
+        return tuple(thunk for thunk in traverse(self.thunks) if isinstance(thunk, OutfeedThunk))

@@ -15,7 +15,7 @@ from collectives.communicator.interface import Communicator
 from runtime.arrays.bounded_arrays import bounded_dimensions, cut_to_sizes, num_results
 from runtime.arrays.host_feed import Given, HostFeeds, Infeed, Outfeed, joined
 from runtime.arrays.resident import DeviceArray
-from runtime.arrays.sharded_arrays import Boundary, ShardedArrays
+from runtime.arrays.sharded_arrays import ArraySpec, ShardedArrays
 from runtime.arrays.tiles import copy_shard
 from runtime.arrays.tiles import gather as gather_tiles
 from runtime.buffers.types import AllocationKind, MemoryStats
@@ -23,10 +23,10 @@ from runtime.cpu.executor import LoadedDevice
 from runtime.cpu.libraries.blas import set_blas_threads
 from runtime.cpu.loopback import LoopbackDevices
 from runtime.device_program import DeviceProgram
-from runtime.local_devices import Engine, KernelForms, LocalDevices, RunningDevice
+from runtime.local_devices import Engine, KernelReport, LocalDevices, RunningDevice
 from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from runtime.timeline.timestamps import RecordedStep
 from spmd.errors import RunError
 from spmd.hlo import HloModule
@@ -56,8 +56,8 @@ class Executable:
 
     module: HloModule
     program: DeviceProgram
-    inputs: tuple[Boundary, ...]
-    outputs: tuple[Boundary, ...]
+    inputs: tuple[ArraySpec, ...]
+    outputs: tuple[ArraySpec, ...]
     kernels: KernelLibrary
     compile_seconds: dict[str, float] = field(default_factory=dict)
     timeout_seconds: float = 300.0
@@ -72,19 +72,19 @@ class Executable:
         return self.program.num_devices
 
     @property
-    def results(self) -> tuple[Boundary, ...]:
+    def results(self) -> tuple[ArraySpec, ...]:
         """The outputs that are the module's results; the sizes of bounded dynamic ones follow them."""
         return self.outputs[: num_results([one.shape for one in self.outputs])]
 
     @property
     def stats(self) -> MemoryStats:
-        """Memory of one device, in bytes."""
+        """The memory of one device, in bytes."""
         return self.program.assignment.stats
 
     @property
     def kernel_count(self) -> int:
         """The number of kernel calls in the program, each counted once however often a loop runs it."""
-        return sum(isinstance(thunk, KernelThunk) for thunk in walk(self.program.thunks))
+        return sum(isinstance(thunk, KernelThunk) for thunk in traverse(self.program.thunks))
 
     @property
     def donated(self) -> tuple[int, ...]:
@@ -163,9 +163,9 @@ class Executable:
             self._loaded = self.load_local()
 
     @property
-    def kernel_forms(self) -> KernelForms | None:
+    def kernel_report(self) -> KernelReport | None:
         """The report on the engine's kernels; None if the program runs on the processor's cores."""
-        return None if self.engine is None else self.engine.kernel_forms(self._local)
+        return None if self.engine is None else self.engine.kernel_report(self._local)
 
     @property
     def _local(self) -> LocalDevices:
@@ -173,7 +173,7 @@ class Executable:
         assert self._loaded is not None
         return self._loaded
 
-    def stamps(self) -> list[list[RecordedStep]]:
+    def recorded_steps(self) -> list[list[RecordedStep]]:
         """Return the recorded timestamps of the last steps, for each of ``devices``; see ``runtime/timeline``."""
         recorders = [device.recorder for device in self._local.devices]
         return [recorder.steps for recorder in recorders if recorder is not None]
@@ -296,7 +296,7 @@ class Executable:
         tiles = tuple(tuple(column[d] for column in columns) for d in range(len(self.devices)))
         return ShardedArrays(tiles, self.inputs[first : first + len(arrays)])
 
-    def place(self, per_device: Sequence[Sequence[NDArray]], first: int = 0) -> ShardedArrays:
+    def put_tiles(self, per_device: Sequence[Sequence[NDArray]], first: int = 0) -> ShardedArrays:
         """Put the tiles of inputs ``first``, ``first`` + 1, ... on each of ``devices``, without dividing them."""
         count = len(per_device[0])
         tiles = tuple(
@@ -311,12 +311,12 @@ class Executable:
     def fit(self, state: ShardedArrays) -> ShardedArrays:
         """Return ``state`` divided like the inputs. An array divided otherwise is gathered and divided again."""
         self._require_count(len(state))
-        if state.boundaries == self.inputs:
+        if state.specs == self.inputs:
             return state
         fitted = self._nothing
-        for i, boundary in enumerate(self.inputs):
+        for i, spec in enumerate(self.inputs):
             one = state[i : i + 1]
-            if one.boundaries != (boundary,):
+            if one.specs != (spec,):
                 one = self.put(self.get(one, "all"), i)
             fitted += one
         return fitted
@@ -330,17 +330,17 @@ class Executable:
         """
         shapes = self._shapes_of(state)
         arrays = []
-        for i, boundary in enumerate(state.boundaries):
+        for i, spec in enumerate(state.specs):
             everyone = self._everyones([own[i] for own in state.tiles], gather)
             if everyone is not None:
                 partitions = everyone[: self.program.num_partitions]
-                arrays.append(gather_tiles(partitions, boundary.sharding, boundary.shape))
+                arrays.append(gather_tiles(partitions, spec.sharding, spec.shape))
         return cut_to_sizes(arrays, shapes) if arrays else arrays
 
     def _shapes_of(self, state: ShardedArrays) -> list[ArrayShape]:
         """Return the arrays' shapes. Raises RunError for a part of a run's outputs that contains bounded arrays."""
-        shapes = [one.shape for one in state.boundaries]
-        if bounded_dimensions(shapes) and state.boundaries != self.outputs:
+        shapes = [one.shape for one in state.specs]
+        if bounded_dimensions(shapes) and state.specs != self.outputs:
             raise RunError(
                 f"{self.program.name} gives bounded dynamic arrays, whose sizes are its last outputs: "
                 "get takes all outputs of the run together"

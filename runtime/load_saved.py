@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from runtime.arrays.bounded_arrays import have_sizes
-from runtime.arrays.sharded_arrays import Boundary
+from runtime.arrays.sharded_arrays import ArraySpec
 from runtime.buffers.heap.recorded_heaps import RecordedHeap, RecordedHeaps
 from runtime.buffers.types import Color
 from runtime.executable import Executable
@@ -52,8 +52,8 @@ def load_bytes(data: bytes, where: str = "<bytes>", *, check: bool = False) -> E
         raise SavedExecutableError(f"{where}: the module in it has no schedule")
     verify(module)
     parameters = [parameter.shape for parameter in module.entry.parameters]
-    inputs = _boundaries(header, "inputs", parameters, module, where)
-    outputs = _boundaries(header, "outputs", [module.entry.root.shape], module, where)
+    inputs = _array_specs(header, "inputs", parameters, module, where)
+    outputs = _array_specs(header, "outputs", [module.entry.root.shape], module, where)
     _require_sizes(outputs, where)
     recorded = _recorded_heaps(header.get("memory"), where)
     overlap = _overlap(header.get("overlap"), module, f"{where}: overlap")
@@ -98,10 +98,10 @@ def _read_header(data: bytes) -> dict[str, Any]:
 def _recorded_heaps(memory: Any, where: str) -> RecordedHeaps:
     if not isinstance(memory, dict):
         raise SavedExecutableError(f"{where}: memory must have heaps, places and sizes")
-    heaps, places, sizes = memory.get("heaps"), memory.get("places"), memory.get("sizes")
+    heaps, offsets, sizes = memory.get("heaps"), memory.get("places"), memory.get("sizes")
     if not isinstance(heaps, list) or not all(map(_is_heap, heaps)):
         raise SavedExecutableError(f"{where}: heaps must have space, groups, size and algorithm")
-    if not isinstance(places, list) or not all(map(_is_place, places)):
+    if not isinstance(offsets, list) or not all(map(_is_heap_offset, offsets)):
         raise SavedExecutableError(f"{where}: places must be pairs of a heap and an offset")
     if not isinstance(sizes, str):
         raise SavedExecutableError(f"{where}: sizes must be a digest")
@@ -114,7 +114,7 @@ def _recorded_heaps(memory: Any, where: str) -> RecordedHeaps:
             )
             for heap in heaps
         ),
-        tuple((heap, offset) for heap, offset in places),
+        tuple((heap, offset) for heap, offset in offsets),
         sizes,
     )
 
@@ -129,17 +129,17 @@ def _is_heap(heap: Any) -> bool:
     )
 
 
-def _is_place(place: Any) -> bool:
-    return isinstance(place, list) and len(place) == 2 and _are_numbers(place)
+def _is_heap_offset(offset: Any) -> bool:
+    return isinstance(offset, list) and len(offset) == 2 and _are_numbers(offset)
 
 
 def _are_numbers(found: list[Any]) -> bool:
     return all(type(one) is int for one in found)
 
 
-def _boundaries(
+def _array_specs(
     header: dict[str, Any], key: str, tiles: Sequence[Shape], module: HloModule, where: str
-) -> tuple[Boundary, ...]:
+) -> tuple[ArraySpec, ...]:
     """Read one boundary per array leaf of ``tiles``. Raises an error if a tile's size contradicts its sharding."""
     shapes = [s for one in tiles for _, s in leaves(one) if isinstance(s, ArrayShape)]
     entries = header.get(key)
@@ -147,19 +147,19 @@ def _boundaries(
         raise SavedExecutableError(f"{where}: {key} must be a list of {len(shapes)} arrays")
     found = []
     for i, (entry, tile) in enumerate(zip(entries, shapes, strict=True)):
-        boundary = _boundary(entry, f"{where}: {key}[{i}]")
-        if _tile_dims(boundary, module.num_partitions) != tile.dims or (
-            boundary.shape.element_type is not tile.element_type
+        spec = _array_spec(entry, f"{where}: {key}[{i}]")
+        if _tile_dims(spec, module.num_partitions) != tile.dims or (
+            spec.shape.element_type is not tile.element_type
         ):
             raise SavedExecutableError(
-                f"{where}: {key}[{i}] is {boundary.shape} shared as {boundary.sharding}, "
+                f"{where}: {key}[{i}] is {spec.shape} shared as {spec.sharding}, "
                 f"but a device's tile is {tile.without_layout()}"
             )
-        found.append(boundary)
+        found.append(spec)
     return tuple(found)
 
 
-def _require_sizes(outputs: Sequence[Boundary], where: str) -> None:
+def _require_sizes(outputs: Sequence[ArraySpec], where: str) -> None:
     """Raise SavedExecutableError unless the last outputs can be the sizes of the bounded ones."""
     if not have_sizes([output.shape for output in outputs]):
         raise SavedExecutableError(
@@ -167,7 +167,7 @@ def _require_sizes(outputs: Sequence[Boundary], where: str) -> None:
         )
 
 
-def _boundary(entry: Any, where: str) -> Boundary:
+def _array_spec(entry: Any, where: str) -> ArraySpec:
     shape, sharding = (
         (entry.get("shape"), entry.get("sharding")) if isinstance(entry, dict) else (None, None)
     )
@@ -176,12 +176,12 @@ def _boundary(entry: Any, where: str) -> Boundary:
     parsed = parse_shape(shape)
     if not isinstance(parsed, ArrayShape):
         raise SavedExecutableError(f"{where}: {shape} is no array")
-    return Boundary(parsed, None if sharding is None else parse_sharding(sharding))
+    return ArraySpec(parsed, None if sharding is None else parse_sharding(sharding))
 
 
-def _tile_dims(boundary: Boundary, partitions: int) -> tuple[int, ...] | None:
+def _tile_dims(spec: ArraySpec, partitions: int) -> tuple[int, ...] | None:
     """Return the dimensions of a tile; None if the sharding cannot apply to this array over the partitions."""
-    sharding, shape = boundary.sharding, boundary.shape
+    sharding, shape = spec.sharding, spec.shape
     if sharding is None:
         return shape.dims
     if sharding.kind is ShardingKind.MAXIMAL and not 0 <= sharding.device < partitions:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from collectives.communicator.interface import Communicator
-from runtime.arrays.resident import DeviceArray, Place
+from runtime.arrays.resident import ArraySlot, DeviceArray
 from runtime.timeline.timestamps import RecordedStep
 from spmd.literal import NDArray
 
@@ -18,7 +18,7 @@ class RunningDevice(Protocol):
     """Device with the program loaded, between steps."""
 
     @property
-    def results(self) -> tuple[Place, ...]:
+    def results(self) -> tuple[ArraySlot, ...]:
         """The array slots of the outputs. Each has the last step's array."""
         ...
 
@@ -71,12 +71,12 @@ class Engine(Protocol):
         """
         ...
 
-    def kernel_forms(self, local: LocalDevices) -> KernelForms:
+    def kernel_report(self, local: LocalDevices) -> KernelReport:
         """Return a report of the kernels of ``local``, which this engine has loaded."""
         ...
 
 
-class KernelForms(Protocol):
+class KernelReport(Protocol):
     """Report of an engine's kernels for a program, one line or more of text (runtime/gpu/report.py)."""
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from runtime import emit as _emit  # noqa: F401 - the table of lowerings finds its rules there
-from runtime.arrays.sharded_arrays import Boundary
+from runtime.arrays.sharded_arrays import ArraySpec
 from runtime.buffers.assign import AssignedProgram, assign_buffers
 from runtime.buffers.heap.recorded_heaps import RecordedHeaps
 from runtime.buffers.linearize import linearize
@@ -23,8 +23,8 @@ from spmd.shape import ArrayShape, Shape, leaves
 
 def lower(
     module: HloModule,
-    inputs: tuple[Boundary, ...],
-    outputs: tuple[Boundary, ...],
+    inputs: tuple[ArraySpec, ...],
+    outputs: tuple[ArraySpec, ...],
     *,
     check: bool,
     recorded: RecordedHeaps | None = None,
@@ -56,8 +56,8 @@ def _device_program(
         assigned.constants,
         array_shapes(p.shape for p in module.entry.parameters),
         tuple(
-            ArrayView(place, StridedView.dense(shape))
-            for place, shape in zip(assigned.outputs, results, strict=True)
+            ArrayView(slice_, StridedView.dense(shape))
+            for slice_, shape in zip(assigned.outputs, results, strict=True)
         ),
         module.num_partitions,
         module.replica_count,

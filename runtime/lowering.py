@@ -59,7 +59,7 @@ def no_scratch(_: HloInstruction, __: Views) -> tuple[ArrayShape, ...]:
     return ()
 
 
-def nobody_alike(_: HloInstruction, __: Device) -> tuple[Group, ...]:
+def no_equal_results(_: HloInstruction, __: Device) -> tuple[Group, ...]:
     return ()
 
 
@@ -77,8 +77,8 @@ class Lowering:
         It is called with the operands' current views. An empty answer means that they need no copies.
     writes: whether the result, an array, can be written in that order of dimensions instead of row major.
     scratch: arrays that the thunk needs while it runs; they count as temporary memory.
-    alike: groups of devices whose members get the same results, and write them only once all of a group have started;
-        every device is in one group. Empty if results may differ.
+    equal_results: groups of devices whose members get the same results, and write them only after all of a group have
+        started; every device is in one group. Empty if results may differ.
     own_part: groups of devices. Cut the larger of operand n and result n into as many equal parts as the group has
         members, in the group's order: the smaller one may lie in this device's part. Empty if it may not.
     """
@@ -88,7 +88,7 @@ class Lowering:
     layouts: Callable[[HloInstruction, Views], dict[int, Order]] = any_layout
     writes: Callable[[HloInstruction, Order], bool] = row_major_alone
     scratch: Callable[[HloInstruction, Views], tuple[ArrayShape, ...]] = no_scratch
-    alike: Callable[[HloInstruction, Device], tuple[Group, ...]] = nobody_alike
+    equal_results: Callable[[HloInstruction, Device], tuple[Group, ...]] = no_equal_results
     own_part: Callable[[HloInstruction, Device], tuple[Group, ...]] = no_part
 
 

@@ -11,7 +11,7 @@ import json
 import zipfile
 from typing import Any
 
-from runtime.arrays.sharded_arrays import Boundary
+from runtime.arrays.sharded_arrays import ArraySpec
 from runtime.buffers.heap.recorded_heaps import RecordedHeaps
 from runtime.executable import Executable
 from runtime.saved_format import FORMAT, HEADER, MODULE, VERSION, SavedExecutableError
@@ -33,8 +33,8 @@ def save_bytes(executable: Executable) -> bytes:
         "version": VERSION,
         "name": executable.module.name,
         "devices": executable.num_devices,
-        "inputs": [_boundary_json(one) for one in executable.inputs],
-        "outputs": [_boundary_json(one) for one in executable.outputs],
+        "inputs": [_spec_json(one) for one in executable.inputs],
+        "outputs": [_spec_json(one) for one in executable.outputs],
         "memory": _memory_json(RecordedHeaps.of(executable.program.assignment)),
         "overlap": overlap,
     }
@@ -56,9 +56,9 @@ def _memory_json(recorded: RecordedHeaps) -> dict[str, Any]:
         }
         for heap in recorded.heaps
     ]
-    return {"heaps": heaps, "places": recorded.places, "sizes": recorded.sizes}
+    return {"heaps": heaps, "places": recorded.offsets, "sizes": recorded.sizes}
 
 
-def _boundary_json(boundary: Boundary) -> dict[str, str | None]:
-    sharding = None if boundary.sharding is None else str(boundary.sharding)
-    return {"shape": str(boundary.shape.without_layout()), "sharding": sharding}
+def _spec_json(spec: ArraySpec) -> dict[str, str | None]:
+    sharding = None if spec.sharding is None else str(spec.sharding)
+    return {"shape": str(spec.shape.without_layout()), "sharding": sharding}

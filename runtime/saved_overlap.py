@@ -50,8 +50,8 @@ def read_overlap(
     collectives = tuple(
         _collective(row, f"{where}: collectives[{n}]", error) for n, row in enumerate(rows)
     )
-    told = [one.name for one in collectives]
-    if len(set(told)) < len(told) or not names.issuperset(told):
+    listed = [one.name for one in collectives]
+    if len(set(listed)) < len(listed) or not names.issuperset(listed):
         raise error(f"{where}: collectives must be {wanted}")
     overlap = ScheduledOverlap(
         machine=fields.text("machine"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runtime.arrays.resident import NOBODY, DeviceArray
+from runtime.arrays.resident import NO_ARRAY, DeviceArray
 from runtime.arrays.sharded_arrays import ShardedArrays
 from runtime.executable import Executable
 
@@ -23,12 +23,12 @@ class StepLoop:
         """``feedback``: output number -> number of the input that it feeds. Raises RunError as ``fit`` does."""
         self._executable = executable
         self._inputs = [list(own) for own in executable.fit(state).tiles]
-        self._outputs = [[NOBODY] * len(executable.outputs) for _ in self._inputs]
+        self._outputs = [[NO_ARRAY] * len(executable.outputs) for _ in self._inputs]
         as_they_are: list[tuple[int, int]] = []
         anew: list[tuple[int, int]] = []
         for output, argument in feedback.items():
-            alike = executable.outputs[output] == executable.inputs[argument]
-            (as_they_are if alike else anew).append((output, argument))
+            same_spec = executable.outputs[output] == executable.inputs[argument]
+            (as_they_are if same_spec else anew).append((output, argument))
         self._as_they_are, self._anew = tuple(as_they_are), tuple(anew)
         self._has_run = False
 
@@ -42,15 +42,15 @@ class StepLoop:
             for output, argument in self._as_they_are:
                 inputs[argument] = outputs[output]
             for number in range(len(outputs)):
-                outputs[number] = NOBODY
+                outputs[number] = NO_ARRAY
         self._has_run = False
 
     def run(self) -> None:
         """Run one step, which consumes the donated inputs. Call ``prepare`` before each one."""
         devices = self._executable.step(self._inputs)
         for device, outputs in zip(devices, self._outputs, strict=True):
-            for number, place in enumerate(device.results):
-                outputs[number] = place.array
+            for number, slot in enumerate(device.results):
+                outputs[number] = slot.array
         self._has_run = True
 
     @property
@@ -60,7 +60,7 @@ class StepLoop:
 
     def _divide_anew(self, output: int, argument: int) -> None:
         arrays = self._executable.get(self.outputs[output : output + 1], "all")
-        self._set(argument, [NOBODY] * len(self._inputs))  # this frees its slot
+        self._set(argument, [NO_ARRAY] * len(self._inputs))  # this frees its slot
         self._set(argument, [tile for (tile,) in self._executable.put(arrays, argument).tiles])
 
     def _set(self, argument: int, tiles: list[DeviceArray]) -> None:

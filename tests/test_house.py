@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from collectives.communicator.kinds import ALL_KINDS
+from tests.field_terms import names_with_own_words
 from tests.paths import ROOT
 
 PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
@@ -169,149 +170,74 @@ def test_names_are_the_fields() -> None:
     assert coined == []
 
 
-#: Words that the project used for its own ideas, and the field's terms (docs/internals/glossary.md).
-OLD_WORDS = {
-    "crew": "ThreadTeam",
-    "lane": "Worker; lane of a SIMD vector is an exception",
-    "household guest keeper enroll introduce told": "none: no such idea is needed",
-    "vigil glance": "StallDetector, poll",
-    "culprit": "late_ranks, FirstBadPass",
-    "attendant": "Watchdog",
-    "mates": "local_ranks",
-    "meeting": "Rendezvous",
-    "board": "status table",
-    "life lives": "RankState, LiveRanges",
-    "whereabouts": "last_position",
-    "looks patience nap": "polls, spins, spin_limit, sleep_timeout",
-    "somebody nobody everybody": "the rank, the caller; NO_RANK, ALL_RANKS",
-    "flight flights": "AsyncCollective; in_flight is an exception",
-    "parcels": "PackedMessages",
-    "fold": "chain reduction, device classes",
-    "alike": "equal_on_all, class_id",
-    "spot spots place places": "offset, index, position, slice, location",
-    "foreign": "inexpressible",
-    "leading": "axis_precedence, leading_dimension",
-    "whole": "unsharded, full, entire",
-    "remake": "rematerialize",
-    "dear dearest price prices priced": "cost",
-    "offer offers": "candidate, publish",
-    "withheld": "deferred",
-    "slot slots": "ValueSharding, field, word",
-    "ties": "EquivalenceClasses",
-    "retile": "change_tile_size",
-    "reach": "halo_width, max_distance",
-    "agreement": "tile_overlap, consistency check",
-    "demand": "certain_uses",
-    "outcome": "status, figures",
-    "kept held": "retained, cached, storage, remaining",
-    "beside": "concurrent, next to",
-    "boundary": "ArraySpec",
-    "setting": "FusionContext",
-    "recipe": "FusedKernelSpec",
-    "planned remember": "cached",
-    "sharing": "ParallelTask, share",
-    "residency": "ReuseDistance",
-    "stamps": "timestamps",
-    "words": "Record, fields; a size in 64-bit words is an exception",
-    "form forms": "variant, algorithm, structural key, format, syntax",
-    "walk walks": "ArrayAccess, traverse",
-    "turned": "transposed, rotated",
-    "near far": "window and array side; L1, L2",
-    "movable": "relocatable",
-    "unwritten": "uninitialized",
-    "bundle bundles": "batch",
-    "band bands": "row_block",
-    "take takes": "gather, record, pop, supports",
-    "odometer digits": "index counter, indices",
-    "together": "unroll, interleave, vectors",
-    "origin origins": "provenance",
-    "gains": "speed-up, saved_seconds",
-    "heads tails": "earliest, remaining",
-    "circumstances": "ExposureInputs",
-    "tries trials": "samples, candidates",
-    "ink": "Palette",
-}
-
-#: Folders in which no name has one of these words.
+#: Folders (or patterns of files) of which every defined name consists of the field's terms.
 FOLDERS_WITH_FIELD_TERMS = (
+    "runtime/*.py",
+    "runtime/arrays",
+    "runtime/buffers",
     "runtime/codegen",
     "runtime/cpu",
+    "runtime/emit",
+    "runtime/fusion",
+    "runtime/gpu",
+    "runtime/layout",
+    "runtime/program",
+    "runtime/schedule",
+    "runtime/timeline",
 )
 
-#: Names, and sequences of words in longer names, that are terms of the field.
+#: Names that have one of ``OWN_WORDS`` in the field's sense.
 EXCEPTIONS = {
-    "in_place": "an operation in its operand's memory, as MPI_IN_PLACE",
-    "in_flight": "a collective between its start and its done",
-    "leading_zeros": "of an integer, as the opcode count-leading-zeros",
-    "slots": "Python's __slots__; ArraySlots are the memory of entry parameters and results",
-    "work_sharing": "OpenMP's term for the split of work among a team's threads",
-    "leading_dimension": "of a matrix, as BLAS calls its stride",
-    **dict.fromkeys(("lane_dimension", "lane_offsets", "lane_strides"), "lanes of a SIMD vector"),
+    "ArraySlot": "memory of an entry parameter or result (docs/internals/glossary.md)",
+    "Slots": "array slots of a program",
+    "_slots": "array slots of a program",
+    "slot": "array slot",
+    "slots": "array slots",
+    "__slots__": "Python's",
+    "from_lane": "lane of a warp",
+    "lane": "lane of a warp",
+    "next_lane": "lane of a warp",
+    "leading": "BLAS: the leading dimension of a matrix",
+    "take": "spmd.host_feed.HostFeed: a device takes the next item of a queue",
+    **dict.fromkeys(
+        ("_lane_dimension", "_lane_offsets", "lane_offsets", "lane_strides"),
+        "lanes of a SIMD vector",
+    ),
     **dict.fromkeys(
         ("operand_lane", "result_lane", "source_lane"), "strides between lanes of a SIMD vector"
     ),
     **dict.fromkeys(
         (
-            "HEADER_WORDS",
-            "RECORD_WORDS",
-            "LOG_WORDS",
-            "TIMESTAMP_WORDS",
-            "WORKER_WORDS",
-            "LINE_WORDS",
-            "PIECE_WORDS",
-            "CALL_WORDS",
+            "_CALL_WORDS",
             "GEMM_WORDS",
+            "HEADER_WORDS",
             "INSTANCE_WORDS",
+            "_LINE_WORDS",
+            "LOG_WORDS",
             "PANEL_WORDS",
             "PART_WORDS",
             "PHASE_WORDS",
+            "_PIECE_WORDS",
+            "RECORD_WORDS",
             "TAP_WORDS",
+            "TIMESTAMP_WORDS",
             "UNIT_WORDS",
+            "WORKER_WORDS",
         ),
         "a size in 64-bit words",
     ),
 }
 
 
-def words_of(name: str) -> list[str]:
-    """Return the words of a name in snake case or camel case, in lower case."""
-    return [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", name)]
+@pytest.mark.parametrize("folder", FOLDERS_WITH_FIELD_TERMS)
+def test_names_consist_of_field_terms(folder: str) -> None:
+    found = names_with_own_words(folder)
+    assert {name: at for name, at in found.items() if name not in EXCEPTIONS} == {}
 
 
-def defined_names(path: str, tree: ast.Module) -> Iterator[str]:
-    """Yield the names that a source defines: of the file, classes, functions, parameters, fields and variables."""
-    yield Path(path).stem
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield node.name
-        elif isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.attr
-
-
-def test_finished_folders_have_the_terms_of_the_field() -> None:
-    """No name that they define has an old word, apart from the exceptions, each of which is needed."""
-    terms = {word: term for old, term in OLD_WORDS.items() for word in old.split()}
-    exceptions = {f" {' '.join(words_of(name))} ": name for name in EXCEPTIONS}
-    found: set[str] = set()
-    used: set[str] = set()
-    for path, tree in sources():
-        if not path.startswith(tuple(f"{folder}/" for folder in FOLDERS_WITH_FIELD_TERMS)):
-            continue
-        for name in set(defined_names(path, tree)):
-            text = f" {' '.join(words_of(name))} "
-            if terms.keys().isdisjoint(text.split()):
-                continue
-            for words, exception in exceptions.items():
-                if words in text:
-                    used.add(exception)
-                    text = text.replace(words, " ")
-            found.update(f"{path}: {name}: {terms[w]}" for w in text.split() if w in terms)
-    assert sorted(found) == []
-    assert sorted(EXCEPTIONS.keys() - used) == []
+def test_exceptions_are_needed() -> None:
+    found = set().union(*map(names_with_own_words, FOLDERS_WITH_FIELD_TERMS))
+    assert sorted(set(EXCEPTIONS) - found) == []
 
 
 def test_kinds_of_collectives_are_told_apart_in_their_folder_alone() -> None:

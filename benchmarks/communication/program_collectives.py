@@ -113,7 +113,7 @@ def measure(kind: str, count: int, size: int, dtype: str, rounds: int) -> dict[s
         executable = spmd.compile(module, devices=count)
         (shape,) = (parameter.array_shape for parameter in executable.module.entry.parameters)
         operand = np.zeros(shape.dims, element.numpy)
-        state = executable.place([[operand] for _ in executable.devices])
+        state = executable.put_tiles([[operand] for _ in executable.devices])
         work = lambda: executable.run(state)  # noqa: E731
         seconds(work, 3)
         return min(seconds(work, calls_in_round(size)) for _ in range(rounds_of(size, rounds)))

@@ -142,7 +142,7 @@ def theirs(jitted: Any, arrays: Arrays, donated: int) -> Peer | None:
 
 def forms(executable: Executable) -> dict[str, Any]:
     """How its kernels are done."""
-    found = _devices(executable)[0].forms
+    found = _devices(executable)[0].kernel_report
     return {"ptx": found.ptx, "library": found.library, "hosted": [list(x) for x in found.hosted]}
 
 

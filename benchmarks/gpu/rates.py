@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.gpu.peers import environment, make_driver
 from runtime.cpu.kernels.gemm.dot import plan_dot
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuDriver, GpuStream
-from runtime.gpu.libraries.forms import library_work
+from runtime.gpu.libraries.library_emitters import library_work
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice
 from runtime.program.strides import StridedView

@@ -34,7 +34,7 @@ from runtime.gpu.step import Step
 from runtime.gpu.steps import while_loop
 from runtime.gpu.steps.kernel import HostedStep, LibraryStep, PtxStep
 from runtime.gpu.steps.library_sequence import LibrarySequenceStep
-from runtime.gpu.steps.sequence import planned
+from runtime.gpu.steps.sequence import plan_steps
 from spmd.analysis.cost import module_cost
 from spmd.text.parser import parse_module
 from tests.runtime.gpu.doubles.host_driver import HostDriver
@@ -93,7 +93,7 @@ def ours(folder: Path, devices: int) -> Counts:
     executable = compile_module(module, devices, CompileOptions(machine=machine))
     planner = Planner(0, devices, ptx_maker(HostDriver()), options=DEFAULT)
     counts = Counts(temp=executable.stats.temp)
-    counts.add(planned(executable.program.thunks, planner))
+    counts.add(plan_steps(executable.program.thunks, planner))
     collectives = module_cost(executable.module).collectives.values()
     counts.collective_bytes = sum(kind.bytes for kind in collectives)
     return counts

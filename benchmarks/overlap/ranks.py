@@ -89,7 +89,7 @@ def computes(thunk: Thunk) -> bool:
     if thunk.is_composite or communicates(thunk):
         return False
     written = (
-        use.place.view.byte_size
+        use.array.view.byte_size
         for use in thunk.buffer_uses()
         if use.kind is UseKind.WRITE and use.role is Role.RESULT
     )

@@ -148,7 +148,7 @@ def _places(thunk: Thunk, role: Role) -> Iterator[ArrayView]:
         return
     for use in thunk.buffer_uses():
         if use.role is role:
-            yield use.place
+            yield use.array
 
 
 def _row_major(view: StridedView) -> StridedView:

@@ -13,7 +13,7 @@ from launch.calibration.timing import cores
 from runtime.cpu.prediction.step import PredictedThunk, predicted_step
 from runtime.executable import Executable
 from runtime.program.thunks.collective import CollectiveDoneThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from runtime.timeline.events import Event, Stream, events_of
 from spmd.machine.description import MachineDescription
 
@@ -41,10 +41,12 @@ Least: TypeAlias = dict[Named, float]
 def least_of(executable: Executable) -> Least:
     """Of the steps that its devices remember, but the first one."""
     thunks = executable.program.thunks
-    starts = {one.name: one.start for one in walk(thunks) if isinstance(one, CollectiveDoneThunk)}
+    starts = {
+        one.name: one.start for one in traverse(thunks) if isinstance(one, CollectiveDoneThunk)
+    }
     steps = (
-        _by_thunk(events_of(thunks, step.stamps), starts)
-        for device in executable.stamps()
+        _by_thunk(events_of(thunks, step.timestamps), starts)
+        for device in executable.recorded_steps()
         for step in device[1:]
     )
     return least_of_all(steps)
@@ -96,7 +98,7 @@ def _by_thunk(events: Iterable[Event], starts: dict[str, str]) -> Least:
 
 def _sizes(one: PredictedThunk) -> str:
     """Of the kernel's arrays, for people."""
-    uses = {use.place.view.dims: None for use in one.thunk.buffer_uses()}
+    uses = {use.array.view.dims: None for use in one.thunk.buffer_uses()}
     return " ".join("x".join(map(str, dims)) or "1" for dims in list(uses)[:6])
 
 

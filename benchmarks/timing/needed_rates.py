@@ -11,7 +11,7 @@ from runtime.program.records.convolution import PanelConvolutionKernel, PhaseCon
 from runtime.program.records.dot import DotKernel, SlicedProductKernel
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from spmd.shape import PrimitiveType
 
 #: Kernels that make a product and more.
@@ -22,12 +22,12 @@ _CONVOLUTIONS = (PanelConvolutionKernel, PhaseConvolutionKernel)
 def needed_by(programs: Iterable[DeviceProgram]) -> CalibrationOptions:
     """`spmd calibrate`'s own options, without the types that no program computes with. f32 is always there."""
     every = CalibrationOptions()
-    thunks = [thunk for program in programs for thunk in walk(program.thunks)]
+    thunks = [thunk for program in programs for thunk in traverse(program.thunks)]
     kernels = [thunk.kernel for thunk in thunks if isinstance(thunk, KernelThunk)]
     products = [x.product if isinstance(x, _WITH_PRODUCT) else x for x in kernels]
     dots = {(x.lhs, x.rhs, x.result) for x in products if isinstance(x, DotKernel)}
     convolved = {x.element_type for x in kernels if isinstance(x, _CONVOLUTIONS)}
-    touched = {use.place.view.element_type for thunk in thunks for use in thunk.buffer_uses()}
+    touched = {use.array.view.element_type for thunk in thunks for use in thunk.buffer_uses()}
     touched.add(PrimitiveType.F32)
     kinds = tuple(kind for kind in every.loops.types if kind in touched)
     dots |= {(kind,) * 3 for kind in kinds}  # a type's own rate

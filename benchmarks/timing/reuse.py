@@ -73,4 +73,4 @@ def _accesses(thunk: Thunk) -> Iterable[Access]:
     if isinstance(thunk, KernelThunk):
         # What is touched is the same on all machines.
         return work_of(thunk, machine_named(DEFAULT)).accesses
-    return touched(dict.fromkeys(use.place for use in thunk.buffer_uses()))
+    return touched(dict.fromkeys(use.array for use in thunk.buffer_uses()))

@@ -214,7 +214,7 @@ def _parts(thunk: KernelThunk) -> ConvolutionParts | None:
         if not is_unphased(kernel):
             found = phase_parts(kernel, thunk, plan_here)
             return found[0] if len(found) == 1 else None
-        kernel = kernel.whole
+        kernel = kernel.undivided
     if not isinstance(kernel, PanelConvolutionKernel):
         return None
     x, w = (place.view.dims for place in thunk.operands)

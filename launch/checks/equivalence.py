@@ -11,8 +11,8 @@ from launch.checks.reference import evaluate_per_device
 from launch.data.inputs import seeded_inputs
 from launch.data.npz import Array
 from runtime.arrays.bounded_arrays import cut_to_sizes, have_sizes, num_results
-from runtime.arrays.sharded_arrays import Boundary
-from runtime.compile import boundaries
+from runtime.arrays.sharded_arrays import ArraySpec
+from runtime.compile import array_specs
 from spmd.errors import CheckFailed, SpmdError
 from spmd.evaluator.evaluator import evaluate
 from spmd.hlo import HloModule, Stage
@@ -30,7 +30,7 @@ def verify_equivalent(
     A per-device module is evaluated on all its devices, its tiles gathered. ``logical``: the unpartitioned module that
     both come from, whose entry has the global shapes.
     """
-    places = boundaries(before if before.stage >= Stage.PARTITIONED else after, logical)
+    places = array_specs(before if before.stage >= Stage.PARTITIONED else after, logical)
     inputs = seeded_inputs(seed, [one.shape for one in places[0]])
     wanted, found = (_outputs(module, inputs, places) for module in (before, after))
     differences = _differences(wanted, found, places[1])
@@ -54,7 +54,7 @@ class EquivalenceCheck:
         """Return the results of ``before``. Raises SpmdError if it does not verify or has no value."""
         if self._wanted is None or self._wanted.module is not before:
             verify(before)
-            places = boundaries(before, before if before.stage < Stage.PARTITIONED else None)
+            places = array_specs(before, before if before.stage < Stage.PARTITIONED else None)
             inputs = seeded_inputs(self._seed, [one.shape for one in places[0]])
             self._wanted = _Wanted(before, places, inputs, _outputs(before, inputs, places))
         return self._wanted
@@ -77,7 +77,7 @@ def _listed(differences: Sequence[str]) -> str:
     return ", ".join(differences[:MOST_NAMED]) + (f" and {rest} more outputs" if rest > 0 else "")
 
 
-Places: TypeAlias = tuple[Sequence[Boundary], Sequence[Boundary]]
+Places: TypeAlias = tuple[Sequence[ArraySpec], Sequence[ArraySpec]]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class _Wanted:
 
 
 def _differences(
-    wanted: Sequence[Array], found: Sequence[Array], places: Sequence[Boundary]
+    wanted: Sequence[Array], found: Sequence[Array], places: Sequence[ArraySpec]
 ) -> list[str]:
     """A phrase for each output that is further off than its type's tolerance."""
     differences = []

@@ -11,9 +11,9 @@ from typing import Protocol
 
 from launch.data.feed_files import FeedOptions, GivingFeed
 from launch.data.npz import Array
-from runtime.arrays.sharded_arrays import Boundary
+from runtime.arrays.sharded_arrays import ArraySpec
 from runtime.arrays.tiles import gather, shard_of
-from runtime.compile import boundaries
+from runtime.compile import array_specs
 from spmd.errors import RunError
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
@@ -35,7 +35,7 @@ class Reference(Protocol):
 def evaluate_per_device(
     module: HloModule,
     inputs: Sequence[Array],
-    places: tuple[Sequence[Boundary], Sequence[Boundary]],
+    places: tuple[Sequence[ArraySpec], Sequence[ArraySpec]],
     tables: OpTables = REGISTERED,
     feed: HostFeed | None = None,
 ) -> list[Array]:
@@ -55,7 +55,7 @@ def evaluate_per_device(
 def tiles_of(
     module: HloModule,
     inputs: Sequence[Array],
-    places: tuple[Sequence[Boundary], Sequence[Boundary]],
+    places: tuple[Sequence[ArraySpec], Sequence[ArraySpec]],
 ) -> list[list[Array]]:
     """Return the inputs of every device, replica after replica."""
     return [
@@ -76,7 +76,7 @@ class ReferenceProgram:
     """
 
     module: HloModule
-    places: tuple[Sequence[Boundary], Sequence[Boundary]] | None = None
+    places: tuple[Sequence[ArraySpec], Sequence[ArraySpec]] | None = None
     seconds: float = math.inf
     show: Callable[[str], None] | None = None
 
@@ -146,7 +146,7 @@ def reference_program(
     program = clone_module(module)
     count = devices if devices is not None else device_count(module)
     program.num_partitions = count // program.replica_count
-    return ReferenceProgram(program, boundaries(program), seconds, show)
+    return ReferenceProgram(program, array_specs(program), seconds, show)
 
 
 def reference_of(module: HloModule, devices: int | None, *, partitioned: bool) -> Reference:

@@ -93,7 +93,7 @@ def _report(
     where = describe_environment()
     machine = compile_options(options).machine
     executable = program.executable
-    forms = executable.kernel_forms
+    forms = executable.kernel_report
     predicted = predicted_step(executable.program, executable.module, machine, cores_of(executable))
     if options.json:
         figures = {

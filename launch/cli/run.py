@@ -19,7 +19,7 @@ from launch.cli.run_job import (
     write_profile,
 )
 from runtime.memory_limit import require_memory
-from runtime.timeline.timestamps import KEPT_STEPS
+from runtime.timeline.timestamps import RETAINED_STEPS
 
 if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--profile",
         type=Path,
         metavar="F.json",
-        help=f"write a timeline of the last {KEPT_STEPS} steps of all devices, for ui.perfetto.dev or chrome://tracing",
+        help=f"write a timeline of the last {RETAINED_STEPS} steps of all devices, for ui.perfetto.dev or chrome://tracing",
     )
     # None, so that a seed that was named can be told from the default.
     parser.set_defaults(run=run, seed=None)

@@ -28,7 +28,7 @@ from launch.job import (
     job_inputs,
 )
 from launch.pipeline import is_partitioned
-from runtime.compile import boundaries
+from runtime.compile import array_specs
 from spmd.hlo import HloModule
 
 
@@ -47,7 +47,7 @@ def run_reference(options: argparse.Namespace, job: JobOptions) -> int:
     job.feeds.require_for(infeed_names(module))
     entry = Entry.of_module(module)
     if partitioned:
-        entry = Entry.of_boundaries(module, boundaries(module))
+        entry = Entry.of_boundaries(module, array_specs(module))
     inputs = job_inputs(entry.inputs, job)
     try:
         feed = program.feed(job.feeds)

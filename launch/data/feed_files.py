@@ -41,7 +41,7 @@ class FeedFile:
         return sum(name.startswith("infeed") for name in self._stored) - self.num_taken
 
     def next(self, site: FeedSite) -> list[Array]:
-        return self.take_leaves(site.name, [place.shape for place in site.boundaries], site.tiles)
+        return self.take_leaves(site.name, [place.shape for place in site.specs], site.tiles)
 
     def take_leaves(
         self, name: str, expected: Sequence[ArrayShape], like: Sequence[ArrayShape]

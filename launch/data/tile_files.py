@@ -29,7 +29,9 @@ def of_device(file: Path, device: int) -> Path:
 def read_tiles(executable: Executable, file: Path) -> ShardedArrays:
     """The inputs as each of this process's devices finds them in its own file."""
     shapes = executable.program.parameters
-    return executable.place([read_inputs(of_device(file, d), shapes) for d in executable.devices])
+    return executable.put_tiles(
+        [read_inputs(of_device(file, d), shapes) for d in executable.devices]
+    )
 
 
 def write_tiles(executable: Executable, outputs: ShardedArrays, file: Path) -> None:

@@ -23,7 +23,7 @@ from runtime.cpu.prediction.step import StepPredictor
 from runtime.device_program import DeviceProgram
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from spmd.machine.description import MachineDescription
 
 #: A kernel is run until this many seconds have passed, at most so many times, each of so many runs. The least
@@ -71,7 +71,7 @@ def _listed(program: DeviceProgram, predictor: StepPredictor) -> Iterator[Listed
     world = LoopbackWorld(program.num_devices, 60.0, native_step_engine())
     memory = DeviceMemory(program.assignment.allocations, world.communicator(0))
     known: dict[object, ListedKernel] = {}
-    for thunk in walk(program.thunks):
+    for thunk in traverse(program.thunks):
         if not isinstance(thunk, KernelThunk):
             continue
         parts = (thunk.operands, thunk.results, thunk.scratch)

@@ -8,7 +8,7 @@ from enum import Enum
 
 import numpy as np
 
-from runtime.buffers.live_buffers import Held, LiveBuffers
+from runtime.buffers.live_buffers import LiveBuffers, LiveSlice
 from runtime.buffers.types import AllocationKind, BufferAssignment, NamedSlice
 from runtime.executable import Executable
 from spmd.analysis.source_lines import SourceLines
@@ -82,7 +82,7 @@ def memory_timeline(executable: Executable) -> MemoryTimeline:
     assignment = executable.program.assignment
     live = LiveBuffers(assignment)
     describe = _Describer(executable.module, assignment)
-    blocks = tuple(block for one in live.held for block in describe.blocks(one))
+    blocks = tuple(block for one in live.live_slices for block in describe.blocks(one))
     peak = live.peak
     there = sorted((b for b in blocks if b.start <= peak <= b.end), key=lambda b: -b.size)
     total = sum(allocation.size for allocation in assignment.allocations)
@@ -110,7 +110,7 @@ class _Describer:
             self._bases[allocation.index] = base
             base += allocation.size
 
-    def blocks(self, held: Held) -> Iterator[Block]:
+    def blocks(self, held: LiveSlice) -> Iterator[Block]:
         """One for each value in the place, until the next one is written there."""
         for n, value in enumerate(held.values):
             following = held.values[n + 1].start - 1 if n + 1 < len(held.values) else held.end

@@ -13,7 +13,7 @@ import numpy as np
 from launch.ranks.rank_executable import RankExecutable
 from launch.report.clock import ONE_CLOCK, ClockLine, ClockOffset, clock_offsets
 from runtime.executable import Executable
-from runtime.timeline.timestamps import KEPT_STEPS, RecordedStep
+from runtime.timeline.timestamps import RETAINED_STEPS, RecordedStep
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Recording:
         self._begun += 1
         if isinstance(self._executable, RankExecutable) and self._begun > self._after:
             self._processor[self._begun] = spent
-        if self._begun % KEPT_STEPS == 0:
+        if self._begun % RETAINED_STEPS == 0:
             self.keep()
 
     def keep(self) -> None:
-        for own, steps in zip(self._steps, self._executable.stamps(), strict=True):
+        for own, steps in zip(self._steps, self._executable.recorded_steps(), strict=True):
             own.update((step.number, step) for step in steps if step.number > self._after)
 
     def gather(self) -> list[RecordedDevice] | None:
@@ -82,8 +82,8 @@ def _clocks(executable: Executable) -> list[ClockOffset]:
 
 def _pack(steps: Sequence[RecordedStep], processor: dict[int, int]) -> bytes:
     """Plain integers: of each step its number, whether it is blocking, and how many stamps it has; then the stamps."""
-    heads = [(step.number, int(step.is_blocking), len(step.stamps)) for step in steps]
-    flat = [value for step in steps for stamp in step.stamps for value in stamp]
+    heads = [(step.number, int(step.is_blocking), len(step.timestamps)) for step in steps]
+    flat = [value for step in steps for stamp in step.timestamps for value in stamp]
     head = json.dumps({"steps": heads, "processor": sorted(processor.items())})
     return head.encode() + b"\n" + np.array(flat, np.int64).tobytes()
 

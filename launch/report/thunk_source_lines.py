@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from runtime.executable import Executable
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from spmd.analysis.source_lines import SourceLines
 
 
 def explain_thunk(executable: Executable, number: int) -> str:
     """The thunk's instruction with its opcode, op_name and source line, as far as the module says them.
 
-    ``number``: in the order of ``walk``. For messages: found anew at each call.
+    ``number``: in the order of ``traverse``. For messages: found anew at each call.
     """
-    for n, thunk in enumerate(walk(executable.program.thunks)):
+    for n, thunk in enumerate(traverse(executable.program.thunks)):
         if n == number:
             return f"thunk {number}, {thunk.name}{_origin(executable, thunk.name)}"
     return f"thunk {number}"

@@ -19,7 +19,7 @@ from launch.report.recording import RecordedDevice, Recording
 from launch.report.trace_flows import arrows, counters
 from launch.target.cores import cores_of
 from runtime.executable import Executable
-from runtime.timeline.events import Event, Flight, Stream, events_of
+from runtime.timeline.events import CollectiveEvent, Event, Stream, events_of
 from spmd.analysis.source_lines import SourceLines
 from spmd.hlo import HloModule
 from spmd.machine.description import MachineDescription
@@ -77,7 +77,7 @@ def recorded_trace(
                 TracedStep(
                     step.number,
                     step.is_blocking,
-                    events_of(thunks, step.stamps),
+                    events_of(thunks, step.timestamps),
                     one.processor.get(step.number),
                 )
                 for step in one.steps
@@ -145,7 +145,7 @@ def _device_events(
         for event in step.events:
             told = said.get(event.name, {})
             found = _slice(event, _Place(number, device.clock, zero, step), told)
-            if isinstance(event, Flight):
+            if isinstance(event, CollectiveEvent):
                 flights.append(found)
             yield found
     for track in range(1, 1 + _give_tracks(flights)):
@@ -169,11 +169,11 @@ class _Place:
 def _slice(event: Event, place: _Place, said: Mapping[str, str]) -> dict[str, Any]:
     """A collective in flight lasts until it has landed."""
     start = place.microseconds(event.start)
-    end = place.microseconds(event.landed if isinstance(event, Flight) else event.end)
+    end = place.microseconds(event.landed if isinstance(event, CollectiveEvent) else event.end)
     args: dict[str, Any] = {"step": place.step.number, "bytes": event.bytes, "depth": event.depth}
     if place.step.is_blocking:
         args["blocking"] = True
-    if isinstance(event, Flight):
+    if isinstance(event, CollectiveEvent):
         args |= {
             "landed": end,
             "wait_start": place.microseconds(event.wait_start),

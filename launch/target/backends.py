@@ -22,7 +22,7 @@ def require_backend(backend: str) -> None:
 
 def note_hosted(executable: Executable) -> None:
     """Report the kernels that the processor computes for the GPU, which is correct but slow."""
-    forms = executable.kernel_forms
+    forms = executable.kernel_report
     if forms is None or not forms.hosted:
         return
     report_note(str(forms))

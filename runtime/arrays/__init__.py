@@ -1,1 +1,1 @@
-"""Arrays between steps: where they lie, what a step does to them, and what the host is fed."""
+"""Arrays between steps: their memory, what a step does to them, and feeds of the host."""

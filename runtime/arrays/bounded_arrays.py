@@ -1,4 +1,4 @@
-"""Arrays of bounded dynamic shape, which a program gives at their bounds with their sizes beside them.
+"""Arrays of bounded dynamic shape: a program returns them padded to their bounds, together with their sizes.
 
 outputs f32[<=8,4], pred[], s32[]     the last one is the size of dimension 0 of the first
 """
@@ -31,7 +31,7 @@ def num_results(shapes: Sequence[ArrayShape]) -> int:
 
 
 def have_sizes(shapes: Sequence[ArrayShape]) -> bool:
-    """Say whether the last of a program's outputs can be the sizes of the bounded ones before them."""
+    """Return whether the last of a program's outputs can be the sizes of the bounded ones before them."""
     count = num_results(shapes)
     return count >= 0 and all(shape == _SIZE for shape in shapes[count:])
 

@@ -1,4 +1,4 @@
-"""A device's memory: where the slices of a program lie."""
+"""A device's memory: the bytes of a program's allocations."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from spmd.shape import ArrayShape
 
 
 class DeviceMemory:
-    """One block of the device's own bytes, every allocation at an aligned place in it; and blocks shared with others.
+    """Memory of one device: its own block, with every allocation at an aligned offset, and blocks shared with peers.
 
-    All of it comes from the communicator, so that collectives reach it. Bytes are zeros at first.
+    All of it comes from the communicator, so that collectives can access it. Bytes are zeros at first.
     """
 
     def __init__(self, allocations: Sequence[BufferAllocation], communicator: Communicator) -> None:
-        """``allocations``: in order of their indices, the same on every rank."""
+        """Allocate the memory. ``allocations``: in order of their indices, the same on every rank."""
         starts, size = [], 0
         for allocation in allocations:
             starts.append(size)
@@ -36,16 +36,16 @@ class DeviceMemory:
             else:
                 self._blocks.append(own[start : start + allocation.size])
 
-    def array(self, place: ArrayView) -> NDArray:
-        view = place.view
+    def array(self, array_view: ArrayView) -> NDArray:
+        view = array_view.view
         if view.num_elements == 0:
             return np.zeros(view.dims, view.element_type.numpy)
-        block = self._blocks[place.slice.allocation]
-        start = place.slice.start_on(self._device) + view.offset
+        block = self._blocks[array_view.slice.allocation]
+        start = array_view.slice.start_on(self._device) + view.offset
         return np.ndarray(view.dims, view.element_type.numpy, block, start, view.strides)
 
     def typed(self, allocation: int, shape: ArrayShape) -> NDArray:
-        """The row-major array of ``shape`` that is allocation number ``allocation``."""
+        """Return allocation number ``allocation`` as a row-major array of ``shape``."""
         view = StridedView.dense(shape)
         return self.array(ArrayView(BufferSlice(allocation, 0, view.byte_size), view))
 
@@ -56,7 +56,7 @@ class DeviceMemory:
     def fill(self, tile: NDArray, fill: Callable[[NDArray], None]) -> None:
         fill(tile)
 
-    def beside(self, tile: NDArray) -> NDArray:
+    def allocate_like(self, tile: NDArray) -> NDArray:
         return np.empty_like(tile)
 
     def bring(self, tile: NDArray, array: DeviceArray) -> None:

@@ -1,12 +1,12 @@
 """The host's side of infeeds and outfeeds of a program on several devices.
 
-A value that enters or leaves is whole on the host and divided among the devices as the instruction's sharding says.
-Each device takes the items in their order, at its own pace; what the devices give is joined when a run is over:
+A value is a global array on the host and divided among the devices by the instruction's sharding. Each device takes the
+items in their order, at its own pace; the tiles that the devices give are joined when a run is over:
 
     infeed     item 0, item 1, ...     each device takes its tile of item 0, then of item 1
     outfeed    value 0, value 1, ...   each joined of the tiles that the devices have given
 
-Functions in place of items feed, and are given, each device's own tiles.
+A function instead of items feeds, or receives, the tiles of each device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from runtime.arrays.sharded_arrays import Boundary
+from runtime.arrays.sharded_arrays import ArraySpec
 from runtime.arrays.tiles import copy_shard, gather, global_shape
 from spmd.errors import RunError
 from spmd.hlo import HloInstruction
@@ -40,13 +40,13 @@ Outfeed: TypeAlias = "list[Item] | Callable[[int, Item], None]"
 class FeedSite:
     """An infeed or outfeed of one device's program.
 
-    ``shape``: of the value on one device. ``boundaries``: how its array leaves are divided. ``partition``: the only one
+    ``shape``: of the value on one device. ``specs``: how its array leaves are divided. ``partition``: the only one
     that takes part; None where all do.
     """
 
     name: str
     shape: Shape
-    boundaries: tuple[Boundary, ...]
+    specs: tuple[ArraySpec, ...]
     partition: int | None
     num_partitions: int
 
@@ -56,7 +56,7 @@ class FeedSite:
 
 
 def feed_site(instruction: HloInstruction, num_partitions: int) -> FeedSite:
-    """Return what the host knows of an infeed or outfeed of a program for ``num_partitions``."""
+    """Return the feed site of an infeed or outfeed of a program for ``num_partitions``."""
     shape = fed_shape(instruction)
     tiles = array_leaves(shape)
     stated = instruction.sharding
@@ -75,7 +75,7 @@ def feed_site(instruction: HloInstruction, num_partitions: int) -> FeedSite:
     return FeedSite(
         instruction.name,
         shape,
-        tuple(Boundary(w.without_layout(), s) for w, s in zip(wholes, shardings, strict=True)),
+        tuple(ArraySpec(w.without_layout(), s) for w, s in zip(wholes, shardings, strict=True)),
         only.pop() if len(only) == 1 else None,
         num_partitions,
     )
@@ -86,7 +86,7 @@ class ItemSource(Protocol):
     """Arrays that are fed, in their order."""
 
     def next(self, site: FeedSite) -> list[NDArray]:
-        """Return the array leaves of the next item, which ``site`` takes. SpmdError where there is none."""
+        """Return the array leaves of the next item for ``site``. Raises SpmdError if there is none."""
         ...
 
 
@@ -95,7 +95,7 @@ class TileSource(Protocol):
     """Arrays that are fed to each device by itself."""
 
     def next_tile(self, site: FeedSite, device: int) -> list[NDArray]:
-        """Return the array leaves of the next tile of ``device``. SpmdError where there is none."""
+        """Return the array leaves of the next tile of ``device``. Raises SpmdError if there is none."""
         ...
 
 
@@ -145,27 +145,27 @@ class HostFeeds:
 
     @property
     def num_taken(self) -> int:
-        """Items that have been asked for."""
+        """The number of items that devices have requested."""
         return self._first + len(self._waiting)
 
-    def take(self, site: FeedSite, device: int) -> list[NDArray]:
-        """Return the tile of ``device`` of its next item. RunError where there is none, or it does not fit."""
+    def next_tile(self, site: FeedSite, device: int) -> list[NDArray]:
+        """Return the tile of ``device`` of its next item. Raises RunError if there is none or it does not fit."""
         if isinstance(self._source, TileSource):
             arrays = self._source.next_tile(site, device)
             require_tiles(arrays, site.shape, site.name)
             return arrays
         with self._lock:
-            whole = self._next(self._source, site, device)
+            item = self._next(self._source, site, device)
         partition = device % site.num_partitions
-        if len(whole) != len(site.tiles):
+        if len(item) != len(site.tiles):
             raise RunError(
-                f"{site.name} takes {len(site.tiles)} arrays at a time, is fed {len(whole)}"
+                f"{site.name} takes {len(site.tiles)} arrays at a time, is fed {len(item)}"
             )
-        places = zip(whole, site.tiles, site.boundaries, strict=True)
-        return [_tile(array, tile, place, partition, site) for array, tile, place in places]
+        fed = zip(item, site.tiles, site.specs, strict=True)
+        return [_tile(array, tile, spec, partition, site) for array, tile, spec in fed]
 
     def put(self, site: FeedSite, device: int, arrays: Sequence[NDArray]) -> None:
-        """Take what ``device`` gives; the arrays are the device's memory."""
+        """Copy the values that ``device`` gives; ``arrays`` are the device's memory."""
         copies = tuple(np.array(array, order="C") for array in arrays)
         if callable(self.outfeed):
             self.outfeed(device, item_of(site.shape, iter(copies)))
@@ -185,7 +185,7 @@ class HostFeeds:
             self._waiting.append(source.next(site))
         self._taken[device] += 1
         item = self._waiting[number - self._first]
-        waits = [n for d, n in self._taken.items() if _takes_part(site, d)]
+        waits = [n for d, n in self._taken.items() if _is_fed(site, d)]
         done = min(waits) - self._first
         del self._waiting[:done]
         self._first += done
@@ -200,29 +200,29 @@ def _source_of(infeed: Infeed | None) -> ItemSource | TileSource:
     return _Items(None if infeed is None else iter(infeed))
 
 
-def _takes_part(site: FeedSite, device: int) -> bool:
+def _is_fed(site: FeedSite, device: int) -> bool:
     return site.partition is None or device % site.num_partitions == site.partition
 
 
 def _tile(
-    array: NDArray, tile: ArrayShape, place: Boundary, partition: int, site: FeedSite
+    array: NDArray, tile: ArrayShape, spec: ArraySpec, partition: int, site: FeedSite
 ) -> NDArray:
-    """Return the tile of ``partition`` of ``array``, whose own sizes say how much of the last tile is padding."""
+    """Return the tile of ``partition`` of ``array``. The sizes of ``array`` determine the padding of the last tile."""
     shape = replace(tile, dims=array.shape) if array.ndim == tile.rank else tile
-    sharding = place.sharding
+    sharding = spec.sharding
     wanted = as_array(sharding.shard_shape(shape)).dims if sharding is not None else shape.dims
     fits = array.ndim == tile.rank and wanted == tile.dims
     if not fits or array.dtype != tile.element_type.numpy:
-        raise RunError(f"{site.name} takes {place.shape}, is fed {array.dtype}{list(array.shape)}")
+        raise RunError(f"{site.name} takes {spec.shape}, is fed {array.dtype}{list(array.shape)}")
     part = np.empty(tile.dims, array.dtype)
     copy_shard(array, sharding, shape, partition, part)
     return part
 
 
 def joined(given: Sequence[Sequence[Given]], num_partitions: int) -> list[Item]:
-    """Return the values that the devices have given, whole; with replicas, those of replica 0.
+    """Return the values that the devices have given, joined from tiles; with replicas, those of replica 0.
 
-    ``given``: by device. Each device's order is kept. RunError where the devices of a value have not all given it.
+    ``given``: by device, in each device's order. Raises RunError if a device of a value has not given its tile.
     """
     queues = [list(own) for own in given[:num_partitions]]
     values: list[Item] = []
@@ -231,9 +231,9 @@ def joined(given: Sequence[Sequence[Given]], num_partitions: int) -> list[Item]:
         tiles = [queues[partition].pop(0).arrays for partition in own]
         arrays = [
             gather(
-                [tile[k] for tile in tiles], None if len(own) == 1 else place.sharding, place.shape
+                [tile[k] for tile in tiles], None if len(own) == 1 else spec.sharding, spec.shape
             )
-            for k, place in enumerate(site.boundaries)
+            for k, spec in enumerate(site.specs)
         ]
         values.append(item_of(site.shape, iter(arrays)))
     return values
@@ -285,7 +285,7 @@ class ReferenceFeed:
     num_partitions: int
 
     def take(self, infeed: HloInstruction, device: int) -> list[NDArray]:
-        return self.feeds.take(feed_site(infeed, self.num_partitions), device)
+        return self.feeds.next_tile(feed_site(infeed, self.num_partitions), device)
 
     def put(self, outfeed: HloInstruction, device: int, arrays: Sequence[NDArray]) -> None:
         self.feeds.put(feed_site(outfeed, self.num_partitions), device, arrays)
@@ -305,8 +305,8 @@ class HostChannel:
     #: Python functions that the program calls, by number. They are set before the program is loaded.
     callbacks: Sequence[Callback] = ()
 
-    def take(self, site: FeedSite, device: int) -> list[NDArray]:
-        return self.present.take(site, device)
+    def next_tile(self, site: FeedSite, device: int) -> list[NDArray]:
+        return self.present.next_tile(site, device)
 
     def put(self, site: FeedSite, device: int, arrays: Sequence[NDArray]) -> None:
         self.present.put(site, device, arrays)

@@ -1,17 +1,17 @@
 """Arrays that stay on a device between steps.
 
-A loaded program has places: the memory of its entry parameters and results. An array lies in a place as long as nobody
-else needs it, and moves out into memory of its own when a step or another array does. So state that a step takes in and
-gives back in the same place is never copied, and an output that the caller has let go costs nothing either.
+A loaded program has array slots: the memory of its entry parameters and results. An array occupies a slot until a step
+or another array needs it, and is then copied to its own allocation. So state that a step reads and writes in the same
+slot is never copied, and an output that the caller has released costs nothing.
 
-    state in place 0 ── step, donated ──► consumed;  the step's output lies in place 0
-    loss  in place 9 ── the next step writes place 9 ──► moved out, if the caller still holds it
+    state in slot 0 ── step, donated ──► consumed;  the step's output occupies slot 0
+    loss  in slot 9 ── the next step writes slot 9 ──► copied out, if the caller still references it
 
-A place keeps the arrays that it has handed out, and hands an output's out again for a later step when its own reference
-is the only one (which CPython counts exactly): steps in a row make no objects. The array of an output that was donated
-waits for one step, since its caller has it until the next output takes its name.
+A slot retains the arrays that it has returned, and returns an output's again for a later step if its own reference is
+the only one (CPython counts references exactly): consecutive steps create no objects. The array of a donated output is
+reused one step later, since the caller references it until the next output gets its name.
 
-    state:  array A ── step, donated ──► array B ── step, donated ──► array A again, unless somebody has kept it
+    state:  array A ── step, donated ──► array B ── step, donated ──► array A again, unless it is still referenced
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ class TileMemory(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
     def __array__(self, dtype: Any = None, /, *, copy: bool | None = None) -> NDArray:
-        """The values in the host's memory, without a copy if they lie there."""
+        """Return the values in the host's memory, without a copy if they are there."""
         ...
 
     def copy(self) -> Self:
-        """The same values in memory of their own."""
+        """Return a copy in newly allocated memory."""
         ...
 
 
 class DeviceArray:
-    """One device's tile of an array. Its values never change; the step that it is donated to ends it.
+    """One device's tile of an array. Its values never change; donating it to a step ends it.
 
-    That is said of arrays that somebody holds. Nobody can refer to one weakly: the device may begin it anew.
+    This holds for arrays that are referenced. There are no weak references: the device may reuse the object.
     """
 
     __slots__ = ("_data", "_end", "key")
 
     def __init__(self, data: TileMemory, key: object | None = None) -> None:
-        """``data``: in the memory of the place with this key, or (without one) memory that nobody else writes."""
+        """``data``: memory of the slot with this key; without a key, memory that only this array uses."""
         self._data: TileMemory | None = data
         self._end: End | None = None
-        #: Of the place where it lies; None for memory of its own.
+        #: Key of the slot that it occupies; None if it has its own allocation.
         self.key = key
 
     @property
@@ -83,15 +83,15 @@ class DeviceArray:
         return self._data is None
 
     def view(self) -> NDArray:
-        """The values where they lie: to be read before the next step, never written. DonatedError once consumed.
+        """Return the values without a copy; read them before the next step and never write them.
 
-        Of a device with memory of its own, they are read back.
+        If the device has its own memory, they are copied to the host. Raises DonatedError if the array was donated.
         """
         return np.asarray(self.data)
 
     @property
     def data(self) -> TileMemory:
-        """The memory where the values lie. DonatedError once consumed."""
+        """The memory of the values. Raises DonatedError if the array was donated."""
         if self._data is None:
             assert self._end is not None
             raise DonatedError(
@@ -101,14 +101,14 @@ class DeviceArray:
         return self._data
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
-        """A copy, which stays as it is whatever the device does next."""
+        """Return a copy that later steps do not change."""
         if copy is False:
             raise ValueError("a device's array cannot be handed out without a copy")
         return np.array(self.view(), dtype=dtype, copy=True)
 
-    # ---- what devices do with it
+    # ---- used by devices
     def lie(self, memory: TileMemory, key: object) -> None:
-        """Lie in the place with this key from now on, whose ``memory`` holds the values."""
+        """Move the array to the slot with this key, whose ``memory`` holds the values."""
         self._data, self._end, self.key = memory, None, key
 
     def move_out(self) -> None:
@@ -119,43 +119,43 @@ class DeviceArray:
         self._data, self._end, self.key = None, end, None
 
 
-#: Lies nowhere, and is held.
-NOBODY = DeviceArray(np.empty(0))
+#: Array in no slot. It stands for an empty slot and is always referenced.
+NO_ARRAY = DeviceArray(np.empty(0))
 
 
-class Place:
-    """Memory of an entry parameter or result (or of both), and the one array that lies there."""
+class ArraySlot:
+    """Memory of an entry parameter or result (or of both), and the array that occupies it."""
 
     __slots__ = ("_former", "array", "key")
 
-    def __init__(self, array: DeviceArray = NOBODY) -> None:
-        #: By which an array says that it lies here: it does not refer to the place, whose memory would last as long.
+    def __init__(self, array: DeviceArray = NO_ARRAY) -> None:
+        #: Arrays refer to this key instead of the slot, so that they do not keep the slot's memory alive.
         self.key = object()
-        #: It has lain here, and does so still if it has the ``key``. An array is one place's at most.
+        #: Last array of the slot; it still occupies it if it has the ``key``. An array has at most one slot.
         self.array = array
-        #: The output of the step before, or what that step consumed.
-        self._former = NOBODY
+        #: The output of the step before, or the array that that step consumed.
+        self._former = NO_ARRAY
 
     @property
     def is_free(self) -> bool:
-        """The memory may be written: if an array lies here, nobody has it."""
+        """True if the memory may be written: no array occupies the slot, or only the slot references it."""
         return self.array.key is not self.key or getrefcount(self.array) <= _OWN
 
     def vacate(self) -> None:
-        """Let the memory be written: an array that lies here moves out, if anybody has it."""
+        """Make the memory writable: copy the array out if it is still referenced."""
         if not self.is_free:
             self.array.move_out()
-            self.array = NOBODY
+            self.array = NO_ARRAY
 
     def admit(self, array: DeviceArray, memory: TileMemory) -> None:
-        """``memory``: the place's, which holds a copy of the array's values already."""
+        """Put ``array`` into the slot. ``memory``: the slot's, which already holds a copy of the values."""
         array.lie(memory, self.key)
         self.array = array
 
     def hand_out(self, memory: TileMemory) -> None:
-        """A step has written ``memory``, the place's, which was free: have an array for it."""
+        """Make an array for ``memory``, the slot's, which was free and which a step has written."""
         if self.array.key is self.key:
-            return  # nobody has it
+            return  # only the slot references it
         self.array, self._former = self._former, self.array
         if getrefcount(self.array) > _OWN:
             self.array = DeviceArray(memory, self.key)
@@ -163,6 +163,6 @@ class Place:
             self.array.lie(memory, self.key)
 
 
-_SAMPLE = Place(DeviceArray(np.empty(0)))
-#: References that the interpreter counts to an array that a place alone has.
+_SAMPLE = ArraySlot(DeviceArray(np.empty(0)))
+#: Number of references that the interpreter counts if only the slot references an array.
 _OWN = getrefcount(_SAMPLE.array)

@@ -14,8 +14,8 @@ from spmd.sharding import HloSharding, ShardingKind
 
 
 @dataclass(frozen=True, slots=True)
-class Boundary:
-    """One array as the caller sees it: its global shape, and how devices share it (None: every one holds it all)."""
+class ArraySpec:
+    """Global shape and sharding of an argument or a result. ``sharding`` None: every device has the entire array."""
 
     shape: ArrayShape
     sharding: HloSharding | None
@@ -23,30 +23,30 @@ class Boundary:
 
 @dataclass(frozen=True)
 class ShardedArrays:
-    """Arrays as tiles on this process's devices: ``tiles[d][i]`` belongs to a global array ``boundaries[i]``.
+    """Arrays as tiles on this process's devices: ``tiles[d][i]`` belongs to a global array ``specs[i]``.
 
     ``Executable.put`` makes them; a run takes them and returns them. Numbers, slices and sums choose and join arrays:
     ``state = executable.run(state)[:2] + batch``. ``numpy.asarray(state[0])`` is the first one's global array, where
     this process has all of its tiles. An array that an output of the run aliases is donated: used up by the run, an
-    error when used again. All others are valid as long as they are held.
+    error when used again. All others are valid as long as they are referenced.
     """
 
     tiles: tuple[tuple[DeviceArray, ...], ...]
-    boundaries: tuple[Boundary, ...]
+    specs: tuple[ArraySpec, ...]
 
     def __len__(self) -> int:
-        return len(self.boundaries)
+        return len(self.specs)
 
     def __getitem__(self, which: int | slice) -> ShardedArrays:
         """Return the arrays of a slice, or the one of that number."""
         if not isinstance(which, slice):
             number = range(len(self))[which]  # IndexError, which also ends an iteration
             which = slice(number, number + 1)
-        return ShardedArrays(tuple(own[which] for own in self.tiles), self.boundaries[which])
+        return ShardedArrays(tuple(own[which] for own in self.tiles), self.specs[which])
 
     def __add__(self, other: ShardedArrays) -> ShardedArrays:
         tiles = zip(self.tiles, other.tiles, strict=True)
-        return ShardedArrays(tuple(a + b for a, b in tiles), self.boundaries + other.boundaries)
+        return ShardedArrays(tuple(a + b for a, b in tiles), self.specs + other.specs)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
         """Return a copy of the one global array. TypeError for several, RunError where tiles lie on other ranks."""
@@ -56,28 +56,26 @@ class ShardedArrays:
             )
         if copy is False:
             raise ValueError("a divided array cannot be handed out without a copy")
-        (boundary,) = self.boundaries
-        if any(boundary.shape.dynamic):
-            raise RunError(
-                f"the size of {boundary.shape} is another output: use executable.get(state)"
-            )
+        (spec,) = self.specs
+        if any(spec.shape.dynamic):
+            raise RunError(f"the size of {spec.shape} is another output: use executable.get(state)")
         tiles = [own[0].view() for own in self.tiles]
-        sharding = boundary.sharding
+        sharding = spec.sharding
         wanted = 1 if sharding is None else sharding.num_devices or 1
         is_elsewhere = sharding is not None and sharding.kind is ShardingKind.MAXIMAL
         if len(tiles) < wanted or (is_elsewhere and len(tiles) == 1):
             raise RunError(
-                f"this process has {len(tiles)} of the tiles of {boundary.shape.without_layout()} {sharding}: "
+                f"this process has {len(tiles)} of the tiles of {spec.shape.without_layout()} {sharding}: "
                 'use executable.get(state, gather="all") on every rank'
             )
         tiled = sharding is not None and sharding.is_tiled
-        return gather(tiles[:wanted] if tiled else tiles, sharding, boundary.shape).astype(
+        return gather(tiles[:wanted] if tiled else tiles, sharding, spec.shape).astype(
             dtype, copy=False
         )
 
     def pick(self, order: list[int]) -> ShardedArrays:
-        """Arrays number ``order[0]``, ``order[1]``, ..."""
+        """Return arrays number ``order[0]``, ``order[1]``, ..."""
         return ShardedArrays(
             tuple(tuple(own[i] for i in order) for own in self.tiles),
-            tuple(self.boundaries[i] for i in order),
+            tuple(self.specs[i] for i in order),
         )

@@ -1,4 +1,4 @@
-"""A loaded program's entry parameters and results as places for arrays: what a step does to what lies in them."""
+"""Array slots of a loaded program: the memory of its entry parameters and results, and what a step does to them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from runtime.arrays.resident import NOBODY, DeviceArray, End, Place, TileMemory
+from runtime.arrays.resident import NO_ARRAY, ArraySlot, DeviceArray, End, TileMemory
 from runtime.buffers.types import AllocationKind, ArrayView
 from runtime.device_program import DeviceProgram
 from spmd.errors import RunError
@@ -17,78 +17,78 @@ T = TypeVar("T", bound=TileMemory)
 
 
 class ProgramMemory(Protocol[T]):
-    """A device's memory as slots see it: the arrays that lie there, and how they are written between steps."""
+    """Device memory behind array slots: the arrays in it, and how they are written between steps."""
 
-    def array(self, place: ArrayView) -> T: ...
+    def array(self, array_view: ArrayView) -> T: ...
 
     def typed(self, allocation: int, shape: ArrayShape) -> T:
-        """The row-major array of ``shape`` that is allocation number ``allocation``."""
+        """Return allocation number ``allocation`` as a row-major array of ``shape``."""
         ...
 
     def fill(self, tile: T, fill: Callable[[NDArray], None]) -> None:
-        """Have ``fill`` write ``tile``."""
+        """Call ``fill`` to write ``tile``."""
         ...
 
-    def beside(self, tile: T) -> T:
-        """Memory of its own for an array like ``tile``."""
+    def allocate_like(self, tile: T) -> T:
+        """Allocate memory for an array of the shape and type of ``tile``."""
         ...
 
     def bring(self, tile: T, array: DeviceArray) -> None:
-        """``tile`` = the values of ``array``."""
+        """Copy the values of ``array`` to ``tile``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Slot(Generic[T]):
-    """Array leaf of the entry's parameters or results: its memory, and the place which that is (part of)."""
+class _EntryArray(Generic[T]):
+    """Array leaf of the entry's parameters or results: its memory, and the array slot to which the memory belongs."""
 
     memory: T
-    place: Place
+    slot: ArraySlot
 
 
 class Slots(Generic[T]):
-    """Results have a place each: a parameter's, which is then donated, or bytes of a heap.
+    """Array slots of one device's program. Each result has one: that of a donated parameter, or bytes of a heap.
 
-    A step writes all of them, and not only at its end: what lies in a heap between steps gives way to temporaries, too.
+    A step writes all slots of results, and not only at its end: temporaries also overwrite arrays in heaps.
     """
 
     def __init__(self, program: DeviceProgram, memory: ProgramMemory[T]) -> None:
         self._memory = memory
         allocations = program.assignment.of_kind(AllocationKind.PARAMETER)
-        places = {allocation.index: Place() for allocation in allocations}
+        slots = {allocation.index: ArraySlot() for allocation in allocations}
         self._parameters = [
-            _Slot(memory.typed(index, shape), place)
-            for (index, place), shape in zip(places.items(), program.parameters, strict=True)
+            _EntryArray(memory.typed(index, shape), slot)
+            for (index, slot), shape in zip(slots.items(), program.parameters, strict=True)
         ]
         self._results = [
-            _Slot(memory.array(view), places.get(view.slice.allocation) or Place())
+            _EntryArray(memory.array(view), slots.get(view.slice.allocation) or ArraySlot())
             for view in program.outputs
         ]
-        self._keys = [slot.place.key for slot in self._parameters]
-        #: The places that a step writes, by their keys.
-        self._written = {slot.place.key: slot.place for slot in self._results}
+        self._keys = [leaf.slot.key for leaf in self._parameters]
+        #: The slots that a step writes, by their keys.
+        self._written = {leaf.slot.key: leaf.slot for leaf in self._results}
         self._donated = [
-            (i, End(program.name, slot.memory.shape, slot.memory.dtype))
-            for i, slot in enumerate(self._parameters)
-            if slot.place.key in self._written
+            (i, End(program.name, leaf.memory.shape, leaf.memory.dtype))
+            for i, leaf in enumerate(self._parameters)
+            if leaf.slot.key in self._written
         ]
-        given = {slot.place.key for slot in self._parameters}
+        given = {leaf.slot.key for leaf in self._parameters}
         self._of_results = [p for key, p in self._written.items() if key not in given]
 
     def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
-        """An array for parameter ``number``, written by ``fill``; beside its place if something lies there."""
-        slot = self._parameters[number]
-        if not slot.place.is_free:
-            own = self._memory.beside(slot.memory)
+        """Return an array for parameter ``number``, written by ``fill``, in its slot if that is free."""
+        leaf = self._parameters[number]
+        if not leaf.slot.is_free:
+            own = self._memory.allocate_like(leaf.memory)
             self._memory.fill(own, fill)
             return DeviceArray(own)
-        self._memory.fill(slot.memory, fill)
-        array = DeviceArray(slot.memory)
-        slot.place.admit(array, slot.memory)
+        self._memory.fill(leaf.memory, fill)
+        array = DeviceArray(leaf.memory)
+        leaf.slot.admit(array, leaf.memory)
         return array
 
     def hold(self, arrays: Sequence[DeviceArray]) -> bool:
-        """Whether each array lies in its parameter's place; then all fit, and none is gone."""
+        """Return whether each array occupies its parameter's slot. If so, all fit, and none has been donated."""
         if len(arrays) != len(self._keys):
             return False
         for array, key in zip(arrays, self._keys, strict=True):  # noqa: SIM110 - no generator for each step
@@ -96,40 +96,40 @@ class Slots(Generic[T]):
                 return False
         return True
 
-    def take(self, arrays: Sequence[DeviceArray]) -> None:
-        """Make the places free that the step writes. Every array lies in its place, or ``bring`` has been called."""
+    def consume(self, arrays: Sequence[DeviceArray]) -> None:
+        """Donate arrays and vacate the slots that the step writes. All arrays are in their slots."""
         for i, end in self._donated:
             arrays[i].donate(end)
-        for place in self._of_results:
-            place.vacate()
+        for slot in self._of_results:
+            slot.vacate()
 
     def bring(self, arrays: Sequence[DeviceArray]) -> None:
-        """Bring every parameter's array to its place; arrays must fit."""
-        for array, slot in zip(arrays, self._parameters, strict=True):
-            if array.key is slot.place.key:
+        """Copy every parameter's array to its slot unless it is there already. Arrays must fit."""
+        for array, leaf in zip(arrays, self._parameters, strict=True):
+            if array.key is leaf.slot.key:
                 continue
-            slot.place.vacate()
-            self._memory.bring(slot.memory, array)
-            # An array in another program's place, or in a place that stays, need not be brought there again.
+            leaf.slot.vacate()
+            self._memory.bring(leaf.memory, array)
+            # An array in another program's slot, or in a slot that no step writes, is not copied here a second time.
             left = self._written.get(array.key)
             if left is not None:
-                left.array = NOBODY
+                left.array = NO_ARRAY
             if left is not None or array.key is None:
-                slot.place.admit(array, slot.memory)
+                leaf.slot.admit(array, leaf.memory)
 
     def hand_out(self) -> None:
-        """A step has written the results' places: have arrays for them."""
-        for slot in self._results:
-            slot.place.hand_out(slot.memory)
+        """Make arrays for the results' slots, which a step has written."""
+        for leaf in self._results:
+            leaf.slot.hand_out(leaf.memory)
 
     @property
-    def results(self) -> tuple[Place, ...]:
+    def results(self) -> tuple[ArraySlot, ...]:
         """The slots that hold the last step's outputs."""
-        return tuple(slot.place for slot in self._results)
+        return tuple(leaf.slot for leaf in self._results)
 
 
 def require_world(program: DeviceProgram, size: int) -> None:
-    """RunError where there is another number of devices than the program is for."""
+    """Raise RunError if ``size`` is not the program's number of devices."""
     if size != program.num_devices:
         raise RunError(
             f"{program.name} is for {program.num_devices} devices "
@@ -138,7 +138,7 @@ def require_world(program: DeviceProgram, size: int) -> None:
 
 
 def require_fit(program: DeviceProgram, arrays: Sequence[DeviceArray], device: int) -> None:
-    """RunError for arrays that are not ``program``'s parameters, DonatedError for one that is gone."""
+    """Raise RunError if ``arrays`` do not fit the parameters of ``program``, DonatedError if one was donated."""
     shapes = program.parameters
     if len(arrays) != len(shapes):
         raise RunError(f"{program.name} takes {len(shapes)} arrays, found {len(arrays)}")

@@ -1,11 +1,12 @@
-"""Global arrays to the devices' tiles and back, by the shardings of the entry's parameters and root.
+"""Conversion of global arrays to the devices' tiles and back, by the shardings of the entry's parameters and root.
 
     f32[5] {devices=[2]<=[2]}     partition 0 holds elements 0,1,2; partition 1 holds 3,4 and one element of padding
 
-Tiles have one size on all devices: what reaches beyond the array is padding, zero on the way in, dropped on the way
-out. Shardings divide among partitions; every replica holds the same.
+Tiles have one size on all devices: elements beyond the array are padding, which is zero in inputs and dropped from
+outputs. Shardings divide among partitions; every replica has the same tiles.
 
-Along unreduced axes the devices hold terms, whose sum the array is. It enters as the first term; the others are zeros.
+Along unreduced axes the devices hold terms, whose sum is the array. An input becomes the first term; the others are
+zeros.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from spmd.sharding import HloSharding, ShardingKind, SubgroupType, TileAssignmen
 
 
 def global_shape(shard: ArrayShape, sharding: HloSharding | None) -> ArrayShape:
-    """The largest array whose tiles have the shape ``shard`` (without padding)."""
+    """Return the largest array whose tiles have the shape ``shard`` (without padding)."""
     if sharding is None or sharding.kind is not ShardingKind.TILED:
         return shard
     return shard.with_dims(
@@ -78,7 +79,7 @@ def term_of(sharding: HloSharding | None, partition: int) -> int:
 def shard_of(
     array: NDArray, sharding: HloSharding | None, shape: ArrayShape, partition: int
 ) -> NDArray:
-    """``partition``'s tile of ``array`` (of ``shape``), in new memory, padded with zeros to the common size."""
+    """Return ``partition``'s tile of ``array`` (of ``shape``), in new memory, padded with zeros to the common size."""
     sizes = shape.dims if sharding is None else as_array(sharding.shard_shape(shape)).dims
     tile = np.empty(sizes, array.dtype)
     copy_shard(array, sharding, shape, partition, tile)
@@ -108,32 +109,32 @@ def copy_shard(
 
 
 def gather(tiles: Sequence[NDArray], sharding: HloSharding | None, shape: ArrayShape) -> NDArray:
-    """The global array from the tiles of partitions 0, 1, ...; where several hold the same, the first one's.
+    """Return the global array of the tiles of partitions 0, 1, ...; of equal tiles the first one counts.
 
     Of partial sums it is the sum of the terms, in order of partitions.
     """
     if sharding is None or sharding.kind is not ShardingKind.TILED:
         source = sharding.device if sharding and sharding.kind is ShardingKind.MAXIMAL else 0
-        whole = np.array(tiles[source], copy=True)
-        return whole if any(shape.dynamic) else whole.reshape(shape.dims)
+        full = np.array(tiles[source], copy=True)
+        return full if any(shape.dynamic) else full.reshape(shape.dims)
     if SubgroupType.UNREDUCED in sharding.subgroup_types:
         return _sum_of_terms(tiles, sharding, shape)
-    whole = np.empty(shape.dims, tiles[0].dtype)
+    full = np.empty(shape.dims, tiles[0].dtype)
     for partition in reversed(range(len(tiles))):
         region = tile_region(sharding, shape, partition)
         inside = tuple(slice(0, part.stop - part.start) for part in region)
-        whole[region] = tiles[partition][inside]
-    return whole
+        full[region] = tiles[partition][inside]
+    return full
 
 
 def _sum_of_terms(tiles: Sequence[NDArray], sharding: HloSharding, shape: ArrayShape) -> NDArray:
     """Add up the partial sums that the partitions hold, each term of each tile once."""
-    whole = np.zeros(shape.dims, tiles[0].dtype)
+    full = np.zeros(shape.dims, tiles[0].dtype)
     added: set[tuple[int, tuple[int, ...]]] = set()
     for partition, tile in enumerate(tiles):
         region = tile_region(sharding, shape, partition)
         term = (term_of(sharding, partition), tuple(part.start for part in region))
         if term not in added:
             added.add(term)
-            whole[region] += tile[tuple(slice(0, part.stop - part.start) for part in region)]
-    return whole
+            full[region] += tile[tuple(slice(0, part.stop - part.start) for part in region)]
+    return full

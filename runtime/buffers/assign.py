@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from runtime.buffers.colocation import Colocation, Copy, Group, GroupKind, colocate
 from runtime.buffers.heap.arena import lower_bound
 from runtime.buffers.heap.recorded_heaps import RecordedHeaps, digest_of_sizes
-from runtime.buffers.own_parts import place_own_parts
+from runtime.buffers.own_parts import colocate_own_parts
 from runtime.buffers.program import Program, Value, ValueView
 from runtime.buffers.shared_results import Heap, heaps_of, intervals
 from runtime.buffers.types import (
@@ -53,18 +53,18 @@ def assign_buffers(program: Program, recorded: RecordedHeaps | None = None) -> A
     Raises RecordedHeapsError if it does not fit the program.
     """
     colocation = colocate(program)
-    place_own_parts(colocation)
+    colocate_own_parts(colocation)
     fixed = _fixed_allocations(colocation.all_groups())
     in_heaps = colocation.in_heaps()
     find_heaps = heaps_of if recorded is None else recorded.heaps_of
     heaps = find_heaps(program, in_heaps)
     allocations = _allocations(fixed, heaps)
-    place = _places(fixed, heaps)
+    slice_of = _slices_of_groups(fixed, heaps)
     slices = {
-        value: replace(place[id(group)], size=value.size, parts=colocation.parts.get(value, ()))
+        value: replace(slice_of[id(group)], size=value.size, parts=colocation.parts.get(value, ()))
         for value, group in colocation.groups.items()
     }
-    outputs = tuple(place[id(colocation.outputs[output.number])] for output in program.outputs)
+    outputs = tuple(slice_of[id(colocation.outputs[output.number])] for output in program.outputs)
     constants = {
         slices[value].allocation: value.constant
         for value in program.values
@@ -72,10 +72,11 @@ def assign_buffers(program: Program, recorded: RecordedHeaps | None = None) -> A
     }
     stats = _stats(program, colocation, in_heaps, allocations)
     names = _named_slices(colocation, slices, outputs)
-    places = tuple(
-        (place[id(group)].allocation - len(fixed), place[id(group)].offset) for group in in_heaps
+    offsets = tuple(
+        (slice_of[id(group)].allocation - len(fixed), slice_of[id(group)].offset)
+        for group in in_heaps
     )
-    assignment = BufferAssignment(allocations, names, stats, places, digest_of_sizes(in_heaps))
+    assignment = BufferAssignment(allocations, names, stats, offsets, digest_of_sizes(in_heaps))
     return AssignedProgram(
         program, assignment, slices, tuple(colocation.copies), outputs, constants
     )
@@ -112,13 +113,13 @@ def _allocations(fixed: list[Group], heaps: list[Heap]) -> tuple[BufferAllocatio
     )
 
 
-def _places(fixed: list[Group], heaps: list[Heap]) -> dict[int, BufferSlice]:
+def _slices_of_groups(fixed: list[Group], heaps: list[Heap]) -> dict[int, BufferSlice]:
     """Return the slice of each group, by its identity."""
-    place = {id(g): BufferSlice(i, 0, g.size) for i, g in enumerate(fixed)}
+    slice_of = {id(g): BufferSlice(i, 0, g.size) for i, g in enumerate(fixed)}
     for index, heap in enumerate(heaps, len(fixed)):
         for group, offset in zip(heap.groups, heap.packing.offsets, strict=True):
-            place[id(group)] = BufferSlice(index, offset, group.size)
-    return place
+            slice_of[id(group)] = BufferSlice(index, offset, group.size)
+    return slice_of
 
 
 def _named_slices(

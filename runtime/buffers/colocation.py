@@ -102,7 +102,7 @@ class Colocation:
 
 def colocate(program: Program) -> Colocation:
     result = Colocation(program)
-    held_until = _held_until(program)
+    earliest_ends = _earliest_ends(program)
     constants = 0
     for value in program.values:
         kind, number = GroupKind.TEMPORARY, 0
@@ -111,35 +111,35 @@ def colocate(program: Program) -> Colocation:
         elif value.constant is not None:
             kind, number = GroupKind.CONSTANT, constants
             constants += 1
-        end = max(value.last_read, held_until.get(value, 0))
+        end = max(value.last_read, earliest_ends.get(value, 0))
         result.groups[value] = Group(
             [value], kind, number, value.size, value.memory_space, value.start, end
         )
     writers = _writers(program)
-    _place_outputs(result, writers)
+    _colocate_outputs(result, writers)
     for step in all_steps(program.entry):
         if isinstance(step, WhileStep):
-            _place_loop_state(result, step, writers)
+            _colocate_loop_state(result, step, writers)
         elif isinstance(step, ConditionalStep):
-            _place_branch_results(result, step)
+            _colocate_branch_results(result, step)
     for step in all_steps(program.entry):
         if isinstance(step, WhileStep):
-            _place_inits(result, step)
+            _colocate_inits(result, step)
         else:
             _share_in_place(result, step)
     return result
 
 
-def _held_until(program: Program) -> dict[Value, int]:
+def _earliest_ends(program: Program) -> dict[Value, int]:
     """Return when loop state and branch results end at the earliest: regions write them at their ends."""
-    held: dict[Value, int] = {}
+    ends: dict[Value, int] = {}
     for step in all_steps(program.entry):
         if isinstance(step, WhileStep):
-            held.update((value, step.end) for value in step.results)
+            ends.update((value, step.end) for value in step.results)
         elif isinstance(step, ConditionalStep):
             last = max(branch.region.end for branch in step.branches)
-            held.update((value, last) for value in step.results)
-    return held
+            ends.update((value, last) for value in step.results)
+    return ends
 
 
 def _writers(program: Program) -> dict[Value, tuple[Step, int]]:
@@ -163,7 +163,7 @@ def writes_over(step: Step, result: int) -> list[int]:
 def _is_read_in_place(value: Value, step: Step, result: int, over: Sequence[int]) -> bool:
     """Return whether ``step`` reads ``value`` once, dense, as an operand in ``over``, and it fits ``result``."""
     here = [read for read in value.reads if read.step is step and read.position == step.position]
-    if len(here) != 1 or not here[0].view.is_whole:
+    if len(here) != 1 or not here[0].view.is_entire:
         return False
     if not _fits(value, step.results[result]):
         return False
@@ -183,7 +183,7 @@ def _may_follow(value: Value, last_read: int, step: Step, result: int) -> bool:
     )
 
 
-def _place_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, int]]) -> None:
+def _colocate_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, int]]) -> None:
     """Give outputs a parameter's buffer if aliased, else their own; they are written there directly if possible."""
     program = colocation.program
     for output in program.outputs:
@@ -193,7 +193,7 @@ def _place_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, int]
             target = colocation.groups[parameter]
             target.end = program.end
             colocation.outputs[output.number] = target
-            if value is parameter and view.is_whole:
+            if value is parameter and view.is_entire:
                 continue
             if _can_write_directly(colocation, view, program.entry) and _follows_parameter(
                 parameter, value, writers
@@ -222,7 +222,7 @@ def _place_outputs(colocation: Colocation, writers: dict[Value, tuple[Step, int]
 
 def _can_write_directly(colocation: Colocation, view: ValueView, region: object) -> bool:
     """Return whether the value is unshared, dense and written in this very region."""
-    return view.is_whole and view.value.region is region and colocation.is_alone(view.value)
+    return view.is_entire and view.value.region is region and colocation.is_alone(view.value)
 
 
 def _follows_parameter(
@@ -232,7 +232,7 @@ def _follows_parameter(
     return _may_follow(parameter, parameter.last_read, step, result)
 
 
-def _place_loop_state(
+def _colocate_loop_state(
     colocation: Colocation, loop: WhileStep, writers: dict[Value, tuple[Step, int]]
 ) -> None:
     """Write the body's new value of a leaf into the leaf's memory if the old value is dead by then; else copy it."""
@@ -252,7 +252,7 @@ def _place_loop_state(
         colocation.copies.append(copy)
 
 
-def _place_branch_results(colocation: Colocation, step: ConditionalStep) -> None:
+def _colocate_branch_results(colocation: Colocation, step: ConditionalStep) -> None:
     for branch in step.branches:
         for view, result in zip(branch.roots, step.results, strict=True):
             if _can_write_directly(colocation, view, branch.region) and _fits(view.value, result):
@@ -261,7 +261,7 @@ def _place_branch_results(colocation: Colocation, step: ConditionalStep) -> None
                 colocation.copies.append(Copy(view, result, branch.region.end, step))
 
 
-def _place_inits(colocation: Colocation, loop: WhileStep) -> None:
+def _colocate_inits(colocation: Colocation, loop: WhileStep) -> None:
     """Let the loop start in the memory of its initial values if these have no other use; else copy them."""
     for i, carried in enumerate(loop.carried):
         source = colocation.groups[carried.init.value]

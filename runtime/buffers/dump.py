@@ -27,11 +27,11 @@ def _allocations(assignment: BufferAssignment) -> Iterator[str]:
         purpose = f"{_color(allocation)}{_purpose(allocation, inside)}"
         yield f"allocation {allocation.index}: size {allocation.size}, {purpose}:"
         for number, value in sorted(inside, key=lambda one: (one[1].slice.offset, one[1].start)):
-            place = f"(size={value.slice.size},offset={value.slice.offset})"
+            extent = f"(size={value.slice.size},offset={value.slice.offset})"
             output = "" if value.output is None else f", output {value.output}"
             parts = len(value.slice.parts[0]) if value.slice.parts else 0
             own = f", a device's one of {parts} from there on" if parts else ""
-            yield f" value: <{number} {value.name} @0> {place}: {value.shape}{output}{own}"
+            yield f" value: <{number} {value.name} @0> {extent}: {value.shape}{output}{own}"
     yield ""
 
 

@@ -45,7 +45,7 @@ def linearize(module: HloModule) -> Program:
     outputs = []
     for number, root in enumerate(roots):
         aliased = aliases.get(number)
-        in_place = aliased is not None and root.value is parameters[aliased] and root.is_whole
+        in_place = aliased is not None and root.value is parameters[aliased] and root.is_entire
         view = (
             root
             if in_place
@@ -69,7 +69,7 @@ def _entry_parameter(
             value = linearizer.new_value(name, shape, entry, 0, shape.memory_space)
             value.parameter = len(found)
             found.append(value)
-            views.append(linearizer.whole(value))
+            views.append(linearizer.full_view(value))
     return rebuild(parameter.shape, iter(views))
 
 

@@ -58,7 +58,7 @@ class Linearizer:
         self.values.append(value)
         return value
 
-    def whole(self, value: Value) -> ValueView:
+    def full_view(self, value: Value) -> ValueView:
         return ValueView(value, value.view)
 
     def read(self, step: Step, views: tuple[ValueView, ...], position: int, region: Region) -> None:
@@ -146,7 +146,7 @@ class Linearizer:
         value = self.new_value(name, shape, step.region, step.position, shape.memory_space)
         if not index and isinstance(step.instruction.shape, ArrayShape):
             value.order = result_order(step.instruction)
-        return self.whole(value)
+        return self.full_view(value)
 
     # ---- copies
     def lay_out(
@@ -166,7 +166,7 @@ class Linearizer:
         value = self.new_value(name, shape, region, step.position, memory_space)
         value.order = order
         step.results = (value,)
-        return self.whole(value)
+        return self.full_view(value)
 
     def operand_copy(
         self,
@@ -199,14 +199,14 @@ class Linearizer:
         instruction: HloInstruction,
         leaf: int,
         view: ValueView,
-        places: Collection[Value],
+        overwritten: Collection[Value],
         region: Region,
     ) -> ValueView:
-        """Return ``view``, copied if it shows one of ``places``, which are all overwritten at the end of the region.
+        """Return ``view``, copied if its value is in ``overwritten``: the end of the region overwrites all of these.
 
         So no copy there reads what another one has written (for example in a loop that swaps two leaves).
         """
-        if view.value not in places:
+        if view.value not in overwritten:
             return view
         order = tuple(range(len(view.view.dims)))
         return self.operand_copy(instruction, leaf, view, order, region)

@@ -12,7 +12,7 @@ from runtime.buffers.types import AllocationKind, BufferAssignment, BufferSlice,
 
 
 @dataclass(frozen=True)
-class Held:
+class LiveSlice:
     """One slice that is in use from ``start`` to ``end``, both included, and its values in turn."""
 
     slice: BufferSlice
@@ -21,7 +21,7 @@ class Held:
     values: tuple[NamedSlice, ...]
 
     def at(self, position: int) -> NamedSlice:
-        """Return the value that lies there, or the last one that did."""
+        """Return the value in the slice at ``position``, or the last one before it."""
         return next((v for v in reversed(self.values) if v.start <= position), self.values[0])
 
 
@@ -38,29 +38,29 @@ class LiveBuffers:
         )
 
     @cached_property
-    def held(self) -> tuple[Held, ...]:
+    def live_slices(self) -> tuple[LiveSlice, ...]:
         """The slices in use, by slice and start. Values that follow one another without a gap count as one."""
-        by_place: dict[BufferSlice, list[NamedSlice]] = {}
+        by_slice: dict[BufferSlice, list[NamedSlice]] = {}
         for value in self.assignment.values:
             if (
                 value.slice.size
                 and self.assignment.allocations[value.slice.allocation].is_on_device
             ):
-                by_place.setdefault(value.slice, []).append(value)
+                by_slice.setdefault(value.slice, []).append(value)
         found = []
-        for place, values in by_place.items():
+        for slice_, values in by_slice.items():
             values.sort(key=lambda value: (value.start, value.end))
-            if place.allocation in self._always:
-                found.append(Held(place, 0, self.end, tuple(values)))
+            if slice_.allocation in self._always:
+                found.append(LiveSlice(slice_, 0, self.end, tuple(values)))
             else:
-                found.extend(_joined(place, values))
+                found.extend(_joined(slice_, values))
         return tuple(found)
 
     @cached_property
     def bytes_at(self) -> np.ndarray:
         """The live bytes, int64[positions]."""
         change = np.zeros(self.end + 2, np.int64)
-        for one in self.held:
+        for one in self.live_slices:
             change[one.start] += one.slice.size
             change[one.end + 1] -= one.slice.size
         return np.cumsum(change)[:-1]
@@ -72,20 +72,20 @@ class LiveBuffers:
 
     def largest_at(self, position: int) -> list[NamedSlice]:
         """Return one value for each slice in use, largest first."""
-        found = [one.at(position) for one in self.held if one.start <= position <= one.end]
+        found = [one.at(position) for one in self.live_slices if one.start <= position <= one.end]
         return sorted(found, key=lambda value: -value.slice.size)
 
 
-def _joined(place: BufferSlice, values: Sequence[NamedSlice]) -> list[Held]:
+def _joined(slice_: BufferSlice, values: Sequence[NamedSlice]) -> list[LiveSlice]:
     """Join ``values``, sorted by start, whose live ranges touch."""
-    found: list[Held] = []
+    found: list[LiveSlice] = []
     run: list[NamedSlice] = []
     end = -1
     for value in values:
         if run and value.start > end:
-            found.append(Held(place, run[0].start, end, tuple(run)))
+            found.append(LiveSlice(slice_, run[0].start, end, tuple(run)))
             run = []
         run.append(value)
         end = max(end, value.end) if len(run) > 1 else value.end
-    found.append(Held(place, run[0].start, end, tuple(run)))
+    found.append(LiveSlice(slice_, run[0].start, end, tuple(run)))
     return found

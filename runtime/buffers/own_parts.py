@@ -1,4 +1,4 @@
-"""Placement of tiles in the array that they are a part of, as this device's own part, so that they are not copied.
+"""Colocation of tiles with the array that contains them, as this device's own part, so that they are not copied.
 
     p = f32[8] multiply(a, b)             on device 1 of {0,1} written to bytes 32 to 64 of g
     g = f32[16] all-gather(p)             copies device 0's part to bytes 0 to 32, and nothing else
@@ -11,7 +11,7 @@ would elsewhere.
 * An all-gather's operand lies in a result that no group could share: an output in the heap or in a donated parameter.
   Of other results every member would write only its own part (``shared_results.py``).
 * A reduce-scatter's result lies in an operand that dies and is no output: otherwise all bytes of the operand would
-stay.
+  stay live.
 
 The array is live from the first of the two to the last. If it lies in a heap, this must not increase the maximum of
 live bytes.
@@ -27,7 +27,7 @@ from runtime.buffers.types import ALIGNMENT
 from runtime.lowering import LOWERINGS
 
 
-def place_own_parts(colocation: Colocation) -> None:
+def colocate_own_parts(colocation: Colocation) -> None:
     """Place own parts, after all sharing of entire slices is done."""
     program = colocation.program
     for step in all_steps(program.entry):
@@ -41,19 +41,19 @@ def place_own_parts(colocation: Colocation) -> None:
             if not _dies_at(operand, step, number):
                 continue
             gathers = operand.size < target.size
-            tile, whole = (operand, target) if gathers else (target, operand)
+            tile, full = (operand, target) if gathers else (target, operand)
             may_lie = (
-                _is_free(whole, tile.start, step)
+                _is_free(full, tile.start, step)
                 if gathers
-                else _may_shrink(colocation, step, tile, whole)
+                else _may_shrink(colocation, step, tile, full)
             )
             if (
                 may_lie
-                and _is_one_of(len(parts[0]), tile, whole)
-                and _keeps_the_peak(colocation, tile, whole)
+                and _is_one_of(len(parts[0]), tile, full)
+                and _keeps_the_peak(colocation, tile, full)
             ):
                 colocation.parts.update(dict.fromkeys(tile.values, parts))
-                colocation.merge(whole, tile)
+                colocation.merge(full, tile)
 
 
 def _dies_at(group: Group, step: Step, operand: int) -> bool:
@@ -65,7 +65,7 @@ def _dies_at(group: Group, step: Step, operand: int) -> bool:
         all(_is_local(value, step) for value in group.values)
         and len(here) == 1
         and here[0].operand == operand
-        and here[0].view.is_whole
+        and here[0].view.is_entire
     )
 
 
@@ -74,37 +74,37 @@ def _is_local(value: Value, step: Step) -> bool:
     return value.region is step.region and all(read.region is step.region for read in value.reads)
 
 
-def _is_free(whole: Group, since: int, step: Step) -> bool:
+def _is_free(full: Group, since: int, step: Step) -> bool:
     """Return whether an output's slice is unused from ``since`` until ``step`` writes there."""
-    if whole.kind not in (GroupKind.OUTPUT, GroupKind.PARAMETER):
+    if full.kind not in (GroupKind.OUTPUT, GroupKind.PARAMETER):
         return False
     return all(
         value.start >= step.position or (value.parameter is not None and value.last_read < since)
-        for value in whole.values
+        for value in full.values
     )
 
 
-def _may_shrink(colocation: Colocation, step: Step, tile: Group, whole: Group) -> bool:
-    """Return whether all that remains of ``whole`` from ``step`` on may be a temporary in ``tile``."""
+def _may_shrink(colocation: Colocation, step: Step, tile: Group, full: Group) -> bool:
+    """Return whether all that remains of ``full`` from ``step`` on may be a temporary in ``tile``."""
     return (
         tile.kind is GroupKind.TEMPORARY
         and all(value.start >= step.position and _is_local(value, step) for value in tile.values)
-        and not shareable(colocation.program, [whole])
+        and not shareable(colocation.program, [full])
     )
 
 
-def _is_one_of(count: int, tile: Group, whole: Group) -> bool:
-    """Return whether ``whole`` consists of ``count`` tiles, whose offsets are aligned."""
+def _is_one_of(count: int, tile: Group, full: Group) -> bool:
+    """Return whether ``full`` consists of ``count`` tiles, whose offsets are aligned."""
     return (
-        tile.size * count == whole.size
+        tile.size * count == full.size
         and tile.size % ALIGNMENT == 0
-        and tile.memory_space == whole.memory_space
+        and tile.memory_space == full.memory_space
     )
 
 
-def _keeps_the_peak(colocation: Colocation, tile: Group, whole: Group) -> bool:
-    if whole.kind is GroupKind.PARAMETER:
+def _keeps_the_peak(colocation: Colocation, tile: Group, full: Group) -> bool:
+    if full.kind is GroupKind.PARAMETER:
         return True
-    others = intervals(without(colocation.in_heaps(), [tile, whole]))
-    joined = Interval(min(tile.start, whole.start), max(tile.end, whole.end), whole.size)
-    return lower_bound([*others, joined]) <= lower_bound([*others, *intervals([tile, whole])])
+    others = intervals(without(colocation.in_heaps(), [tile, full]))
+    joined = Interval(min(tile.start, full.start), max(tile.end, full.end), full.size)
+    return lower_bound([*others, joined]) <= lower_bound([*others, *intervals([tile, full])])

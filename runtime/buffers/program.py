@@ -23,8 +23,8 @@ from spmd.shape import ArrayShape, ShapeIndex
 class Region:
     """Steps that run in sequence: the entry, a loop's condition or body, a branch.
 
-    ``start`` and ``end`` are positions at which nothing else lies. ``loop_end``: the position after the loop whose
-    condition or body this is, else None. Values from outside that a loop reads must live that long.
+    ``start`` and ``end`` are positions at which no step runs. ``loop_end``: the position after the loop whose
+    condition or body this is, else None. Values from outside that a loop reads are live until then.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Value:
 
     @property
     def last_read(self) -> int:
-        """The end of its life. A read inside a loop of a value from outside counts until the loop's end."""
+        """The end of the live range. A read inside a loop of a value from outside counts until the loop's end."""
         return max((read.until(self) for read in self.reads), default=self.start)
 
 
@@ -88,8 +88,8 @@ class ValueView:
     view: StridedView
 
     @property
-    def is_whole(self) -> bool:
-        """Whether the view shows the entire value in memory order (a reshape is allowed)."""
+    def is_entire(self) -> bool:
+        """True if the view shows the entire value in memory order (a reshape is allowed)."""
         return self.view.is_dense and self.view.byte_size == self.value.size
 
 
@@ -169,7 +169,7 @@ class DoneStep(Step):
 
 @dataclass(eq=False, slots=True)
 class Carried:
-    """Leaf that a loop changes: ``value`` has its memory, ``init`` comes in, ``root`` goes into the next trip."""
+    """Leaf that a loop changes: ``value`` is in the loop, ``init`` before the first trip, ``root`` at a trip's end."""
 
     leaf: int
     value: Value

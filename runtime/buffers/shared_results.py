@@ -1,4 +1,4 @@
-"""Results that a replica group holds once: which ones may be shared, and which ones are.
+"""Results that a replica group stores once: choice of the results that share memory.
 
 All members of a group get the same result from an all-reduce, an all-gather or a collective-broadcast. If they can
 access each other's memory, it can be stored there once for all of them: this takes 1/n of the bytes, and each member
@@ -6,8 +6,8 @@ writes only its part. Memory that groups share is a colour, with one heap for ea
 
 The live ranges on one device's schedule suffice to pack such a heap. Reasons: only collectives among exactly the groups
 that share it write its bytes, and these write nothing there before all members have started. That is guaranteed by
-``Communicator.allocate_shared``, and ``Lowering.alike`` lists such ops. A member that has started a collective has
-completed everything before it in the schedule. So if value b follows value a in some bytes, with a's last use at a
+``Communicator.allocate_shared``, and ``Lowering.equal_results`` lists such ops. A member that has started a collective
+has completed everything before it in the schedule. So if value b follows value a in some bytes, with a's last use at a
 position before b's start, then every member is past its last use of a when b is written; and no member reads b before
 its own done, which waits for all writers. This holds
 
@@ -46,7 +46,7 @@ SMALL_OPERANDS = 4096
 _GROWTH = 1 / 128
 
 #: Number of attempts to shrink a heap until the sum of heaps is as small as before.
-_TRIES = 8
+_ATTEMPTS = 8
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Heap:
     packing: Packing
 
 
-def heaps_of(program: Program, places: Sequence[Group]) -> list[Heap]:
-    """Pack ``places`` (of temporaries and outputs) by colour, in order of colours; one is always the default."""
-    alike = _alike(program)
-    spaces = sorted({0, *(group.memory_space for group in places)})
+def heaps_of(program: Program, slices: Sequence[Group]) -> list[Heap]:
+    """Pack ``slices`` (of temporaries and outputs) by colour, in order of colours; one is always the default."""
+    equal_results = _equal_results(program)
+    spaces = sorted({0, *(group.memory_space for group in slices)})
     heaps = []
     for space in spaces:
-        inside = [group for group in places if group.memory_space == space]
-        heaps += _heaps_in_space(space, inside, alike)
+        inside = [group for group in slices if group.memory_space == space]
+        heaps += _heaps_in_space(space, inside, equal_results)
     return heaps
 
 
@@ -79,14 +79,16 @@ def without(groups: Sequence[Group], taken: Sequence[Group]) -> list[Group]:
     return [group for group in groups if id(group) not in gone]
 
 
-def _alike(program: Program) -> dict[Value, Groups]:
+def _equal_results(program: Program) -> dict[Value, Groups]:
     """Return the results that are equal on all members of a group of several, with these groups."""
     result: dict[Value, Groups] = {}
     in_order: dict[int, Groups] = {}
     written: list[Groups] = []  # retained, so that no other list gets its identity
     for step in all_steps(program.entry):
         if type(step) is Step and sum(v.view.byte_size for v in step.operands) > SMALL_OPERANDS:
-            found = LOWERINGS[step.instruction.opcode].alike(step.instruction, program.device)
+            found = LOWERINGS[step.instruction.opcode].equal_results(
+                step.instruction, program.device
+            )
             if id(found) not in in_order:
                 written.append(found)
                 in_order[id(found)] = tuple(sorted(tuple(sorted(group)) for group in found))
@@ -96,13 +98,15 @@ def _alike(program: Program) -> dict[Value, Groups]:
     return result
 
 
-def _heaps_in_space(space: int, places: list[Group], alike: dict[Value, Groups]) -> list[Heap]:
+def _heaps_in_space(
+    space: int, slices: list[Group], equal_results: dict[Value, Groups]
+) -> list[Heap]:
     """Return the private heap, then shared heaps, as large as the sum of heaps allows."""
-    own = places
+    own = slices
     packing = pack(intervals(own))
     room = packing.size
     shared = []
-    for groups, candidates in _candidates(places, alike):
+    for groups, candidates in _candidates(slices, equal_results):
         divided = _divide(own, candidates, room)
         if divided is not None:
             taken, heap, packing = divided
@@ -112,28 +116,28 @@ def _heaps_in_space(space: int, places: list[Group], alike: dict[Value, Groups])
     return [Heap(Color(space), tuple(own), packing), *shared]
 
 
-def shareable(program: Program, places: Sequence[Group]) -> dict[int, Groups]:
-    """Return the device groups that may share each of ``places``, by its identity."""
-    return _shareable(places, _alike(program))
+def shareable(program: Program, slices: Sequence[Group]) -> dict[int, Groups]:
+    """Return the device groups that may share each of ``slices``, by its identity."""
+    return _shareable(slices, _equal_results(program))
 
 
-def _shareable(places: Sequence[Group], alike: dict[Value, Groups]) -> dict[int, Groups]:
+def _shareable(slices: Sequence[Group], equal_results: dict[Value, Groups]) -> dict[int, Groups]:
     found = {}
-    for group in places:
+    for group in slices:
         if group.kind is GroupKind.TEMPORARY and group.size:
-            groups = {alike.get(value, ()) for value in group.values}
+            groups = {equal_results.get(value, ()) for value in group.values}
             if len(groups) == 1 and (one := groups.pop()):
                 found[id(group)] = one
     return found
 
 
 def _candidates(
-    places: Sequence[Group], alike: dict[Value, Groups]
+    slices: Sequence[Group], equal_results: dict[Value, Groups]
 ) -> list[tuple[Groups, list[Group]]]:
-    """Return the places that may be shared, by device groups; first those that save most within one node."""
-    may_share = _shareable(places, alike)
+    """Return the slices that may be shared, by device groups; first those that save most within one node."""
+    may_share = _shareable(slices, equal_results)
     found: dict[Groups, list[Group]] = {}
-    for group in places:
+    for group in slices:
         if id(group) in may_share:
             found.setdefault(may_share[id(group)], []).append(group)
 
@@ -153,7 +157,7 @@ def _divide(
     and is lowered by the excess of both.
     """
     limit = int((room - lower_bound(intervals(without(own, candidates)))) * (1 + _GROWTH))
-    for _ in range(_TRIES):
+    for _ in range(_ATTEMPTS):
         taken, heap = _fill(candidates, limit)
         if not taken:
             return None
@@ -170,7 +174,7 @@ def _fill(candidates: list[Group], limit: int) -> tuple[tuple[Group, ...], Packi
     arena = Arena(len(candidates), limit)
     taken, offsets = [], []
     for group in sorted(candidates, key=lambda g: (-g.size, g.start - g.end, g.start)):
-        offset = arena.place(Interval(group.start, group.end, group.size))
+        offset = arena.allocate(Interval(group.start, group.end, group.size))
         if offset is not None:
             taken.append(group)
             offsets.append(offset)

@@ -18,7 +18,7 @@ LARGE = 1024
 
 
 def aligned(size: int) -> int:
-    """``size`` rounded up to the alignment."""
+    """Return ``size`` rounded up to the alignment."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
@@ -198,14 +198,14 @@ class NamedSlice:
 class BufferAssignment:
     """Slices of all values of a program.
 
-    ``places``: heap number and offset of the values in heaps (values that share a slice count once), in order of the
-    first values; ``sizes``: a digest of their bytes; see ``recorded_heaps.py``.
+    ``offsets``: heap number and offset in bytes of the values in heaps (values that share a slice count once), in order
+    of the first values; ``sizes``: a digest of their bytes; see ``recorded_heaps.py``.
     """
 
     allocations: tuple[BufferAllocation, ...]
     values: tuple[NamedSlice, ...]
     stats: MemoryStats
-    places: tuple[tuple[int, int], ...] = ()
+    offsets: tuple[tuple[int, int], ...] = ()
     sizes: str = ""
 
     @property

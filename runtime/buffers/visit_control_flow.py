@@ -39,7 +39,7 @@ def visit_while(
         for index, shape in leaves(instruction.shape)
         if isinstance(shape, ArrayShape)
     ]
-    places = [
+    views = [
         init if leaf in changed else linearizer.in_space(instruction, name, init, shape, region)
         for leaf, (init, (name, shape)) in enumerate(zip(inits, arrays, strict=True))
     ]
@@ -49,12 +49,12 @@ def visit_while(
         init, (name, stated) = inits[leaf], arrays[leaf]
         shape = ArrayShape(init.view.element_type, init.view.dims)
         value = linearizer.new_value(name, shape, region, step.position, stated.memory_space)
-        places[leaf] = linearizer.whole(value)
+        views[leaf] = linearizer.full_view(value)
         step.carried.append(Carried(leaf, value, init, init))
     step.operands = tuple(c.init for c in step.carried)
     step.results = tuple(c.value for c in step.carried)
     linearizer.read(step, step.operands, step.position, region)
-    tree = rebuild(instruction.shape, iter(places))
+    tree = rebuild(instruction.shape, iter(views))
 
     step.condition = linearizer.open_region(instruction.while_condition.name, region)
     predicate = linearizer.run_computation(instruction.while_condition, (tree,), step.condition)
@@ -65,11 +65,11 @@ def visit_while(
 
     step.body = linearizer.open_region(instruction.while_body.name, region)
     roots = tree_leaves(linearizer.run_computation(instruction.while_body, (tree,), step.body))
-    places_of_loop = {c.value for c in step.carried}
+    carried_values = {c.value for c in step.carried}
     for carried in step.carried:
         root = roots[carried.leaf]
         carried.root = linearizer.own_copy(
-            instruction, carried.leaf, root, places_of_loop, step.body
+            instruction, carried.leaf, root, carried_values, step.body
         )
     linearizer.close_region(step.body)
     linearizer.read(step, tuple(c.root for c in step.carried), step.body.end, step.body)

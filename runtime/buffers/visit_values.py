@@ -134,6 +134,6 @@ def constant_view(
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
-    """Elements as rows of bytes, so that nan equals nan and 0.0 differs from -0.0."""
+    """Return the elements as rows of bytes, so that nan equals nan and 0.0 differs from -0.0."""
     flat = np.ascontiguousarray(array).reshape(-1)
     return flat.view(np.uint8).reshape(flat.size, flat.dtype.itemsize)

@@ -25,7 +25,7 @@ from runtime.cpu.step.thread_team import ThreadTeam
 from runtime.cpu.step.worker import Worker
 from runtime.device_program import DeviceProgram
 from runtime.program.kernel import KernelLibrary
-from runtime.program.thunks.thunk import Thunk, walk
+from runtime.program.thunks.thunk import Thunk, traverse
 from spmd.literal import NDArray
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class LoadedDevice:
         record: record the begin and end times of thunks, in ``recorder``.
         reference_every: n makes every n-th step *blocking*: each collective is awaited at its start, so that nothing
         overlaps, as a reference for the other steps. 1: all steps; 0: none.
-        explain: what thunk number n of ``walk``'s order is, for ranks that wait for one that is there.
+        explain: what thunk number n of ``traverse``'s order is, for ranks that wait for one that is there.
         """
         require_world(program, communicator.size)
         self.program = program
@@ -63,8 +63,8 @@ class LoadedDevice:
         self.blocking = np.zeros((), np.bool_) if reference_every else None
         self.explain = explain
         self.position = communicator.position
-        self._names = [thunk.name for thunk in walk(program.thunks)]
-        self._numbers = {id(thunk): number for number, thunk in enumerate(walk(program.thunks))}
+        self._names = [thunk.name for thunk in traverse(program.thunks)]
+        self._numbers = {id(thunk): number for number, thunk in enumerate(traverse(program.thunks))}
         self._number = communicator.enroll(self)
         self._steps = 0
         self.progress = ProgressPoints(overlaps=reference_every != 1)
@@ -135,7 +135,7 @@ class LoadedDevice:
         if not self._slots.hold(arrays):
             require_fit(self.program, arrays, self.communicator.rank)
             self._slots.bring(arrays)
-        self._slots.take(arrays)
+        self._slots.consume(arrays)
         self._steps += 1
         is_blocking = self.blocking is not None and self._steps % self._reference_every == 0
         if self.blocking is not None:

@@ -1,11 +1,11 @@
-"""all-to-all of arrays: what devices have for each other is cut from one layout and put together in another.
+"""all-to-all of arrays: the parts are cut from one layout and joined in another.
 
-Members move their parts anyway, so the dimension that is cut may lie anywhere among the others, in the operand and in
+Members move their parts anyway, so the cut dimension may have any position in the memory order, of the operand and of
 the result:
 
     f32[2,32,2,128]{3,1,0,2} all-to-all(f32[2,32,2,128]{3,2,1,0} x), dimensions={2}
 
-Of the operand, 64 rows of 128 go to each member; in the result, what came from each is one run.
+Each member receives 64 rows of 128 elements of the operand; in the result, the part from each member is contiguous.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_PIECES = 256
 class Exchange:
     """An all-to-all of one array over ``dimension``, whose size is the number of members.
 
-    ``read`` and ``written``: how operand and result lie; all dimensions but the one that is cut have the same order.
+    ``read`` and ``written``: dimension orders of operand and result, which agree in all dimensions but the cut one.
     """
 
     dims: tuple[int, ...]
@@ -53,7 +53,7 @@ class Exchange:
 
     @property
     def pieces(self) -> int:
-        """In how many a part is moved: as many as the side with longer rows has rows."""
+        """The number of pieces in which a part is moved: the number of rows of the side with the longer rows."""
         if self.read == self.written:
             return 1
         count = 1
@@ -64,7 +64,7 @@ class Exchange:
         return count
 
     def seen(self, view: StridedView, own: Order, other: Order) -> StridedView:
-        """An array in order ``own``, row major, with a dimension of size 1 where ``other`` has the one that is cut."""
+        """Return ``view`` row major in order ``own``, with a dimension of size 1 where ``other`` has the cut one."""
         cut, joined = own.index(self.dimension), other.index(self.dimension)
         dims = [view.dims[d] for d in own]
         if cut != joined:
@@ -73,8 +73,8 @@ class Exchange:
         assert found is not None
         return found
 
-    def places(self) -> tuple[int, int]:
-        """The cut dimension among those of ``seen``: in the operand, in the result."""
+    def cut_dimensions(self) -> tuple[int, int]:
+        """Return the number of the cut dimension in ``seen`` of the operand, and of the result."""
         cut, joined = self.read.index(self.dimension), self.written.index(self.dimension)
         if cut == joined:
             return cut, joined
@@ -89,8 +89,8 @@ def exchange_of(instruction: HloInstruction, view: StridedView, written: Order) 
     dimension = instruction.attrs_as(CollectiveAttrs).dimension
     assert dimension is not None
     rest = tuple(d for d in written if d != dimension)
-    for place in range(len(written)):
-        read = (*rest[:place], dimension, *rest[place:])
+    for position in range(len(written)):
+        read = (*rest[:position], dimension, *rest[position:])
         if view.transpose(read).is_packed:
             exchange = Exchange(view.dims, dimension, read, written)
             return exchange if exchange.pieces <= MOST_PIECES else None
@@ -98,7 +98,7 @@ def exchange_of(instruction: HloInstruction, view: StridedView, written: Order) 
 
 
 def may_move(instruction: HloInstruction) -> bool:
-    """Whether the cut dimension is nothing but the number of members, so that it may lie elsewhere in the result."""
+    """Return whether the size of the cut dimension is the group size, so that the result may have it elsewhere."""
     dimension = instruction.attrs_as(CollectiveAttrs).dimension
     if instruction.num_operands != 1 or dimension is None:
         return False
@@ -119,8 +119,7 @@ def layouts(instruction: HloInstruction, views: Views) -> dict[int, Order]:
 
 
 def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
-    """Return which operands a result may overwrite: of one row-major array, members swap their parts in place. In the
-    tuple form, parts change places."""
+    """Return pairs (0, 0) of a row-major array, whose parts the members swap in place; none for the tuple variant."""
     if instruction.attrs_as(CollectiveAttrs).dimension is None or instruction.num_operands > 1:
         return ()
     order = result_order(instruction)
@@ -137,7 +136,7 @@ def emit_all_to_all(instruction: HloInstruction, arrays: StepArrays, device: Dev
     read, written = exchange.read, exchange.written
     source = ArrayView(operand.slice, exchange.seen(operand.view, read, written))
     target = ArrayView(result.slice, exchange.seen(result.view, written, read))
-    op = CollectiveOp(op.groups, AllToAll((), *exchange.places()))
+    op = CollectiveOp(op.groups, AllToAll((), *exchange.cut_dimensions()))
     return blocking(instruction.name, op, StepArrays((source,), (target,)))
 
 

@@ -70,7 +70,7 @@ def _reduction(instruction: HloInstruction) -> ReductionKind:
 
 
 def dense_operands(_: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
-    """Communicators take row-major arrays without gaps."""
+    """Return the operands that must be copied: communicators need row-major arrays without gaps."""
     return {i: tuple(range(len(v.dims))) for i, v in enumerate(views) if not v.is_packed}
 
 
@@ -78,7 +78,7 @@ def each_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
     return tuple((i, i) for i in range(instruction.num_operands))
 
 
-def alike(instruction: HloInstruction, device: Device) -> Groups:
+def equal_results(instruction: HloInstruction, device: Device) -> Groups:
     """Return the groups of devices whose results are equal, so that members may share their memory."""
     op = collective_op(instruction, device)
     types = [operand.array_shape.element_type for operand in instruction.operands]
@@ -86,8 +86,8 @@ def alike(instruction: HloInstruction, device: Device) -> Groups:
 
 
 def own_part(instruction: HloInstruction, device: Device) -> Groups:
-    """Return the groups of an all-gather that concatenates whole operands, or of a reduce-scatter that divides so; else
-    none."""
+    """Return the groups of an all-gather that concatenates entire operands, or of a reduce-scatter that divides so;
+    else none."""
     dimension = instruction.attrs_as(CollectiveAttrs).dimension or 0
     if any(math.prod(operand.dims[:dimension]) != 1 for operand in instruction.operands):
         return ()
@@ -104,7 +104,7 @@ def emit_blocking(instruction: HloInstruction, arrays: StepArrays, device: Devic
 
 
 def blocking(name: str, op: CollectiveOp, arrays: StepArrays) -> Thunk:
-    """Return a start and its done right behind."""
+    """Return a start that is directly followed by its done."""
     start = CollectiveStartThunk(name, op, arrays.operands, arrays.results)
     done = CollectiveDoneThunk(name, name, arrays.operands, arrays.results)
     return ThunkSequence(name, (start, done))
@@ -130,7 +130,7 @@ for _opcode in dict.fromkeys((*KIND, *_STARTS)):
             emit_start if _opcode in _STARTS else emit_blocking,
             in_place=_IN_PLACE.get(_opcode, nothing_in_place),
             layouts=dense_operands,
-            alike=alike,
+            equal_results=equal_results,
             own_part=own_part if _opcode in _WITH_PARTS else no_part,
         ),
     )

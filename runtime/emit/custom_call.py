@@ -34,7 +34,7 @@ KernelOf: TypeAlias = Callable[[HloInstruction], "Kernel | None"]
 
 
 def _potrf(call: HloInstruction) -> Kernel | None:
-    """(factor and what was in the other triangle, info)"""
+    """Return the kernel with results (factor, with the other triangle unchanged; info); None for other types."""
     if potrf_function(call.operand(0).array_shape.element_type) is None:
         return None
     return CholeskyKernel(flags_of(call)["uplo"] == "L", clears=False)
@@ -49,23 +49,23 @@ def _top_k(call: HloInstruction) -> Kernel | None:
     return top_kernel(call.operand(0).array_shape, count, largest=True)
 
 
-def _unwritten(_: HloInstruction) -> Kernel:
+def _uninitialized(_: HloInstruction) -> Kernel:
     return UninitializedKernel()
 
 
 def _copied(call: HloInstruction) -> Kernel | None:
-    """To the host's memory, or from it: a kernel for one array, none for a tuple of them."""
+    """Return the copy to or from the host's memory for one array; None for a tuple."""
     return CopyKernel() if isinstance(call.shape, ArrayShape) else None
 
 
-_KERNELS: dict[str, KernelOf] = {"TopK": _top_k, ALLOCATE_BUFFER: _unwritten}
+_KERNELS: dict[str, KernelOf] = {"TopK": _top_k, ALLOCATE_BUFFER: _uninitialized}
 _KERNELS |= {"MoveToHost": _copied, "MoveToDevice": _copied}
 _KERNELS |= {f"lapack_{letter}potrf_ffi": _potrf for letter in LETTERS.values()}
 _KERNELS |= {f"lapack_{letter}trsm_ffi": _trsm for letter in LETTERS.values()}
 
 
 def _factorization(routine: Routine, flag: str = "") -> KernelOf:
-    """``flag``: the name of the call's flag that the routine wants."""
+    """Return a function that makes the kernel of ``routine``. ``flag``: name of the call's flag for the routine."""
 
     def kernel(call: HloInstruction) -> Kernel | None:
         shape = call.operand(0).array_shape
@@ -118,8 +118,8 @@ def scratch(call: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
 def emit_custom_call(call: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
     number, target = callback_index(call), call.attrs_as(CustomCallAttrs).target
     if number is not None and custom_call(target).evaluate is None:
-        form = callback_form(call)
-        return CallbackThunk(call.name, target, number, arrays.operands, arrays.results, form)
+        signature = callback_form(call)
+        return CallbackThunk(call.name, target, number, arrays.operands, arrays.results, signature)
     return emit_kernel(custom_call_kernel(call), call, arrays, device)
 
 

@@ -24,7 +24,7 @@ from spmd.shape import ArrayShape
 
 
 def writes(instruction: HloInstruction, order: Order) -> bool:
-    """Whether BLAS can write the result in this order: rows of each product lie in a run, or its columns do."""
+    """Return whether BLAS can write the result in ``order``: rows or columns of each product must be contiguous."""
     views = tuple(StridedView.dense(operand.array_shape) for operand in instruction.operands)
     if _kernel(instruction, views) is None:
         return False
@@ -34,7 +34,7 @@ def writes(instruction: HloInstruction, order: Order) -> bool:
 
 
 def _kernel(instruction: HloInstruction, views: Views) -> DotKernel | None:
-    """None where no BLAS type computes it exactly."""
+    """Return the kernel; None if no BLAS type computes the product exactly."""
     types = (
         views[0].element_type,
         views[1].element_type,

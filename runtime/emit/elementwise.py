@@ -15,7 +15,7 @@ from spmd.ops.opdef import OPS
 
 
 def is_elementwise(opcode: Opcode) -> bool:
-    """One result element from the operands' elements at its place; nothing that is a mere view."""
+    """Return whether ``opcode`` computes element n of its result from the operands' elements n, and is no mere view."""
     return OPS[opcode].elementwise and opcode not in _NOT_HERE
 
 
@@ -35,7 +35,7 @@ def signature_of(instruction: HloInstruction) -> ElementSignature:
 
 
 def filling(array: ArrayView, dims: tuple[int, ...]) -> ArrayView:
-    """Scalar operands (of select, of clamp) repeated over all indices."""
+    """Broadcast a scalar operand (of select or clamp) to ``dims``."""
     if array.view.dims == dims:
         return array
     return ArrayView(array.slice, array.view.broadcast(dims, ()))
@@ -51,7 +51,7 @@ def emit_elementwise(instruction: HloInstruction, arrays: StepArrays, device: De
 
 
 def in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
-    """Every element is read where it is written, before it is."""
+    """Return pairs (0, operand): every element is read at its own index before it is written."""
     result = instruction.array_shape
     shapes = [operand.array_shape for operand in instruction.operands]
     return tuple(

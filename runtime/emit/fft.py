@@ -23,7 +23,7 @@ def _complex_shape(instruction: HloInstruction) -> ArrayShape:
 
 
 def _transforms(instruction: HloInstruction) -> list[tuple[str, int, int]]:
-    """Type, length and number of lines along each dimension. Nothing is empty."""
+    """Return the type, length and number of lines along each dimension. No dimension may be empty."""
     attrs, dims = instruction.attrs_as(FftAttrs), _complex_shape(instruction).dims
     along_others = "IFFT" if attrs.type.startswith("I") else "FFT"
     types = [along_others] * (len(attrs.length) - 1) + [attrs.type]
@@ -36,7 +36,7 @@ def _transforms(instruction: HloInstruction) -> list[tuple[str, int, int]]:
 
 
 def _kernel(instruction: HloInstruction) -> FftKernel | None:
-    """None where there is nothing to transform, or NumPy has no such loop to call."""
+    """Return the kernel; None if the array is empty or NumPy has no such loop."""
     attrs = instruction.attrs_as(FftAttrs)
     shapes = (instruction.array_shape, instruction.operand(0).array_shape)
     if any(math.prod(shape.dims) == 0 for shape in shapes) or not attrs.length:
@@ -55,13 +55,13 @@ def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
     if kernel.type == "IRFFT" and kernel.rank > 1:
         shapes.append(ArrayShape(kernel.complex_type, _complex_shape(instruction).dims))
     part = PrimitiveType.F32 if kernel.complex_type is PrimitiveType.C64 else PrimitiveType.F64
-    bundles = [
+    batches = [
         batch_dims(transform, length, part.numpy)
         for transform, length, lines in _transforms(instruction)
         if uses_batches(transform, length, lines, part.numpy)
     ]
-    if bundles:
-        shapes.append(ArrayShape(part, max(bundles)))
+    if batches:
+        shapes.append(ArrayShape(part, max(batches)))
     return tuple(shapes)
 
 

@@ -1,4 +1,4 @@
-"""The kernels of loops and rows that a fusion's plan says, on operands that lie as they do."""
+"""Kernels of loops and rows from a fusion's plan and the layouts of its operands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Operands = tuple[ArrayView, ...]
 
 
 def kernel_of(plan: LoopFusion | RowFusion, operands: Operands) -> Kernel:
-    """The kernel that computes ``plan`` from operands that lie so."""
+    """Return the kernel that computes ``plan`` from ``operands``."""
     starts = starts_of(plan.starts, operands)
     if isinstance(plan, LoopFusion):
         pieces = tuple(_loop(piece, operands, starts) for piece in plan.pieces)
@@ -85,7 +85,7 @@ def row_leaves(plan: RowFusion, graph: ElementGraph, operands: Operands) -> tupl
 
 
 def operand_leaves(plan: LoopFusion | RowFusion) -> Iterator[InputLeaf]:
-    """Everything that is read of operands."""
+    """Yield all leaves that read elements of operands."""
     graphs = (
         [piece.graph for piece in plan.pieces]
         if isinstance(plan, LoopFusion)

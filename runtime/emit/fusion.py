@@ -13,7 +13,7 @@ from runtime.emit.product_fusion import (
     product_view,
 )
 from runtime.fusion.loop_fusion import LoopFusion
-from runtime.fusion.planned import planned
+from runtime.fusion.plan_cache import cached_plan
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import through
 from runtime.lowering import LOWERINGS, Device, Lowering, Order, StepArrays, Views
@@ -24,7 +24,7 @@ from spmd.shape import ArrayShape
 
 
 def emit_fusion(fusion: HloInstruction, arrays: StepArrays, device: Device) -> Thunk:
-    plan = planned(fusion).plan
+    plan = cached_plan(fusion).plan
     if isinstance(plan, ProductFusion):
         return emit_product(fusion, plan, arrays, device)
     if isinstance(plan, SlicedProduct):
@@ -34,8 +34,8 @@ def emit_fusion(fusion: HloInstruction, arrays: StepArrays, device: Device) -> T
 
 
 def layouts(fusion: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
-    """Operands that no strides can read as they lie (a reshape of what is transposed) must be row-major."""
-    plan = planned(fusion).plan
+    """Return the operands to copy to row major: no strides can read them (a reshape of a transposed array)."""
+    plan = cached_plan(fusion).plan
     orders: dict[int, tuple[int, ...]] = {}
     if isinstance(plan, SlicedProduct):
         return product_layouts(fusion, plan.factors, views)
@@ -63,17 +63,17 @@ def fused_results(fusion: HloInstruction) -> tuple[HloInstruction, ...]:
 
 
 def in_place(fusion: HloInstruction) -> tuple[tuple[int, int], ...]:
-    return planned(fusion).plan.overwrites
+    return cached_plan(fusion).plan.overwrites
 
 
 def writes(fusion: HloInstruction, order: Order) -> bool:
-    """A product alone as a dot does."""
-    plan = planned(fusion).plan
+    """Return whether the fusion is a single product that a dot could write in ``order``."""
+    plan = cached_plan(fusion).plan
     return isinstance(plan, SlicedProduct) and dot.writes(fused_product(fusion), order)
 
 
 def scratch(fusion: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
-    plan = planned(fusion).plan
+    plan = cached_plan(fusion).plan
     if isinstance(plan, SlicedProduct):
         return product_scratch(fusion, plan, views)
     own: tuple[ArrayShape, ...] = ()

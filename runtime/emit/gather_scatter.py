@@ -19,7 +19,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 def _windows_of(
     instruction: HloInstruction,
     *,
-    near: tuple[int, ...],
+    windows: tuple[int, ...],
     sizes: dict[int, int],
     window: tuple[int, ...],
     skipped: tuple[int, ...],
@@ -27,18 +27,19 @@ def _windows_of(
     batching: dict[int, int],
     vector: int,
 ) -> IndexedWindows:
-    """Return the correspondence of the dimensions of operand 0 (far), operand 1 (indices) and ``near``.
+    """Return the correspondence of the dimensions of operand 0 (array), operand 1 (indices) and ``windows``.
 
-    window: near's dimensions that run through a window, in the order of far's dimensions less ``skipped``. sizes: of a
-    window, by far's dimension (1 where there is none). batching: far's dimension by that of the indices.
+    window: dimensions of ``windows`` that run through a window, in the order of the array's dimensions less
+    ``skipped``. sizes: of a window, by dimension of the array (1 if it is missing). batching: dimension of the array by
+    that of the indices.
     """
-    far, indices = instruction.operand(0).dims, instruction.operand(1).dims
+    array, indices = instruction.operand(0).dims, instruction.operand(1).dims
     vectors = [d for d in range(len(indices)) if d != vector]
-    batch = [d for d in range(len(near)) if d not in window]
+    batch = [d for d in range(len(windows)) if d not in window]
     return IndexedWindows(
         tuple((n, i, batching.get(i)) for n, i in zip(batch, vectors, strict=True)),
-        tuple(zip(window, (d for d in range(len(far)) if d not in skipped), strict=True)),
-        tuple((d, far[d] - sizes.get(d, 1)) for d in starts),
+        tuple(zip(window, (d for d in range(len(array)) if d not in skipped), strict=True)),
+        tuple((d, array[d] - sizes.get(d, 1)) for d in starts),
         vector if vector < len(indices) else None,
     )
 
@@ -47,7 +48,7 @@ def gather_windows(instruction: HloInstruction) -> IndexedWindows:
     attrs = instruction.attrs_as(GatherAttrs)
     return _windows_of(
         instruction,
-        near=instruction.dims,
+        windows=instruction.dims,
         sizes=dict(enumerate(attrs.slice_sizes)),
         window=attrs.offset_dims,
         skipped=(*attrs.collapsed_slice_dims, *attrs.operand_batching_dims),
@@ -65,11 +66,11 @@ def scatter_windows(instruction: HloInstruction) -> IndexedWindows:
     rank = len(instruction.operand(0).dims)
     skipped = (*attrs.inserted_window_dims, *attrs.input_batching_dims)
     updates = instruction.operand(2).dims
-    kept = [d for d in range(rank) if d not in skipped]
+    windowed = [d for d in range(rank) if d not in skipped]
     return _windows_of(
         instruction,
-        near=updates,
-        sizes={d: updates[u] for d, u in zip(kept, attrs.update_window_dims, strict=True)},
+        windows=updates,
+        sizes={d: updates[u] for d, u in zip(windowed, attrs.update_window_dims, strict=True)},
         window=attrs.update_window_dims,
         skipped=skipped,
         starts=attrs.scatter_dims_to_operand_dims,
@@ -93,7 +94,7 @@ def emit_gather(instruction: HloInstruction, arrays: StepArrays, device: Device)
 
 
 def scatter_kernel(instruction: HloInstruction) -> ScatterKernel | None:
-    """None where the combiner is none that native code knows, or there are several inputs."""
+    """Return the kernel; None if native code does not know the combiner or if there are several inputs."""
     if instruction.num_operands != 3:
         return None
     kind = instruction.operand(0).array_shape.element_type
@@ -129,7 +130,7 @@ def emit_scatter(instruction: HloInstruction, arrays: StepArrays, device: Device
 
 
 def inputs_in_place(instruction: HloInstruction) -> tuple[tuple[int, int], ...]:
-    """Through the evaluator, too: its result is complete before the first element of it is copied over its input."""
+    """Return pairs (i, i). This holds for the evaluator, too: it copies its result over the input at the end."""
     return tuple((i, i) for i in range(instruction.num_operands // 2))
 
 

@@ -14,7 +14,7 @@ from spmd.ops.attrs import CholeskyAttrs, TriangularSolveAttrs
 
 
 def cholesky_kernel(instruction: HloInstruction) -> Kernel | None:
-    """None where LAPACK has no such type, or is not there."""
+    """Return the kernel; None if LAPACK is missing or has no such type."""
     if potrf_function(instruction.operand(0).array_shape.element_type) is None:
         return None
     return CholeskyKernel(instruction.attrs_as(CholeskyAttrs).lower, clears=True)
@@ -23,7 +23,7 @@ def cholesky_kernel(instruction: HloInstruction) -> Kernel | None:
 def triangular_solve_kernel(
     instruction: HloInstruction, attrs: TriangularSolveAttrs | None = None
 ) -> Kernel | None:
-    """None where BLAS has no such type, or is not there."""
+    """Return the kernel; None if BLAS is missing or has no such type."""
     if trsm_function(instruction.operand(0).array_shape.element_type) is None:
         return None
     return TriangularSolveKernel(attrs or instruction.attrs_as(TriangularSolveAttrs))

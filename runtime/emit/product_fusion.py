@@ -11,9 +11,9 @@ from runtime.fusion.products.factors import Factors
 from runtime.fusion.products.product_fusion import ProductFusion, SlicedProduct
 from runtime.fusion.view_path import shifts
 from runtime.lowering import Device, Order, StepArrays, Views
-from runtime.program.bands import Span
+from runtime.program.blocks import Span
 from runtime.program.dot_matrices import unread_operands
-from runtime.program.records.dot import DotKernel, FactorPlaces, SlicedProductKernel
+from runtime.program.records.dot import DotKernel, FactorOperands, SlicedProductKernel
 from runtime.program.records.loop import LoopKernel
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from runtime.program.records.rows import RowKernel
@@ -29,13 +29,12 @@ def fused_product(fusion: HloInstruction) -> HloInstruction:
 
 
 def product_view(fusion: HloInstruction) -> StridedView:
-    """The whole product, as if it were an operand of what is computed of it."""
+    """Return the view of the entire product, as an operand of the epilogue."""
     return StridedView.dense(fused_product(fusion).array_shape)
 
 
 def product_layouts(fusion: HloInstruction, factors: Factors, views: Views) -> dict[int, Order]:
-    """Return the layouts of the operands as the dot needs them; sliced arrays are row-major if slices cannot be read in
-    place."""
+    """Return the layouts that the dot needs of its operands. Sliced arrays are row major if slices must be copied."""
     unread = unread_operands(fused_product(fusion), _seen(fusion, factors, views))
     orders: dict[int, Order] = {}
     for n, factor in enumerate(factors.both):
@@ -48,7 +47,7 @@ def product_layouts(fusion: HloInstruction, factors: Factors, views: Views) -> d
 
 
 def _seen(fusion: HloInstruction, factors: Factors, views: Views) -> Views:
-    """Operands of the dot; dense where no strides say how they are seen, as if they had been laid out anew."""
+    """Return the views of the dot's operands; dense ones if no strides describe them, since they are copied then."""
     product = fused_product(fusion)
     return tuple(
         factor.seen(views[factor.number]) or StridedView.dense(operand.array_shape)
@@ -59,31 +58,31 @@ def _seen(fusion: HloInstruction, factors: Factors, views: Views) -> Views:
 def product_scratch(
     fusion: HloInstruction, plan: ProductFusion | SlicedProduct, views: Views
 ) -> tuple[ArrayShape, ...]:
-    """Return the dot's own scratch, and the band that it writes if the product is no result."""
+    """Return the dot's own scratch, and the block that it writes if the product is no result."""
     product = fused_product(fusion)
     own = dot.scratch(product, _seen(fusion, plan.factors, views))
-    if isinstance(plan, SlicedProduct) or plan.kept is not None:
+    if isinstance(plan, SlicedProduct) or plan.product_result is not None:
         return own
-    return (*own, ArrayShape(product.array_shape.element_type, plan.band))
+    return (*own, ArrayShape(product.array_shape.element_type, plan.block))
 
 
 def emit_product(
     fusion: HloInstruction, plan: ProductFusion, arrays: StepArrays, device: Device
 ) -> Thunk:
     product = fused_product(fusion)
-    whole = _somewhere(product.array_shape)
-    factors, inputs, alone = _placed(fusion, plan.factors, arrays, whole, device)
-    epilogue = kernel_of(plan.epilogue, (*arrays.operands, whole))
+    product_array = _somewhere(product.array_shape)
+    factors, inputs, alone = _placed(fusion, plan.factors, arrays, product_array, device)
+    epilogue = kernel_of(plan.epilogue, (*arrays.operands, product_array))
     assert isinstance(epilogue, LoopKernel | RowKernel)
     kernel = ProductEpilogueKernel(
         alone.kernel,
         factors,
         epilogue,
-        plan.kept,
+        plan.product_result,
         plan.dims,
         plan.batch,
         plan.rows,
-        plan.band,
+        plan.block,
         tuple(Span(0, size) for size in plan.dims),
     )
     return KernelThunk(fusion.name, kernel, inputs, arrays.results, arrays.scratch)
@@ -99,7 +98,7 @@ def emit_sliced(
 
 @dataclass(frozen=True, slots=True)
 class _Alone:
-    """The product's kernel, and its result as matrices."""
+    """Kernel of the product, and its result as matrices."""
 
     kernel: DotKernel
     results: tuple[ArrayView, ...]
@@ -107,7 +106,7 @@ class _Alone:
 
 def _placed(
     fusion: HloInstruction, factors: Factors, arrays: StepArrays, result: ArrayView, device: Device
-) -> tuple[FactorPlaces, tuple[ArrayView, ...], _Alone]:
+) -> tuple[FactorOperands, tuple[ArrayView, ...], _Alone]:
     """Return the factors' positions among the fusion's operands; the operands, with the factors as matrices; the
     product alone."""
     views = tuple(array.view for array in arrays.operands)
@@ -124,10 +123,10 @@ def _placed(
     inputs = list(arrays.operands)
     for n, matrix in zip(numbers, alone.operands, strict=True):
         inputs[n] = matrix  # what else reads it asks for the first element alone
-    places = FactorPlaces(factors.lhs.number, factors.rhs.number, (lhs, rhs), starts)
-    return places, tuple(inputs), _Alone(alone.kernel, alone.results)
+    factor_operands = FactorOperands(factors.lhs.number, factors.rhs.number, (lhs, rhs), starts)
+    return factor_operands, tuple(inputs), _Alone(alone.kernel, alone.results)
 
 
 def _somewhere(shape: ArrayShape) -> ArrayView:
-    """An array that lies dense, wherever."""
+    """Return a dense array at an arbitrary address."""
     return ArrayView(BufferSlice(0, 0, shape.byte_size), StridedView.dense(shape))

@@ -31,7 +31,7 @@ from spmd.shape import ArrayShape
 
 
 def emit_program(assigned: AssignedProgram, device: Device) -> ThunkSequence:
-    """Thunks in schedule order, the copies of colocation among them."""
+    """Return the thunks in schedule order, with the copies that colocation has added."""
     emitter = _Emitter(assigned, device)
     for copy in assigned.copies:
         emitter.copies[copy.position].append(copy)
@@ -60,13 +60,13 @@ class _Emitter:
     def ends(self, copy: Copy) -> tuple[ArrayView, ArrayView]:
         source = self.assigned.locate(copy.source)
         if isinstance(copy.target, Value):
-            place = self.assigned.slices[copy.target]
+            target = self.assigned.slices[copy.target]
         else:
-            place = self.assigned.outputs[copy.target]
+            target = self.assigned.outputs[copy.target]
         shape = ArrayShape(source.view.element_type, source.view.dims)
-        return source, ArrayView(place, StridedView.dense(shape))
+        return source, ArrayView(target, StridedView.dense(shape))
 
-    def whole(self, value: Value) -> ArrayView:
+    def array_of(self, value: Value) -> ArrayView:
         return self.assigned.locate(ValueView(value, value.view))
 
     def step(self, step: Step) -> list[Thunk]:
@@ -76,10 +76,10 @@ class _Emitter:
             return [*self.copies_at(step.position, name), self.loop(step)]
         if isinstance(step, ConditionalStep):
             branches = tuple(self.region(branch.region) for branch in step.branches)
-            results = tuple(map(self.whole, step.results))
+            results = tuple(map(self.array_of, step.results))
             return [ConditionalThunk(name, operands[0], branches, results)]
         if isinstance(step, CopyStep):
-            return [CopyThunk(name, operands[0], self.whole(step.results[0]))]
+            return [CopyThunk(name, operands[0], self.array_of(step.results[0]))]
         if isinstance(step, DoneStep):
             count = len(step.start.operands)
             return [
@@ -88,7 +88,9 @@ class _Emitter:
                 )
             ]
         arrays = StepArrays(
-            operands, tuple(map(self.whole, step.results)), tuple(map(self.whole, step.scratch))
+            operands,
+            tuple(map(self.array_of, step.results)),
+            tuple(map(self.array_of, step.scratch)),
         )
         return [LOWERINGS[step.instruction.opcode].emit(step.instruction, arrays, self.device)]
 
@@ -98,6 +100,6 @@ class _Emitter:
             self.region(step.condition),
             self.region(step.body),
             self.assigned.locate(step.predicate),
-            tuple((c.leaf, self.whole(c.value)) for c in step.carried),
+            tuple((c.leaf, self.array_of(c.value)) for c in step.carried),
             trip_count(step.instruction),
         )

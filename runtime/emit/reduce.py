@@ -1,11 +1,11 @@
-"""reduce as a row fusion of itself, else element by element as its reducer's program says, else by the evaluator."""
+"""reduce as a row fusion of one instruction, else by the reducer's scalar program, else by the evaluator."""
 
 from __future__ import annotations
 
 from runtime.emit.fused_kernel import kernel_of
 from runtime.emit.reference import emit_reference
 from runtime.emit.scalar_program import scalar_program
-from runtime.fusion.planned import planned_alone
+from runtime.fusion.plan_cache import cached_plan_alone
 from runtime.fusion.row_fusion import RowFusion
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays
 from runtime.program.records.reduce import ProgramReduceKernel
@@ -17,12 +17,12 @@ from spmd.shape import PrimitiveType
 
 
 def accumulator(kind: PrimitiveType) -> PrimitiveType:
-    """Sums of floats narrower than f32 are kept in f32."""
+    """Return the accumulator type: f32 for floats narrower than f32, else the type itself."""
     return PrimitiveType.F32 if kind.is_floating and kind.bits < 32 else kind
 
 
 def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | None:
-    """For reducers of several arrays, such as argmax's, and any others; None where native code cannot do it."""
+    """Return the kernel for a reducer of any kind, such as argmax's; None if native code does not know an operation."""
     program = scalar_program(instruction.to_apply)
     shapes = [operand.array_shape for operand in instruction.operands]
     if program is None or any(
@@ -35,8 +35,8 @@ def program_reduce_kernel(instruction: HloInstruction) -> ProgramReduceKernel | 
 
 
 def native_reduce(instruction: HloInstruction) -> RowFusion | None:
-    """The reduction as a fusion of one instruction; None where no emitter takes it."""
-    found = planned_alone(instruction)
+    """Return the reduction as a fusion of one instruction; None if it has no emitter."""
+    found = cached_plan_alone(instruction)
     if found is None:
         return None
     assert isinstance(found.plan, RowFusion)

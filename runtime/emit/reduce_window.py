@@ -24,7 +24,7 @@ from spmd.shape import ArrayShape
 
 
 def reduce_window_kernel(instruction: HloInstruction) -> ReduceWindowKernel | None:
-    """None where only the evaluator will do."""
+    """Return the kernel; None if only the reference evaluator can compute it."""
     window = instruction.attrs_as(WindowAttrs).window
     if instruction.num_operands != 2 or window.rank == 0:
         return None
@@ -61,7 +61,7 @@ def _is_dilated(window: Window) -> bool:
 
 
 def select_and_scatter_kernel(instruction: HloInstruction) -> SelectAndScatterKernel | None:
-    """None where only the evaluator will do."""
+    """Return the kernel; None if only the reference evaluator can compute it."""
     select, scatter = instruction.called_computations
     window = instruction.attrs_as(WindowAttrs).window
     operand = instruction.operand(0).array_shape
@@ -81,7 +81,7 @@ def select_and_scatter_kernel(instruction: HloInstruction) -> SelectAndScatterKe
 
 
 def select_and_scatter_scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
-    """The result in the type in which it is summed, where that is wider."""
+    """Return the result's shape in the accumulator type, if that is wider."""
     kernel = select_and_scatter_kernel(instruction)
     shape = instruction.array_shape
     accumulate = accumulator(shape.element_type)

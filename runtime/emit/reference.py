@@ -10,7 +10,7 @@ from spmd.hlo import HloInstruction, Opcode
 
 
 def parentless(instruction: HloInstruction) -> HloInstruction:
-    """A copy that belongs to no computation, on operands that say their shapes and nothing more."""
+    """Return a copy that belongs to no computation. Its operands are parameters of the same shapes."""
     operands = tuple(
         HloInstruction(Opcode.PARAMETER, operand.shape, name=operand.name)
         for operand in instruction.operands

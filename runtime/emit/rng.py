@@ -14,7 +14,7 @@ from spmd.shape import PrimitiveType, as_array
 
 
 def random_bits_kernel(instruction: HloInstruction) -> RandomBitsKernel | None:
-    """None where the state is no vector of two or three u64, or bits are wanted as floats, which have no definition.
+    """Return the kernel; None if the state is no vector of two or three u64, or if the result type is no integer.
 
     rng_default is Philox, as on XLA's CPU backend.
     """
@@ -22,8 +22,8 @@ def random_bits_kernel(instruction: HloInstruction) -> RandomBitsKernel | None:
     kind = as_array(result_elements(instruction.shape)[-1]).element_type
     named = instruction.attrs_as(RngBitGeneratorAttrs).algorithm
     algorithm = Algorithm.THREEFRY if named == "rng_three_fry" else Algorithm.PHILOX
-    words = (2,) if algorithm is Algorithm.THREEFRY else (2, 3)
-    if state.element_type is not PrimitiveType.U64 or state.rank != 1 or state.dims[0] not in words:
+    sizes = (2,) if algorithm is Algorithm.THREEFRY else (2, 3)
+    if state.element_type is not PrimitiveType.U64 or state.rank != 1 or state.dims[0] not in sizes:
         return None
     return RandomBitsKernel(algorithm, kind) if kind.is_integer else None
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from runtime.fusion.row_fusion import RowFusion
-from runtime.program.index_order import FEW_NEIGHBOURS, NEAR_BYTES, VECTOR_LENGTH
+from runtime.program.index_order import FEW_NEIGHBOURS, MOST_STRIDE, VECTOR_LENGTH
 from runtime.program.records.loop import Numbers, OperandElements
 from runtime.program.records.rows import PassLeaves
 from runtime.program.strides import StridedView
@@ -18,10 +18,10 @@ CACHED_BYTES = 2 << 20
 
 
 def reads_in_strides(fusion: RowFusion, leaves: Sequence[PassLeaves]) -> bool:
-    """Return whether the innermost loop runs along a row although other rows lie between its elements.
+    """Return whether the innermost loop runs along a row although elements of other rows lie in between.
 
-    It does if so few rows are neighbours that vectors of them would be mostly empty, and if what a row reads is near
-    enough (measured: the sum over the first dimension of [100000,4] takes an eighth of the time, that over the second
+    It does if so few rows are contiguous that vectors of them would be mostly empty, and if strides are small enough
+    (measured: the sum over the first dimension of [100000,4] takes an eighth of the time, that over the second
     one of [300,300,3] a tenth).
     """
     if fusion.along_rows or len(fusion.passes) > 1:
@@ -35,7 +35,7 @@ def reads_in_strides(fusion: RowFusion, leaves: Sequence[PassLeaves]) -> bool:
         for leaf in leaves[0].elements
         if isinstance(leaf, Numbers | OperandElements) and len(leaf.view.dims) == len(fusion.dims)
     ]
-    if any(abs(view.strides[last]) > NEAR_BYTES for view in views):
+    if any(abs(view.strides[last]) > MOST_STRIDE for view in views):
         return False
     is_cached = sum(_span(fusion, view) for view in views) <= CACHED_BYTES
     return is_cached or neighbours <= FEW_FROM_MEMORY

@@ -17,7 +17,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 def scalar_program(computation: HloComputation) -> ScalarProgram | None:
-    """None where an instruction is none that native code knows, or no scalar."""
+    """Return the program; None if an instruction is no scalar or unknown to native code."""
     parameters = tuple(_kind(parameter) for parameter in computation.parameters)
     registers: dict[HloInstruction, int] = {}
     steps: list[ScalarStep] = []
@@ -63,8 +63,8 @@ def _step(instruction: HloInstruction, registers: dict[HloInstruction, int]) -> 
     operands = [through_annotations(operand) for operand in instruction.operands]
     kinds = [_kind(operand) for operand in operands]
     known = [k for k in kinds if k is not None]
-    places = [registers[operand] for operand in operands if operand in registers]
-    if len(known) < len(operands) or len(places) < len(operands):
+    operand_registers = [registers[operand] for operand in operands if operand in registers]
+    if len(known) < len(operands) or len(operand_registers) < len(operands):
         return None
     signature = ElementSignature(instruction.opcode, tuple(known), kind, instruction.attrs)
-    return ScalarOp(signature, tuple(places)) if has_operation(signature) else None
+    return ScalarOp(signature, tuple(operand_registers)) if has_operation(signature) else None

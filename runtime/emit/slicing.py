@@ -35,7 +35,7 @@ def emit_concatenate(instruction: HloInstruction, arrays: StepArrays, _: Device)
 
 
 def emit_pad(instruction: HloInstruction, arrays: StepArrays, _: Device) -> Thunk:
-    """Elements that negative padding cuts off are left out of the source."""
+    """Return a thunk that copies the source without the elements that negative padding removes."""
     attrs = instruction.attrs_as(PadAttrs)
     sizes, result = instruction.operand(0).dims, instruction.dims
     source, target = [], []

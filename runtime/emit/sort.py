@@ -19,7 +19,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 def sort_kernel(instruction: HloInstruction) -> SortKernel | None:
-    """None where only the evaluator will do."""
+    """Return the kernel; None if only the reference evaluator can sort so."""
     comparator = scalar_program(instruction.to_apply)
     if comparator is None or not _is_countable(instruction.operand(0).dims):
         return None
@@ -28,7 +28,7 @@ def sort_kernel(instruction: HloInstruction) -> SortKernel | None:
         return None
     axis = instruction.attrs_as(SortAttrs).dimension
     size = instruction.operand(0).dims[axis]
-    return SortKernel(comparator, axis, size, size, with_places=False)
+    return SortKernel(comparator, axis, size, size, with_indices=False)
 
 
 def topk_kernel(instruction: HloInstruction) -> SortKernel | None:
@@ -37,18 +37,18 @@ def topk_kernel(instruction: HloInstruction) -> SortKernel | None:
 
 
 def top_kernel(shape: ArrayShape, count: int, *, largest: bool) -> SortKernel | None:
-    """By total order, in which NaN is larger than every number; None where native code cannot do it."""
+    """Return a kernel for top-k in total order (NaN is larger than every number); None if native code lacks it."""
     kind = shape.element_type
     order = CompareAttrs("GT" if largest else "LT", "TOTALORDER" if kind.is_floating else "")
     signature = ElementSignature(Opcode.COMPARE, (kind, kind), PrimitiveType.PRED, order)
     if count == 0 or not has_operation(signature) or not _is_countable(shape.dims):
         return None
     comparator = ScalarProgram((kind, kind), (ScalarOp(signature, (0, 1)),), (2,))
-    return SortKernel(comparator, shape.rank - 1, shape.dims[-1], count, with_places=True)
+    return SortKernel(comparator, shape.rank - 1, shape.dims[-1], count, with_indices=True)
 
 
 def _is_countable(dims: tuple[int, ...]) -> bool:
-    """Whether native code has enough counters, and places fit 31 bits. Nothing is sorted where there is nothing."""
+    """Return whether the array is not empty, its rank fits native code, and indices fit 31 bits."""
     return math.prod(dims) > 0 and 1 <= len(dims) <= RANK + 1 and max(dims) < 1 << 31
 
 

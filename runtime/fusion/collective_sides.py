@@ -33,12 +33,12 @@ class CollectiveSides:
         for x in order:
             before[x] = bit.get(x, 0) | _union(before[y] for y in x.operands)
         for x in reversed(order):
-            told = behind[x] | bit.get(x, 0)
+            reached = behind[x] | bit.get(x, 0)
             for y in x.operands:
-                behind[y] |= told
+                behind[y] |= reached
         return CollectiveSides(before, behind)
 
-    def go_together(self, one: Iterable[HloInstruction], other: Iterable[HloInstruction]) -> bool:
+    def may_merge(self, one: Iterable[HloInstruction], other: Iterable[HloInstruction]) -> bool:
         """Return whether two kernels with these results need the same collectives, and the collectives that need one of
         them include those that need the other. Pieces of a split collective do not match: each has its own collective.
         """

@@ -16,10 +16,10 @@ from runtime.fusion.element_operations import (
 from runtime.fusion.piecewise import is_piecewise, piece_read
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import (
-    Place,
+    AccessMap,
     ViewOp,
     ViewPath,
-    place_of,
+    access_map,
     repeated,
     shifts,
     through,
@@ -73,9 +73,9 @@ class ElementGraph:
 
 #: An instruction seen through a path.
 Wanted: TypeAlias = tuple[HloInstruction, ViewPath]
-#: Distinguishes the reads of an instruction: the place, or the path if strides cannot express it.
-_Key: TypeAlias = Place | ViewPath
-#: An instruction read at one place.
+#: Key of a read of an instruction: the access map, or the path if strides cannot express it.
+_Key: TypeAlias = AccessMap | ViewPath
+#: An instruction, read with one access map.
 _Read: TypeAlias = tuple[HloInstruction, _Key]
 
 
@@ -134,11 +134,11 @@ def element_graph(
 ) -> ElementGraph:
     """Return the program that computes ``wanted`` from elements of ``inputs``, which are its leaves.
 
-    An instruction that several others need at one place is computed once; at two places, twice. Start scalars of
+    An instruction that several others need at one index is computed once; at two indices, twice. Start scalars of
     dynamic slices are added to ``starts``; ``ranges`` narrow the index space. Raises NoEmitterError if an instruction
     is not elementwise, or strides cannot express how an input is read; CutError if that depends on the index.
 
-    ``order``: the post order of ``wanted``, for a caller that wants the same instructions at several places.
+    ``order``: the post order of ``wanted``, for a caller that needs the same instructions at several indices.
     """
     if order is None:
         order = post_order([instruction for instruction, _ in wanted], inputs)
@@ -185,7 +185,7 @@ class _Builder:
     size: int = 0
 
     def build(self) -> ElementGraph:
-        wanted = [self.demand(*each) for each in self.wanted]
+        wanted = [self.add_read(*each) for each in self.wanted]
         for instruction in reversed(self.order):
             # If several paths lead to the same elements, the first is followed.
             for key, path in list(self.demands.get(instruction, {}).items()):
@@ -203,12 +203,12 @@ class _Builder:
             return
         seen = self.seen(instruction, path)
         if seen is not None:
-            self.same[read] = self.demand(*seen)
+            self.same[read] = self.add_read(*seen)
         else:
             reads = self.operand_reads(instruction, path)
-            self.reads[read] = [self.demand(*each) for each in reads]
+            self.reads[read] = [self.add_read(*each) for each in reads]
 
-    def demand(self, instruction: HloInstruction, path: ViewPath) -> _Read:
+    def add_read(self, instruction: HloInstruction, path: ViewPath) -> _Read:
         key = self.key(instruction, path)
         demands = self.demands.setdefault(instruction, {})
         if key not in demands:
@@ -218,11 +218,11 @@ class _Builder:
         return instruction, key
 
     def key(self, instruction: HloInstruction, path: ViewPath) -> _Key:
-        """Return the key of a read. A constant has one value at every place, unless it is an input (then any array)."""
+        """Return the key of a read. A constant has one value at every index, unless it is an input (then any array)."""
         if instruction.opcode is Opcode.CONSTANT and instruction not in self.inputs:
             return ()
-        place = place_of(path, array_shape(instruction).dims)
-        return path if place is None else place
+        found = access_map(path, array_shape(instruction).dims)
+        return path if found is None else found
 
     def check_size(self) -> None:
         if self.size > 2 * MAX_STEPS or len(self.steps) > MAX_STEPS:
@@ -275,7 +275,7 @@ class _Builder:
     def leaf(self, instruction: HloInstruction, path: ViewPath) -> Leaf:
         shape = array_shape(instruction)
         if instruction in self.inputs:
-            if place_of(path, shape.dims) is None:
+            if access_map(path, shape.dims) is None:
                 raise NoEmitterError(
                     f"no strides say how {instruction.name} is read after a reshape"
                 )
@@ -327,7 +327,7 @@ def _in_order_of_use(
     operands = [r for step in steps if isinstance(step, ScalarOp) for r in step.operands]
     used = [r for r in dict.fromkeys((*operands, *results)) if r < len(leaves)]
     order = list(dict.fromkeys((*used, *range(len(leaves)))))
-    place = {
+    renumbered = {
         old: new for new, old in enumerate((*order, *range(len(leaves), len(leaves) + len(steps))))
     }
     return ElementGraph(
@@ -335,11 +335,11 @@ def _in_order_of_use(
         ScalarProgram(
             tuple(leaves[n].kind for n in order),
             tuple(
-                ScalarOp(step.signature, tuple([place[r] for r in step.operands]))
+                ScalarOp(step.signature, tuple([renumbered[r] for r in step.operands]))
                 if isinstance(step, ScalarOp)
                 else step
                 for step in steps
             ),
-            tuple([place[r] for r in results]),
+            tuple([renumbered[r] for r in results]),
         ),
     )

@@ -25,7 +25,7 @@ from spmd.hlo import HloComputation, HloInstruction, Opcode
 #: Names of the emitters of loops and of products with epilogues.
 LOOP, PRODUCT = "loop", "product"
 
-#: The computation of a fusion, in the form that its emitter needs.
+#: Computation of a fusion, as its emitter needs it.
 Plan: TypeAlias = LoopFusion | RowFusion | ProductFusion | SlicedProduct
 
 

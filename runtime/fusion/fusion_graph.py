@@ -47,7 +47,7 @@ class FusionGraph:
     #: Set if devices compute during communication; otherwise None.
     sides: CollectiveSides | None = None
     #: Joined kernels, by the kinds of both, the values they share and the wanted values.
-    recipes: dict[Hashable, FusedKernelSpec] = field(default_factory=dict)
+    specs: dict[Hashable, FusedKernelSpec] = field(default_factory=dict)
     position: dict[HloInstruction, int] = field(default_factory=dict)
     kernel_of: dict[HloInstruction, Kernel] = field(default_factory=dict)
     readers: dict[HloInstruction, dict[Kernel, None]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class FusionGraph:
     #: for the root.
     outside: dict[HloInstruction, list[int]] = field(default_factory=dict)
     #: Instructions that were initial kernels.
-    _heads: frozenset[HloInstruction] = frozenset()
+    _initial: frozenset[HloInstruction] = frozenset()
     #: Operands of products that read slices in place: arrays, and start indices.
     _sliced: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
     _absorbable: dict[HloInstruction, bool] = field(default_factory=dict)
@@ -68,13 +68,13 @@ class FusionGraph:
                 kernel = self._kernel(x)
                 if kernel.kind.cost is not None:
                     self._add(kernel)
-        self._heads = frozenset(self.kernel_of)
+        self._initial = frozenset(self.kernel_of)
         for x in self.order:
             if x.opcode is Opcode.DOT and is_plain(x):
-                inputs = slices_read(x, self._is_absorbable, self.kinds.prices)
+                inputs = slices_read(x, self._is_absorbable, self.kinds.cost_model)
                 if inputs:
                     self._sliced[x] = inputs
-        self._note_outside(self._heads)
+        self._note_outside(self._initial)
 
     # ---- reading
     @property
@@ -99,7 +99,7 @@ class FusionGraph:
         """Return whether the results must be in memory because instructions outside of kernels read them."""
         return any(x in self.outside for x in kernel.roots)
 
-    def takes_slices(self, product: HloInstruction) -> bool:
+    def reads_slices(self, product: HloInstruction) -> bool:
         """Return whether ``product`` reads slices in place."""
         return product in self._sliced
 
@@ -122,7 +122,7 @@ class FusionGraph:
                 seen.add(user)
                 if self._is_absorbable(user):
                     stack.append(user)
-                elif user not in self._heads:
+                elif user not in self._initial:
                     found.append(self.position[user])
         return found
 
@@ -154,10 +154,10 @@ class FusionGraph:
         """Return how to make ``reader`` with ``producer`` computed inside it, if the limits allow it."""
         both = (producer, reader)
         if both not in self._joined:
-            self._joined[both] = self._made_of(producer, reader, reader.kind.root_places)
+            self._joined[both] = self._made_of(producer, reader, reader.kind.root_indices)
         return self._joined[both]
 
-    def together(self, one: Kernel, other: Kernel, position: int) -> Kernel | None:
+    def merged(self, one: Kernel, other: Kernel, position: int) -> Kernel | None:
         """Return one kernel for both results, if the limits allow it; results that only these two read are dropped."""
         both = {one, other}
         roots = [
@@ -167,10 +167,10 @@ class FusionGraph:
         ]
         if not 0 < len(roots) <= self.limits.results:
             return None
-        place = other.place
-        wanted = tuple([place[x] if x in place else ~one.place[x] for x in roots])
-        recipe = self._made_of(one, other, wanted)
-        return None if recipe is None else recipe.kernel(one, other, position)
+        index_of = other.index_of
+        wanted = tuple([index_of[x] if x in index_of else ~one.index_of[x] for x in roots])
+        spec = self._made_of(one, other, wanted)
+        return None if spec is None else spec.kernel(one, other, position)
 
     def is_fusion(self, kernel: Kernel) -> bool:
         """Return whether the kernel has more than one instruction, not counting views."""
@@ -187,24 +187,24 @@ class FusionGraph:
 
         The result is cached for kernels of the same kinds that share the same values.
         """
-        shared = tuple(map(other.place.get, one.values))
+        shared = tuple(map(other.index_of.get, one.values))
         key = (one.kind.number, other.kind.number, shared, wanted)
-        recipe = self.recipes.get(key)
-        if recipe is None:
+        spec = self.specs.get(key)
+        if spec is None:
             roots = tuple([other.values[n] if n >= 0 else one.values[~n] for n in wanted])
-            recipe = self.recipes[key] = self._recipe(one, other, roots)
-        kind, limits = recipe.kind, self.limits
+            spec = self.specs[key] = self._spec(one, other, roots)
+        kind, limits = spec.kind, self.limits
         if len(kind.inputs) > limits.inputs:
             return None
         cost = kind.cost
         if cost is None or cost.code > limits.code:
             return None
         if len(kind.members) > limits.instructions:
-            made = recipe.kernel(one, other, other.position)
-            return recipe if self._computing(made) <= limits.instructions else None
-        return recipe
+            made = spec.kernel(one, other, other.position)
+            return spec if self._computing(made) <= limits.instructions else None
+        return spec
 
-    def _recipe(
+    def _spec(
         self, one: Kernel, other: Kernel, roots: tuple[HloInstruction, ...]
     ) -> FusedKernelSpec:
         members, inputs = self._closed(roots, dict.fromkeys((*one.members, *other.members)))
@@ -281,12 +281,12 @@ class FusionGraph:
             )
         return self.facts.is_view(x) and self.kinds.has_emitter(x)
 
-    def _note_outside(self, heads: Collection[HloInstruction]) -> None:
+    def _note_outside(self, initial: Collection[HloInstruction]) -> None:
         """Record outside readers, going backwards: a reader of a view comes after the view."""
         needed: dict[HloInstruction, list[int]] = {self.computation.root: [len(self.order)]}
         for x in reversed(self.order):
             here = needed.pop(x, [])
-            if x in heads:
+            if x in initial:
                 if here:
                     self.outside[x] = sorted(set(here))
                 continue

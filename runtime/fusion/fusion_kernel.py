@@ -6,27 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from runtime.fusion.cost.prices import KernelCost
+from runtime.fusion.cost.cost_model import KernelCost
 from runtime.fusion.kernel_kinds import KernelKind
 from spmd.hlo import HloInstruction
 
 
 class Kernel:
-    """Kernel. ``members``: all that it computes, with views; ``inputs``: what it reads; ``roots``: its results.
+    """Kernel. ``members``: instructions that it computes, with views; ``inputs``: operands; ``roots``: results.
 
     Members and inputs are in the order in which a traversal from the roots meets them. Instruction n of ``values``,
-    which are both in this order, is value n of the kind. position: where in the computation's order it runs. Compared
-    by identity.
+    which are both in this order, is value n of the kind. position: its position in the computation's order. Kernels are
+    compared by identity.
     """
 
     def __init__(self, values: tuple[HloInstruction, ...], position: int, kind: KernelKind) -> None:
         self.values, self.position, self.kind = values, position, kind
         size = len(kind.members)
         self.members, self.inputs = values[:size], values[size:]
-        self.roots = tuple([values[n] for n in kind.root_places])
+        self.roots = tuple([values[n] for n in kind.root_indices])
 
     @cached_property
-    def place(self) -> Mapping[HloInstruction, int]:
+    def index_of(self) -> Mapping[HloInstruction, int]:
         """The index in ``values`` of each instruction."""
         return {x: n for n, x in enumerate(self.values)}
 
@@ -34,7 +34,7 @@ class Kernel:
     def cost(self) -> KernelCost:
         """The cost of one execution."""
         cost = self.kind.cost
-        assert cost is not None, "a kernel is made of what has a price"
+        assert cost is not None, "a kernel is made of kernels that have a cost"
         return cost
 
     def may_overwrite(self, root: HloInstruction, read: HloInstruction) -> bool:

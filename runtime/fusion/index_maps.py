@@ -29,14 +29,14 @@ class Index:
 
     plain: the number of the variable, if the expression is that variable unchanged; otherwise None.
     parts: if it was merged from several expressions: these with their sizes, slowest first.
-    whole: if it is part of a divided expression: that one. Parts that are merged again give it back.
+    undivided: if it is part of a divided expression: that expression, which merging all of its parts restores.
     """
 
     key: tuple[object, ...]
     variables: frozenset[int] = field(compare=False)
     plain: int | None = field(default=None, compare=False)
     parts: tuple[tuple[Index, int], ...] = field(default=(), compare=False)
-    whole: tuple[Index, ...] = field(default=(), compare=False)
+    undivided: tuple[Index, ...] = field(default=(), compare=False)
 
 
 IndexMap: TypeAlias = tuple[Index, ...]
@@ -112,11 +112,11 @@ def transpose(user: HloInstruction, at: IndexMap) -> list[Access]:
 
 @_RULES.register(Opcode.REVERSE)
 def reverse(user: HloInstruction, at: IndexMap) -> list[Access]:
-    turned = user.attrs_as(DimensionsAttrs).dimensions
+    reversed_dims = user.attrs_as(DimensionsAttrs).dimensions
     return [
         Access(
             tuple(
-                _made("reverse", (index,), user.dims[d]) if d in turned else index
+                _made("reverse", (index,), user.dims[d]) if d in reversed_dims else index
                 for d, index in enumerate(at)
             )
         )
@@ -162,28 +162,30 @@ def reshaped(at: IndexMap, target: tuple[int, ...], source: tuple[int, ...]) -> 
                 found.append(merged)
             else:
                 part = _made("divide", (merged,), below, source[d], below * source[d])
-                found.append(replace(part, whole=(merged,)))
+                found.append(replace(part, undivided=(merged,)))
     return tuple(found)
 
 
 def _merged(parts: list[tuple[Index, int]]) -> Index:
     if len(parts) == 1:
         return parts[0][0]
-    if parts and parts[0][0].whole:
-        (whole,) = parts[0][0].whole
+    if parts and parts[0][0].undivided:
+        (undivided,) = parts[0][0].undivided
         below = math.prod(size for _, size in parts)
-        if _is_divided(whole, parts, below):
-            return whole
+        if _is_divided(undivided, parts, below):
+            return undivided
     made = _made("merge", tuple(index for index, _ in parts), *(size for _, size in parts))
     return replace(made, parts=tuple(parts))
 
 
-def _is_divided(whole: Index, parts: list[tuple[Index, int]], count: int) -> bool:
-    """Return whether ``parts`` are all parts, in order, of ``whole``, which has ``count`` values."""
+def _is_divided(undivided: Index, parts: list[tuple[Index, int]], count: int) -> bool:
+    """Return whether ``parts`` are all parts, in order, of ``undivided``, which has ``count`` values."""
     top, below = count, count
     for part, size in parts:
         below //= max(size, 1)
-        if part.key != ("divide", whole.key, below, size, below * size) or part.whole != (whole,):
+        if part.key != ("divide", undivided.key, below, size, below * size) or part.undivided != (
+            undivided,
+        ):
             return False
     return below == 1 and parts[0][0].key[-1] == top
 
@@ -198,7 +200,7 @@ def _blocks(left: tuple[int, ...], right: tuple[int, ...]) -> Iterator[tuple[lis
     """
     i = j = 0
     while i < len(left) or j < len(right):
-        ours, theirs = list(_take(left, i, 1)), list(_take(right, j, 1))
+        ours, theirs = list(_span(left, i, 1)), list(_span(right, j, 1))
         m, n = (
             math.prod(sizes[d] for d in part) for sizes, part in ((left, ours), (right, theirs))
         )
@@ -216,7 +218,7 @@ def _blocks(left: tuple[int, ...], right: tuple[int, ...]) -> Iterator[tuple[lis
         yield ours, theirs
 
 
-def _take(sizes: tuple[int, ...], start: int, count: int) -> range:
+def _span(sizes: tuple[int, ...], start: int, count: int) -> range:
     return range(start, min(start + count, len(sizes)))
 
 

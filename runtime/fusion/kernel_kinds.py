@@ -1,7 +1,8 @@
 """Kernel kinds: equivalence classes of kernels with equal structure, so that costs and plans are computed once.
 
-Layers of a model repeat, and so do the kernels that a plan tries: each kind is priced once, and its emitter is chosen
-once. Two kernels are of one kind if their instructions, numbered in order of discovery from the results, are equal.
+Layers of a model repeat, and so do the kernels that a plan tries: the cost of each kind is computed once, and its
+emitter is chosen once. Two kernels are of one kind if their instructions, numbered in order of discovery from the
+results, are equal.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
+from runtime.fusion.cost.cost_model import CostModel, KernelCost
 from runtime.fusion.cost.flat_cost import flat_cost
 from runtime.fusion.cost.loop_cost import loop_cost, written_block
-from runtime.fusion.cost.prices import KernelCost, Prices
 from runtime.fusion.cost.row_cost import row_cost
 from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS
 from runtime.fusion.element_operations import is_element_operation
@@ -36,8 +37,8 @@ Instructions: TypeAlias = Mapping[HloInstruction, None]
 class KernelKind:
     """Kernel kind. ``roots``, ``members``, ``inputs``: those of its first kernel. number: index among all kinds.
 
-    Values of a kernel are its members, then its inputs, in order of discovery from its roots; ``root_places`` gives the
-    indices of the roots among the values.
+    Values of a kernel are its members, then its inputs, in order of discovery from its roots. root_indices: indices of
+    the roots among the values.
 
     reduces: whether it has reductions.
     straight: whether strides express all reads in each piece of the loop: no reshapes, and results of one shape.
@@ -48,20 +49,20 @@ class KernelKind:
     roots: tuple[HloInstruction, ...]
     members: tuple[HloInstruction, ...]
     inputs: tuple[HloInstruction, ...]
-    root_places: tuple[int, ...]
+    root_indices: tuple[int, ...]
     reduces: bool
     straight: bool
     flat: bool
-    prices: Prices
+    cost_model: CostModel
 
     @cached_property
     def cost(self) -> KernelCost | None:
         """The cost of one execution; None for a kernel with reductions along different rows."""
         if self.flat:
-            return flat_cost(self.roots, self.members, self.inputs, self.prices)
+            return flat_cost(self.roots, self.members, self.inputs, self.cost_model)
         if not self.reduces:
-            return loop_cost(self.roots, self.inputs, self.prices)
-        return None if self.region is None else row_cost(self.region, self.prices)
+            return loop_cost(self.roots, self.inputs, self.cost_model)
+        return None if self.region is None else row_cost(self.region, self.cost_model)
 
     @cached_property
     def region(self) -> RowRegion | None:
@@ -70,7 +71,7 @@ class KernelKind:
             return None
         try:
             region = row_region(self.roots, {x: n for n, x in enumerate(self.inputs)})
-            region.walks()
+            region.pass_roots()
         except NoEmitterError:
             return None
         return region
@@ -130,7 +131,7 @@ class KernelKind:
 class KernelKinds:
     """Cache of all kinds found while the kernels of one module are planned. The module must not change meanwhile."""
 
-    prices: Prices
+    cost_model: CostModel
     _keys: StructuralKeys = field(default_factory=StructuralKeys)
     _number_of: dict[Hashable, int] = field(default_factory=dict)
     _members: dict[HloInstruction, int] = field(default_factory=dict)
@@ -142,49 +143,49 @@ class KernelKinds:
         self, roots: tuple[HloInstruction, ...], members: Instructions, inputs: Instructions
     ) -> KernelKind:
         """Return the kind of a kernel of ``roots``, which reach ``members`` and then ``inputs`` in this order."""
-        place = {x: n for n, x in enumerate(inputs, len(members))}
-        place.update(zip(members, range(len(members)), strict=True))
+        index_of = {x: n for n, x in enumerate(inputs, len(members))}
+        index_of.update(zip(members, range(len(members)), strict=True))
         says: list[int] = []
         for x in members:
             says.append(self._member(x))
-            says += [place[operand] for operand in x.operands]
-        form = (
+            says += [index_of[operand] for operand in x.operands]
+        key = (
             tuple(says),
             tuple(map(self._input, inputs)),
-            tuple(place[root] for root in roots),
+            tuple(index_of[root] for root in roots),
         )
-        kind = self._kinds.get(form)
+        kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[form] = KernelKind(
+            kind = self._kinds[key] = KernelKind(
                 len(self._kinds),
                 roots,
                 tuple(members),
                 tuple(inputs),
-                form[-1],
+                key[-1],
                 any(x.opcode is Opcode.REDUCE for x in members),
                 all(root.dims == roots[0].dims for root in roots)
                 and all(_is_straight(x, members) for x in members),
                 all(_is_flat(x, roots[0].dims) for x in members)
                 and all(x.dims in ((), roots[0].dims) for x in inputs),
-                self.prices,
+                self.cost_model,
             )
         return kind
 
     def has_emitter(self, x: HloInstruction) -> bool:
         """Return whether a kernel of this instruction alone has an emitter."""
         operands = x.operands
-        form = (self._member(x), *map(self._input, operands), *map(operands.index, operands))
-        known = self._alone.get(form)
+        key = (self._member(x), *map(self._input, operands), *map(operands.index, operands))
+        known = self._alone.get(key)
         if known is None:
-            known = self._alone[form] = is_element_operation(x) or emitter_of(x) is not None
+            known = self._alone[key] = is_element_operation(x) or emitter_of(x) is not None
         return known
 
     def _member(self, x: HloInstruction) -> int:
         """Return a number that is equal for instructions with equal attributes, types and operand counts."""
         number = self._members.get(x)
         if number is None:
-            form = (*instruction_form(x, self._keys.key), x.num_operands)
-            number = self._members[x] = self._number(form)
+            key = (*instruction_form(x, self._keys.key), x.num_operands)
+            number = self._members[x] = self._number(key)
         return number
 
     def _input(self, x: HloInstruction) -> int:

@@ -59,7 +59,7 @@ class LiveProfile:
 
     def allows(self, old: Sequence[Kernel], new: Sequence[Kernel]) -> bool:
         """Return whether ``new`` kernels may replace ``old`` ones. If so, the profile is updated."""
-        if not all(map(self.keeps_places, new)):
+        if not all(map(self.keeps_in_place_updates, new)):
             return False
         if self.headroom >= 1.0 and any(kernel.kind.scratch_bytes for kernel in new):
             return False
@@ -75,18 +75,20 @@ class LiveProfile:
         self._last.update(last)
         return True
 
-    def keeps_places(self, kernel: Kernel, also_read: Sequence[HloInstruction] = ()) -> bool:
-        """Return whether results that should overwrite an input can still do so, although the kernel reads it.
+    def keeps_in_place_updates(
+        self, kernel: Kernel, also_read: Sequence[HloInstruction] = ()
+    ) -> bool:
+        """Return whether results that should overwrite an input can still do so although the kernel reads the input.
 
         also_read: additional instructions that it reads, all before it writes.
         """
         for root in kernel.roots:
-            place = self.model.overwrites.get(root)
-            if place is None:
+            target = self.model.overwrites.get(root)
+            if target is None:
                 continue
-            if any(place in self.model.sources[x] for x in also_read):
+            if any(target in self.model.sources[x] for x in also_read):
                 return False
-            readers = [x for x in kernel.inputs if place in self.model.sources[x]]
+            readers = [x for x in kernel.inputs if target in self.model.sources[x]]
             if not all(kernel.may_overwrite(root, x) for x in readers):
                 return False
         return True
@@ -111,12 +113,12 @@ class LiveProfile:
             for x in self._sources_of(kernel):
                 touched[x] = None
                 reads_now[x] = max(reads_now.get(x, -1), kernel.position)
-        places = [kernel.position for kernel in old]
+        positions = [kernel.position for kernel in old]
         last: dict[HloInstruction, int] = {}
         for x in touched:
             read, read_now = self._last.get(x, -1), reads_now.get(x, -1)
             if read_now < read:
-                read_now = max(read_now, self._last_without(x, old)) if read in places else read
+                read_now = max(read_now, self._last_without(x, old)) if read in positions else read
             if read_now == read and x not in made_before and x not in made_now:
                 continue
             last[x], size = read_now, self._size(x)
@@ -148,10 +150,10 @@ class LiveProfile:
         for change in changes:
             steps[change.begin] = steps.get(change.begin, 0) + change.bytes
             steps[change.end] = steps.get(change.end, 0) - change.bytes
-        places = sorted(steps)
+        positions = sorted(steps)
         more = 0
         spans = []
-        for begin, end in pairwise(places):
+        for begin, end in pairwise(positions):
             more += steps[begin]
             if not more:
                 continue

@@ -11,7 +11,7 @@ from runtime.fusion.element_graph import ElementGraph, InputLeaf, Starts, elemen
 from runtime.fusion.element_operations import array_shape
 from runtime.fusion.piecewise import CutError
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.results import Result, ResultView, matching_result, result_forms
+from runtime.fusion.results import Result, ResultView, matching_result, result_candidates
 from runtime.fusion.view_path import ViewOp, ViewPath
 from runtime.program.index_maps import Range
 from spmd.hlo import HloInstruction, Opcode
@@ -63,23 +63,23 @@ def loop_fusion(
     updates a block of an input, it is the block's.
     """
     starts = Starts()
-    forms = [result_forms(root, inputs, starts) for root in roots]
+    candidates = [result_candidates(root, inputs, starts) for root in roots]
     try:
-        return _over(forms[0][0], forms, inputs, starts)
+        return _over(candidates[0][0], candidates, inputs, starts)
     except NoEmitterError:
-        if len(forms[0]) == 1:
+        if len(candidates[0]) == 1:
             raise
-        return _over(forms[0][-1], forms, inputs, starts)
+        return _over(candidates[0][-1], candidates, inputs, starts)
 
 
 def _over(
     first: Result,
-    forms: Sequence[Sequence[Result]],
+    candidates: Sequence[Sequence[Result]],
     inputs: Mapping[HloInstruction, int],
     starts: Starts,
 ) -> LoopFusion:
     dims = array_shape(first.base).dims
-    results = [first, *(matching_result(each, dims) for each in forms[1:])]
+    results = [first, *(matching_result(each, dims) for each in candidates[1:])]
     starts = starts.copy()
     views = []
     for result in results:
@@ -87,9 +87,9 @@ def _over(
         if view is None:
             raise NoEmitterError(f"no strides say how {result.root.name} is written")
         views.append(view)
-    whole = tuple((0, size) for size in dims)
+    full_box = tuple((0, size) for size in dims)
     order = post_order([result.base for result in results], inputs)
-    some = _pieces(whole, (), dims, results, views, inputs, starts, order)
+    some = _pieces(full_box, (), dims, results, views, inputs, starts, order)
     pieces = tuple(itertools.islice(some, MAX_PIECES + 1))
     if len(pieces) > MAX_PIECES:
         raise NoEmitterError(f"a loop is cut into at most {MAX_PIECES} pieces")

@@ -10,7 +10,7 @@ from runtime.fusion.element_graph import post_order
 from runtime.fusion.emitters import LOOP, PRODUCT, Emitted
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
-from runtime.fusion.planned import remember
+from runtime.fusion.plan_cache import store
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import HloComputation, HloInstruction, Opcode
 from spmd.hlo.instruction import Annotations
@@ -24,7 +24,7 @@ _KINDS = {LOOP: "kLoop", PRODUCT: "kOutput"}
 
 
 @dataclass(frozen=True)
-class PlannedKernel:
+class FusedKernel:
     """Kernel as it is written into the computation."""
 
     roots: tuple[HloInstruction, ...]
@@ -39,17 +39,17 @@ class FusionPlan:
 
     computation: HloComputation
     order: Sequence[HloInstruction]
-    kernels: tuple[PlannedKernel, ...]
+    kernels: tuple[FusedKernel, ...]
 
     @staticmethod
     def of(
         graph: FusionGraph,
-        products: Mapping[Kernel, PlannedKernel],
-        others: Sequence[PlannedKernel] = (),
+        products: Mapping[Kernel, FusedKernel],
+        others: Sequence[FusedKernel] = (),
     ) -> FusionPlan:
         """Plan all fusions. ``products``: kernels that also make a product; ``others``: kernels outside the graph."""
         kernels = [
-            products[kernel] if kernel in products else _planned(kernel)
+            products[kernel] if kernel in products else _fused_kernel(kernel)
             for kernel in graph.kernels
             if kernel in products or graph.is_fusion(kernel)
         ]
@@ -72,10 +72,10 @@ class FusionPlan:
         )
 
 
-def _planned(kernel: Kernel) -> PlannedKernel:
+def _fused_kernel(kernel: Kernel) -> FusedKernel:
     emitted = kernel.kind.emitted
     assert emitted is not None, "kernels are only joined where there is an emitter"
-    return PlannedKernel(kernel.roots, kernel.inputs, kernel.position, emitted)
+    return FusedKernel(kernel.roots, kernel.inputs, kernel.position, emitted)
 
 
 def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:
@@ -88,25 +88,25 @@ def make_fusions(plan: FusionPlan, fuel: Fuel) -> int:
     kernels = tuple(fuel.enough_for(plan.kernels))
     written = [_written(computation, kernel) for kernel in kernels]
     stands_for: dict[HloInstruction, HloInstruction] = {}
-    place = {x: n for n, x in enumerate(plan.order)}
+    position_of = {x: n for n, x in enumerate(plan.order)}
     effects = SideEffects()
     for kernel, fused in zip(kernels, written, strict=True):
         results = _call(computation, kernel, fused, stands_for)
         for root, result in zip(kernel.roots, results, strict=True):
             stands_for[root] = result
             replace_and_prune(root, result, effects)
-            place[result] = kernel.position
+            position_of[result] = kernel.position
             if len(results) > 1:
-                place[result.operand(0)] = kernel.position
+                position_of[result.operand(0)] = kernel.position
     if kernels:
         # The planned order is a schedule. If fuel ran out, remaining instructions may have to run
         # earlier.
-        computation.set_order(sorted(computation.instructions, key=place.__getitem__))
+        computation.set_order(sorted(computation.instructions, key=position_of.__getitem__))
         computation.set_order(computation.post_order())
     return len(kernels)
 
 
-def _written(computation: HloComputation, kernel: PlannedKernel) -> HloComputation:
+def _written(computation: HloComputation, kernel: FusedKernel) -> HloComputation:
     """Return the fused computation: copies of what the results need, down to the inputs."""
     module = computation.module
     assert module is not None, "passes work on modules"
@@ -126,13 +126,13 @@ def _written(computation: HloComputation, kernel: PlannedKernel) -> HloComputati
     if len(results) > 1:
         shape = TupleShape(tuple(x.shape for x in results))
         fused.root = fused.create(Opcode.TUPLE, shape, results)
-    remember(fused, kernel.emitted)
+    store(fused, kernel.emitted)
     return fused
 
 
 def _call(
     computation: HloComputation,
-    kernel: PlannedKernel,
+    kernel: FusedKernel,
     fused: HloComputation,
     stands_for: Mapping[HloInstruction, HloInstruction],
 ) -> list[HloInstruction]:

@@ -57,7 +57,7 @@ class _Merger:
     def producers(self, kernel: Kernel) -> Iterator[Kernel]:
         """Yield the producers of inputs, which have other readers too."""
         for producer in self.graph.producers_of(kernel):
-            if _alike(kernel, producer):
+            if _same_points(kernel, producer):
                 yield producer
 
     def siblings(self, kernel: Kernel) -> Iterator[Kernel]:
@@ -66,7 +66,9 @@ class _Merger:
         for x in kernel.inputs:
             readers = self.graph.readers.get(x, {})
             if len(readers) <= 4 * MAX_TRIED:
-                found.update((r, None) for r in readers if r is not kernel and _alike(kernel, r))
+                found.update(
+                    (r, None) for r in readers if r is not kernel and _same_points(kernel, r)
+                )
         yield from sorted(found, key=lambda k: (abs(k.position - kernel.position), k.position))[
             :MAX_TRIED
         ]
@@ -92,16 +94,16 @@ class _Merger:
         """Replace both by one kernel, if it saves time and can run at the position of either. Returns it or None."""
         graph = self.graph
         both = (one, other)
-        if graph.sides is not None and not graph.sides.go_together(one.roots, other.roots):
+        if graph.sides is not None and not graph.sides.may_merge(one.roots, other.roots):
             return None
         first, second = sorted(both, key=lambda kernel: kernel.position)
-        for place, possible in (
+        for position, possible in (
             (first.position, graph.earliest(second, both) < first.position),
             (second.position, graph.latest(first, both) > second.position),
         ):
             if not possible:
                 continue
-            made = graph.together(first, second, place)
+            made = graph.merged(first, second, position)
             if made is None or made.cost.seconds >= first.cost.seconds + second.cost.seconds:
                 return None
             if made.kind.emitter is None:
@@ -112,6 +114,6 @@ class _Merger:
         return None
 
 
-def _alike(one: Kernel, other: Kernel) -> bool:
+def _same_points(one: Kernel, other: Kernel) -> bool:
     """Return whether both iterate over equally many indices."""
     return one.kind.points == other.kind.points

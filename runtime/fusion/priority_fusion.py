@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.context import FusionContext
-from runtime.fusion.cost.prices import Prices
+from runtime.fusion.cost.cost_model import CostModel
 from runtime.fusion.fusion_graph import FusionGraph, Limits
 from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.fusion.live_profile import LiveProfile
@@ -81,10 +81,10 @@ class PriorityFusion(FueledPass):
 
         The most aggressive variant of the pass is chosen that does not need more memory.
         """
-        kinds = KernelKinds(Prices(self.machine or machine_named()))
+        kinds = KernelKinds(CostModel(self.machine or machine_named()))
         for step in self._ways():
             plans = [
-                step.planned(graph, profile, kinds.prices)
+                step.plan_graph(graph, profile, kinds.cost_model)
                 for graph, profile in step.graphs(context, kinds)
             ]
             if not any(plan.kernels for plan in plans):
@@ -102,13 +102,15 @@ class PriorityFusion(FueledPass):
             yield alone
         yield from (replace(alone, headroom=room) for room in HEADROOMS if room > self.headroom)
 
-    def planned(self, graph: FusionGraph, profile: LiveProfile, prices: Prices) -> FusionPlan:
+    def plan_graph(
+        self, graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
+    ) -> FusionPlan:
         fuse_producers(graph, profile, duplicate=self.duplicate)
         if self.multi_output:
             merge_kernels(graph, profile, horizontal=self.horizontal)
         if not self.products:
             return FusionPlan.of(graph, {})
-        products = products_taken(graph, profile, prices)
+        products = products_taken(graph, profile, cost_model)
         return FusionPlan.of(graph, products.within, products.alone)
 
     def graphs(
@@ -118,7 +120,7 @@ class PriorityFusion(FueledPass):
         limits = Limits(
             self.max_instructions, 2 * self.max_instructions, self.max_inputs, self.max_results
         )
-        overlaps = kinds.prices.machine.overlaps
+        overlaps = kinds.cost_model.machine.overlaps
         for computation in context.models.computations:
             order = context.order_of[computation]
             sides = CollectiveSides.of(order) if overlaps else None

@@ -53,7 +53,7 @@ class _Queue:
         while self.heap:
             _, _, number = heapq.heappop(self.heap)
             candidate = self.current.pop(number, None)
-            if candidate is not None and self.take(candidate):
+            if candidate is not None and self.fuse(candidate):
                 fused += 1
         return fused
 
@@ -80,29 +80,29 @@ class _Queue:
         made = []
         before = after = 0.0
         for reader in readers:
-            recipe = None if (producer, reader) in self.refused else graph.joined(producer, reader)
-            if recipe is None or recipe.kind.cost is None:
+            spec = None if (producer, reader) in self.refused else graph.joined(producer, reader)
+            if spec is None or spec.kind.cost is None:
                 return None
-            made.append(recipe)
+            made.append(spec)
             before += reader.cost.seconds
-            after += recipe.kind.cost.seconds
+            after += spec.kind.cost.seconds
         before += producer.cost.seconds
         saved = before - after
         if saved <= (WORTH * before if len(readers) > 1 else 0.0):
             return None
         return _Candidate(producer, readers, made, saved)
 
-    def take(self, candidate: _Candidate) -> bool:
+    def fuse(self, candidate: _Candidate) -> bool:
         """Fuse, if every new kernel has an emitter and memory allows it. Returns whether it did."""
         producer = candidate.producer
-        for reader, recipe in zip(candidate.readers, candidate.made, strict=True):
-            if recipe.kind.emitter is None:
+        for reader, spec in zip(candidate.readers, candidate.made, strict=True):
+            if spec.kind.emitter is None:
                 self.refused.add((producer, reader))
                 return False
         old = (producer, *candidate.readers)
         fused = [
-            recipe.kernel(producer, reader, reader.position)
-            for reader, recipe in zip(candidate.readers, candidate.made, strict=True)
+            spec.kernel(producer, reader, reader.position)
+            for reader, spec in zip(candidate.readers, candidate.made, strict=True)
         ]
         if not self.profile.allows(old, fused):
             return False

@@ -65,7 +65,7 @@ class Result:
         return all(op.keeps_order for op, _ in self.peeled)
 
 
-def result_forms(
+def result_candidates(
     root: HloInstruction, inputs: Mapping[HloInstruction, int], starts: Starts | None = None
 ) -> list[Result]:
     """Return the root itself, then as a view of its operand, and so on.
@@ -73,7 +73,7 @@ def result_forms(
     With ``starts``, to which start scalars of blocks are added, also as a block of an input that is updated.
     """
     result = Result(root, root)
-    forms = [result]
+    candidates = [result]
     while result.base not in inputs:
         base = result.base
         if base.opcode is Opcode.DYNAMIC_UPDATE_SLICE:
@@ -89,8 +89,8 @@ def result_forms(
             op, operand, updated = view, base.operand(0), result.updated
         peeled = (*result.peeled, (op, array_shape(operand).dims))
         result = Result(root, operand, peeled, updated)
-        forms.append(result)
-    return forms
+        candidates.append(result)
+    return candidates
 
 
 def _updated_input(update: HloInstruction, inputs: Mapping[HloInstruction, int]) -> int:
@@ -104,12 +104,12 @@ def _updated_input(update: HloInstruction, inputs: Mapping[HloInstruction, int])
     return inputs[source]
 
 
-def matching_result(forms: Sequence[Result], dims: tuple[int, ...]) -> Result:
-    """Return the form over ``dims``, or else one of equally many elements. Raises NoEmitterError if there is none."""
-    for form in forms:
-        if array_shape(form.base).dims == dims:
-            return form
-    for form in forms:
-        if array_shape(form.base).num_elements == math.prod(dims):
-            return form
-    raise NoEmitterError(f"{forms[0].root.name} has other indices than the first result")
+def matching_result(candidates: Sequence[Result], dims: tuple[int, ...]) -> Result:
+    """Return the candidate over ``dims``, else one of equally many elements. Raises NoEmitterError if there is none."""
+    for candidate in candidates:
+        if array_shape(candidate.base).dims == dims:
+            return candidate
+    for candidate in candidates:
+        if array_shape(candidate.base).num_elements == math.prod(dims):
+            return candidate
+    raise NoEmitterError(f"{candidates[0].root.name} has other indices than the first result")

@@ -25,9 +25,9 @@ from runtime.fusion.element_graph import (
 )
 from runtime.fusion.element_operations import array_shape
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.results import Result, matching_result, result_forms
+from runtime.fusion.results import Result, matching_result, result_candidates
 from runtime.fusion.row_region import RowRegion, row_region
-from runtime.fusion.view_path import Place, ViewOp, ViewPath, place_of, repeated
+from runtime.fusion.view_path import AccessMap, ViewOp, ViewPath, access_map, repeated
 from runtime.program.strides import StridedView, dense_strides
 from spmd.device import ReductionKind
 from spmd.hlo import HloInstruction, Opcode
@@ -36,12 +36,12 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 class Source(Enum):
-    """Origin of a leaf's elements: an operand, a reduction, a value per row, or a value kept by a pass."""
+    """Source of a leaf's elements: an operand, a reduction, a value per row, or a value cached by an earlier pass."""
 
     OPERAND = "operand"
     REDUCTION = "reduction"
     ROW = "row"
-    KEPT = "kept"
+    CACHED = "kept"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ class Reduction:
 class RowPass:
     """One pass over a row, and what is computed after it.
 
-    elements, at all indices: operands of ``reductions``, values to be ``kept``, ``results``.
+    elements, at all indices: operands of ``reductions``, values to be ``cached``, ``results``.
     inits, per row: initial values of ``reductions``. rows, per row: ``row_values``, ``row_results``.
     """
 
     elements: ElementGraph
     reductions: tuple[int, ...]
-    kept: tuple[int, ...]
+    cached: tuple[int, ...]
     results: tuple[int, ...]
     inits: ElementGraph
     rows: ElementGraph
@@ -91,7 +91,7 @@ class RowFusion:
     passes: tuple[RowPass, ...]
     reductions: tuple[Reduction, ...]
     row_values: tuple[PrimitiveType, ...]
-    kept: tuple[PrimitiveType, ...]
+    cached: tuple[PrimitiveType, ...]
     results: tuple[StridedView, ...]
     starts: tuple[ElementGraph, ...]
     overwrites: tuple[tuple[int, int], ...]
@@ -103,7 +103,7 @@ class RowFusion:
 
     @property
     def along_rows(self) -> bool:
-        """Whether neighbours in memory belong to one row, rather than to neighbouring rows."""
+        """True if neighbours in memory belong to one row, not to neighbouring rows."""
         wide = [d for d, size in enumerate(self.dims) if size > 1]
         return not wide or wide[-1] in self.axes
 
@@ -113,8 +113,8 @@ class RowFusion:
 
     @property
     def scratch(self) -> tuple[ArrayShape, ...]:
-        """A row of each value that passes keep."""
-        return tuple(ArrayShape(kind, (self.row_length,)) for kind in self.kept)
+        """The scratch arrays: one row of each cached value."""
+        return tuple(ArrayShape(kind, (self.row_length,)) for kind in self.cached)
 
 
 def has_reductions(roots: Sequence[HloInstruction], inputs: Mapping[HloInstruction, int]) -> bool:
@@ -145,12 +145,12 @@ class _Assembly:
         self.inputs = [RowInput(Source.OPERAND, n) for n in range(operands)]
         self.reduction_inputs = self.numbered(Source.REDUCTION, region.reduces)
         self.row_inputs = self.numbered(Source.ROW, self.row_values)
-        self.kept_inputs = self.numbered(Source.KEPT, keeping)
+        self.cached_inputs = self.numbered(Source.CACHED, keeping)
         self.results: dict[int, Result] = {}
         for number, root in enumerate(region.roots):
             sizes = region.rows if region.is_row_result(root) else region.dims
-            forms = list(result_forms(root, region.operands))
-            self.results[number] = matching_result(forms, sizes)
+            candidates = list(result_candidates(root, region.operands))
+            self.results[number] = matching_result(candidates, sizes)
 
     def numbered(
         self, source: Source, instructions: Sequence[HloInstruction]
@@ -217,14 +217,14 @@ class _Assembly:
     def row_pass(self, level: int) -> RowPass:
         levels, region = self.region.levels, self.region
         reduces = [x for x in region.reduces if levels[x] == level + 1]
-        kept = [x for x in self.keeping if levels[x] == level]
+        cached = [x for x in self.keeping if levels[x] == level]
         row_values = [x for x in self.row_values if levels[x] == level + 1]
         here = [(n, x) for n, x in enumerate(region.roots) if not region.is_row_result(x)]
         results = [n for n, x in here if levels[x] == level]
         there = [(n, x) for n, x in enumerate(region.roots) if region.is_row_result(x)]
         row_results = [n for n, x in there if max(levels[x], 1) == level + 1]
         elements: list[Wanted] = [(x.operand(0), ()) for x in reduces]
-        elements += [(x, ()) for x in kept]
+        elements += [(x, ()) for x in cached]
         elements += [self.wanted_result(n, region.dims) for n in results]
         rows = [(x, _path_to(x, region.rows)) for x in row_values]
         rows += [self.wanted_result(n, region.rows) for n in row_results]
@@ -232,7 +232,7 @@ class _Assembly:
         return RowPass(
             self.over_all(elements, level),
             tuple(map(region.reduces.index, reduces)),
-            tuple(map(self.keeping.index, kept)),
+            tuple(map(self.keeping.index, cached)),
             tuple(results),
             element_graph(inits, region.operands, self.starts),
             self.over_rows(rows, level),
@@ -248,13 +248,13 @@ class _Assembly:
         """Return the graph of pass ``level`` at all indices."""
         levels, region = self.region.levels, self.region
         rows = {x: n for x, n in self.row_inputs.items() if levels[x] <= level}
-        kept = {x: n for x, n in self.kept_inputs.items() if levels[x] < level}
-        graph = element_graph(wanted, {**region.operands, **rows, **kept}, self.starts)
+        cached = {x: n for x, n in self.cached_inputs.items() if levels[x] < level}
+        graph = element_graph(wanted, {**region.operands, **rows, **cached}, self.starts)
         steps = dense_strides(region.rows, 1)
         along = iter(steps)
         by_row = tuple(0 if d in region.axes else next(along) for d in range(len(region.dims)))
-        self.require_places(graph, rows, by_row, region.dims)
-        self.require_places(graph, kept, dense_strides(region.dims, 1), region.dims)
+        self.require_own_rows(graph, rows, by_row, region.dims)
+        self.require_own_rows(graph, cached, dense_strides(region.dims, 1), region.dims)
         return graph
 
     def over_rows(self, wanted: Sequence[Wanted], level: int) -> ElementGraph:
@@ -265,23 +265,25 @@ class _Assembly:
         inputs = {**region.operands, **rows, **reductions}
         graph = element_graph(wanted, inputs, self.starts)
         steps = dense_strides(region.rows, 1)
-        self.require_places(graph, {**rows, **reductions}, steps, region.rows)
+        self.require_own_rows(graph, {**rows, **reductions}, steps, region.rows)
         return graph
 
-    def require_places(
+    def require_own_rows(
         self,
         graph: ElementGraph,
         inputs: Mapping[HloInstruction, int],
         strides: tuple[int, ...],
         sizes: tuple[int, ...],
     ) -> None:
-        """Require that values of a row are read for this row alone. Raises NoEmitterError otherwise."""
-        wanted = Place(tuple(0 if n == 1 else s for n, s in zip(sizes, strides, strict=True)), 0)
+        """Raise NoEmitterError unless values of a row are read for this row alone."""
+        wanted = AccessMap(
+            tuple(0 if n == 1 else s for n, s in zip(sizes, strides, strict=True)), 0
+        )
         instructions = {number: x for x, number in inputs.items()}
         for leaf in graph.leaves:
             if isinstance(leaf, InputLeaf) and leaf.number in instructions:
                 x = instructions[leaf.number]
-                if place_of(leaf.path, array_shape(x).dims) != wanted:
+                if access_map(leaf.path, array_shape(x).dims) != wanted:
                     raise NoEmitterError(f"{x.name} is needed for other rows than its own")
 
 

@@ -75,26 +75,26 @@ class RowRegion:
     def worth_keeping(self) -> list[HloInstruction]:
         """Return values at all indices that need transcendental functions and that a later pass needs too."""
         ends = {*self.operands, *self.row_values(), *self.reduces}
-        dear: set[HloInstruction] = set()
+        costly: set[HloInstruction] = set()
         for x in self.order:
-            if x not in ends and (_is_dear(x) or any(y in dear for y in x.operands)):
-                dear.add(x)
+            if x not in ends and (_is_costly(x) or any(y in costly for y in x.operands)):
+                costly.add(x)
         found: set[HloInstruction] = set()
-        for level, starts in self.walks().items():
+        for level, starts in self.pass_roots().items():
             stack = starts
             while stack:
                 x = stack.pop()
                 if x in ends:
                     continue
                 computes = view_op(x) is None and array_shape(x).dims == self.dims
-                if x in dear and computes and self.levels[x] < level:
+                if x in costly and computes and self.levels[x] < level:
                     found.add(x)
                 else:
                     stack.extend(x.operands)
         return [x for x in self.order if x in found]
 
-    def walks(self) -> dict[int, list[HloInstruction]]:
-        """Return, by pass, what it computes at all indices, for reductions and results."""
+    def pass_roots(self) -> dict[int, list[HloInstruction]]:
+        """Return by pass the operands of reductions and the results that it computes at all indices."""
         found: dict[int, list[HloInstruction]] = {}
         for reduce in self.reduces:
             found.setdefault(self.levels[reduce] - 1, []).append(reduce.operand(0))
@@ -131,7 +131,7 @@ def _require_reduction(reduce: HloInstruction, region: RowRegion) -> None:
         raise NoEmitterError(f"{reduce.name} reduces nothing")
 
 
-def _is_dear(x: HloInstruction) -> bool:
+def _is_costly(x: HloInstruction) -> bool:
     return OPS[x.opcode].elementwise and OPS[x.opcode].cost(x).transcendentals > 0
 
 

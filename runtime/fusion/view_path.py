@@ -1,4 +1,4 @@
-"""View paths: how elements of an array are seen from the index space of a kernel.
+"""View paths: sequences of view operations from an array to the index space of a kernel.
 
 Inside a fusion every elementwise operation commutes with broadcast, transpose, reshape, slice and reverse. Therefore
 these are moved from the results to the operands, where each read has a path of view operations.
@@ -32,7 +32,7 @@ class ViewOp:
 
     @property
     def keeps_order(self) -> bool:
-        """Whether element n of the result is element n of the operand, both counted in row-major order."""
+        """True if element n of the result is element n of the operand, both counted in row-major order."""
         return self.opcode is Opcode.RESHAPE
 
 
@@ -92,7 +92,7 @@ def shifts(path: ViewPath, view: StridedView) -> tuple[Shift, ...]:
         if op.opcode is not Opcode.DYNAMIC_SLICE:
             continue
         before = through(path[:n], view)
-        assert before is not None, "the whole path can be seen through"
+        assert before is not None, "strides express the entire path"
         found += block_shifts(op.starts, op.dims, before)
     return tuple(found)
 
@@ -100,9 +100,9 @@ def shifts(path: ViewPath, view: StridedView) -> tuple[Shift, ...]:
 def block_shifts(starts: tuple[int, ...], sizes: tuple[int, ...], view: StridedView) -> list[Shift]:
     """Return the offset of the block of ``sizes`` of ``view`` at ``starts`` from the block at index 0."""
     return [
-        Shift(start, whole - size, stride)
-        for start, size, whole, stride in zip(starts, sizes, view.dims, view.strides, strict=True)
-        if size < whole and stride
+        Shift(start, full - size, stride)
+        for start, size, full, stride in zip(starts, sizes, view.dims, view.strides, strict=True)
+        if size < full and stride
     ]
 
 
@@ -124,29 +124,29 @@ def backwards(op: ViewOp, view: StridedView, dims: tuple[int, ...]) -> StridedVi
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Element of a row-major array that is read at each index, in elements: equal for equal reads."""
+class AccessMap:
+    """Access map: the element of a row-major array that is read at each index. Equal reads have equal maps."""
 
     strides: tuple[int, ...]
     offset: int
     shifts: tuple[Shift, ...] = ()
 
 
-def place_of(path: ViewPath, dims: tuple[int, ...]) -> Place | None:
-    """Return what ``path`` reads of a dense array of sizes ``dims``; None if strides cannot express it."""
+def access_map(path: ViewPath, dims: tuple[int, ...]) -> AccessMap | None:
+    """Return the access map of ``path`` over a dense array of sizes ``dims``; None if strides cannot express it."""
     if not path:
-        return _whole(dims)
+        return _identity_map(dims)
     dense = StridedView.dense(ArrayShape(PrimitiveType.U8, dims))
     view = through(path, dense)
     if view is None:
         return None
-    return Place(_moving(view), view.offset, shifts(path, dense))
+    return AccessMap(_moving(view), view.offset, shifts(path, dense))
 
 
 @lru_cache(maxsize=1024)
-def _whole(dims: tuple[int, ...]) -> Place:
-    """Return the place that reads every element at its own index, which is the most frequent one."""
-    return Place(_moving(StridedView.dense(ArrayShape(PrimitiveType.U8, dims))), 0)
+def _identity_map(dims: tuple[int, ...]) -> AccessMap:
+    """Return the map that reads every element at its own index. It is the most frequent one."""
+    return AccessMap(_moving(StridedView.dense(ArrayShape(PrimitiveType.U8, dims))), 0)
 
 
 def _moving(view: StridedView) -> tuple[int, ...]:

@@ -29,16 +29,16 @@ class DeviceArena:
         """Raise GpuMemoryError, with the missing bytes, if the device has no room."""
         self._rank, self._staging = rank, staging
         allocations = program.assignment.allocations
-        self._starts, size, hosted = _places(allocations)
+        self._starts, size, hosted = _offsets(allocations)
         _require_room(program, size, driver)
         own = driver.allocate(size)
         host = driver.allocate_on_host(hosted) if hosted else own
         self._blocks = [own if a.is_on_device else host for a in allocations]
 
-    def view(self, place: ArrayView) -> DeviceView:
-        slice_ = place.slice
+    def view(self, array_view: ArrayView) -> DeviceView:
+        slice_ = array_view.slice
         start = self._starts[slice_.allocation] + slice_.start_on(self._rank)
-        return DeviceView(self._blocks[slice_.allocation].address + start, place.view)
+        return DeviceView(self._blocks[slice_.allocation].address + start, array_view.view)
 
     def fill_constants(self, program: DeviceProgram) -> None:
         """Copy the constants to the device, once for all steps."""
@@ -50,10 +50,12 @@ class DeviceArena:
         self._staging.send(address, array)
 
     # ---- as a ProgramMemory (runtime/arrays/slots.py)
-    def array(self, place: ArrayView) -> DeviceTile:
-        view = self.view(place)
-        assert place.view.is_packed, "entry parameters and results lie row major"
-        return DeviceTile(self._staging, view.first, place.view.dims, place.view.element_type.numpy)
+    def array(self, array_view: ArrayView) -> DeviceTile:
+        view = self.view(array_view)
+        assert array_view.view.is_packed, "entry parameters and results lie row major"
+        return DeviceTile(
+            self._staging, view.first, array_view.view.dims, array_view.view.element_type.numpy
+        )
 
     def typed(self, allocation: int, shape: ArrayShape) -> DeviceTile:
         view = StridedView.dense(shape)
@@ -62,16 +64,16 @@ class DeviceArena:
     def fill(self, tile: DeviceTile, fill: Callable[[NDArray], None]) -> None:
         tile.fill(fill)
 
-    def beside(self, tile: DeviceTile) -> DeviceTile:
+    def allocate_like(self, tile: DeviceTile) -> DeviceTile:
         """Return new memory for an array like ``tile``."""
         return tile.empty_like()
 
     def bring(self, tile: DeviceTile, array: DeviceArray) -> None:
         """Copy the values of ``array``, which is on this device or in the host's memory, to ``tile``."""
-        tile.take(array.data)
+        tile.copy_from(array.data)
 
 
-def _places(allocations: Sequence[BufferAllocation]) -> tuple[list[int], int, int]:
+def _offsets(allocations: Sequence[BufferAllocation]) -> tuple[list[int], int, int]:
     """Return the offset of each allocation in its block, and the bytes of the device's block and of the host's."""
     starts, sizes = [], [0, 0]
     for allocation in allocations:

@@ -13,7 +13,7 @@ from runtime.buffers.types import ArrayView
 from runtime.gpu.arena import DeviceArena
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.driver import GpuBlock, GpuDriver, GpuStream
-from runtime.gpu.step import Action, Flight, Step
+from runtime.gpu.step import Action, PendingCollective, Step
 from runtime.gpu.steps.collective import StartStep
 from runtime.gpu.transfers.host_mirror import Mirror
 from runtime.gpu.views import DeviceView
@@ -48,14 +48,14 @@ class Binding:
         self._ranges, self._recorded, self._numbers = ranges, around, numbers
         self.is_blocking = False
         self.uses_graphs = True
-        self.flights: dict[str, Flight] = {}
+        self.pending_collectives: dict[str, PendingCollective] = {}
         self._pinned = np.zeros(0, np.uint8)
         self._workspaces: list[GpuBlock] = []
         self._workspace_bytes = 0
-        self._words: dict[int, GpuBlock] = {}
+        self._constants: dict[int, GpuBlock] = {}
 
-    def view(self, place: ArrayView) -> DeviceView:
-        return self._arena.view(place)
+    def view(self, array_view: ArrayView) -> DeviceView:
+        return self._arena.view(array_view)
 
     def stream(self, which: Stream) -> GpuStream:
         return self._streams[which]
@@ -85,10 +85,10 @@ class Binding:
         return self._workspaces[-1].address
 
     def number_word(self, value: int) -> DeviceView:
-        if value not in self._words:
-            self._words[value] = self.driver.allocate(4)
-            self._arena.send(self._words[value].address, np.array([value], np.uint32))
-        return DeviceView(self._words[value].address, StridedView(PrimitiveType.U32, (), ()))
+        if value not in self._constants:
+            self._constants[value] = self.driver.allocate(4)
+            self._arena.send(self._constants[value].address, np.array([value], np.uint32))
+        return DeviceView(self._constants[value].address, StridedView(PrimitiveType.U32, (), ()))
 
     def wait(self, stream: GpuStream) -> None:
         if self.collectives is not None:

@@ -91,9 +91,9 @@ class NcclCollectives:
     def replay(
         self, captured: Sequence[BoundGpuCollective], stream: int, launch: Callable[[], None]
     ) -> None:
-        held = [one for one in captured if isinstance(one, NcclCollective)]
-        assert len(held) == len(captured), "captured here"
-        self.world.replay(held, stream, launch)
+        own = [one for one in captured if isinstance(one, NcclCollective)]
+        assert len(own) == len(captured), "captured here"
+        self.world.replay(own, stream, launch)
 
     def wait(self, stream: int) -> None:
         self.world.wait(stream)

@@ -19,13 +19,13 @@ from runtime.gpu.failures import failures_of
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx, Planner, no_ptx
 from runtime.gpu.recorder import GpuRecorder
-from runtime.gpu.report import KernelForms
+from runtime.gpu.report import KernelReport
 from runtime.gpu.steps.bound import bound
-from runtime.gpu.steps.sequence import planned
+from runtime.gpu.steps.sequence import plan_steps
 from runtime.gpu.tile import DeviceTile
 from runtime.gpu.transfers.staging import Staging
 from runtime.program.kernel import KernelLibrary
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from runtime.timeline.events import Stream
 from spmd.literal import NDArray
 
@@ -62,7 +62,7 @@ class LoadedGpuDevice:
         self.program, self.communicator, self.explain = program, communicator, explain
         self.position = communicator.position
         self._number = communicator.enroll(self)
-        self._names = [thunk.name for thunk in walk(program.thunks)]
+        self._names = [thunk.name for thunk in traverse(program.thunks)]
         self._steps, self._reference_every = 0, reference_every
         self._driver = driver
         self._streams = {
@@ -88,7 +88,7 @@ class LoadedGpuDevice:
             has_blocking_steps=bool(reference_every),
         )
         #: The GPU's work, as plain data.
-        self.plan = planned(program.thunks, planner)
+        self.plan = plan_steps(program.thunks, planner)
         self._binding = Binding(
             driver,
             arena,
@@ -98,7 +98,7 @@ class LoadedGpuDevice:
             host_kernels,
             program.host,
             ranges=options.ranges,
-            numbers={id(thunk): number for number, thunk in enumerate(walk(program.thunks))},
+            numbers={id(thunk): number for number, thunk in enumerate(traverse(program.thunks))},
             around=None if self.recorder is None else self.recorder.around,
         )
         self._run = bound(self.plan, self._binding)
@@ -128,7 +128,7 @@ class LoadedGpuDevice:
         if not self._slots.hold(arrays):
             require_fit(self.program, arrays, self.communicator.rank)
             self._slots.bring(arrays)
-        self._slots.take(arrays)
+        self._slots.consume(arrays)
         self._steps += 1
         every = self._reference_every
         is_blocking = self._binding.is_blocking = bool(every) and self._steps % every == 0
@@ -168,7 +168,7 @@ class LoadedGpuDevice:
     @property
     def outputs(self) -> tuple[DeviceArray, ...]:
         """Outputs of the last successful step. They stay valid until the next step starts."""
-        return tuple([place.array for place in self.results])
+        return tuple([slot.array for slot in self.results])
 
     def use_graphs(self, wanted: bool) -> None:
         """Select whether the next steps launch the plan's graphs, or run their steps one by one, to compare both."""
@@ -178,6 +178,6 @@ class LoadedGpuDevice:
         return self._names[thunk]
 
     @property
-    def forms(self) -> KernelForms:
+    def kernel_report(self) -> KernelReport:
         """The report on the program's kernels."""
-        return KernelForms.of(self.plan)
+        return KernelReport.of(self.plan)

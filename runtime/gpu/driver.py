@@ -41,7 +41,7 @@ class GpuStream(Protocol):
 
     @property
     def ptr(self) -> int:
-        """CUDA's handle."""
+        """The handle of CUDA."""
         ...
 
     def record(self, event: GpuEvent) -> object: ...

@@ -14,7 +14,7 @@ from runtime.gpu.loopback import GpuLoopbackDevices
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.planning import MakePtx, no_ptx
 from runtime.gpu.rank import GpuRankDevice
-from runtime.gpu.report import KernelForms
+from runtime.gpu.report import KernelReport
 from runtime.local_devices import LocalDevices
 
 
@@ -47,10 +47,10 @@ class GpuEngine:
             reference_every=executable.reference_every,
         )
 
-    def kernel_forms(self, local: LocalDevices) -> KernelForms:
+    def kernel_report(self, local: LocalDevices) -> KernelReport:
         device = local.devices[0]
         assert isinstance(device, LoadedGpuDevice), "loaded by this engine"
-        return device.forms
+        return device.kernel_report
 
     def load_rank(
         self, executable: Executable, communicator: Communicator, explain: Callable[[int], str]

@@ -71,7 +71,7 @@ class GpuLoopbackDevices:
             raise error
 
     def _step(self, device: LoadedGpuDevice, arrays: Sequence[DeviceArray]) -> BaseException | None:
-        """Run one device's step and return its error, which the other devices have been told by then."""
+        """Run one device's step and return its error, after it has been reported to the other devices."""
         rank = device.communicator.rank
         try:
             device.step(arrays)

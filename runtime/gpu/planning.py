@@ -20,12 +20,12 @@ from spmd.registry import Registry
 
 Views: TypeAlias = tuple[StridedView, ...]
 
-#: (kernel, operands, results, scratch) -> its PTX launches; None if it has no PTX form.
+#: (kernel, operands, results, scratch) -> its PTX launches; None if it has no PTX code.
 MakePtx: TypeAlias = Callable[[Kernel, Views, Views, Views], tuple[PtxLaunch, ...] | None]
 
 
 def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
-    """Return None: no kernel has a PTX form."""
+    """Return None: no kernel has PTX code."""
 
 
 @dataclass(frozen=True)
@@ -55,18 +55,18 @@ class Planner:
     def goes_by_host(self, start: CollectiveStartThunk) -> bool:
         """Return whether a collective goes through the host. It must be called for a start before its done."""
         if self.collectives is not None:
-            kinds = [place.view.element_type for place in start.operands]
+            kinds = [array.view.element_type for array in start.operands]
             if self.collectives.cannot(start.op.of_rank(self.rank), kinds) is None:
                 return False
         self.by_host.add(start.name)
         return True
 
-    def anchored(self, places: tuple[ArrayView, ...]) -> Views:
+    def anchored(self, arrays: tuple[ArrayView, ...]) -> Views:
         """Return the views of arrays relative to pointers that PTX kernels accept (``anchored``).
 
         Allocations are aligned for all kernels, so only the offset in them matters.
         """
-        return tuple(anchored(p.slice.start_on(self.rank), p.view)[1] for p in places)
+        return tuple(anchored(p.slice.start_on(self.rank), p.view)[1] for p in arrays)
 
 
 Rule: TypeAlias = Callable[[Thunk, Planner], Iterator[Step]]
@@ -76,7 +76,7 @@ T = TypeVar("T", bound=Thunk)
 
 
 def plans(kind: type[T]) -> Callable[[Callable[[T, Planner], Iterator[Step]]], object]:
-    """Decorator: register the rule for thunks of ``kind``."""
+    """Return a decorator that registers the rule for thunks of ``kind``."""
 
     def decorator(rule: Callable[[T, Planner], Iterator[Step]]) -> object:
         RULES.add(kind, cast("Rule", rule))

@@ -14,9 +14,16 @@ from dataclasses import dataclass, field
 from runtime.gpu.driver import GpuDriver, GpuEvent, GpuStream
 from runtime.gpu.step import Action, Step
 from runtime.gpu.steps.collective import BlockingStep, DoneStep, StartStep
-from runtime.program.thunks.thunk import Thunk, walk
+from runtime.program.thunks.thunk import Thunk, traverse
 from runtime.timeline.events import Stream
-from runtime.timeline.timestamps import KEPT_STEPS, Moment, RecordedStep, Stamp, mark_of, moment_of
+from runtime.timeline.timestamps import (
+    RETAINED_STEPS,
+    Moment,
+    RecordedStep,
+    Timestamp,
+    mark_of,
+    moment_of,
+)
 
 
 @dataclass
@@ -25,18 +32,18 @@ class _Taken:
 
     number: int
     is_blocking: bool
-    stamps: list[Stamp] = field(default_factory=list)
+    timestamps: list[Timestamp] = field(default_factory=list)
     pending: list[tuple[int, GpuEvent]] = field(default_factory=list)
 
 
 class GpuRecorder:
-    """Timestamps of the last ``KEPT_STEPS`` steps. The first step creates events, later ones use them again."""
+    """Timestamps of the last ``RETAINED_STEPS`` steps. The first step creates events, later ones use them again."""
 
     def __init__(self, root: Thunk, driver: GpuDriver, streams: dict[Stream, GpuStream]) -> None:
         self._driver = driver
         self._compute, self._communication = streams[Stream.COMPUTE], streams[Stream.COMMUNICATION]
-        self._numbers = {id(thunk): number for number, thunk in enumerate(walk(root))}
-        self._steps: deque[_Taken] = deque(maxlen=KEPT_STEPS)
+        self._numbers = {id(thunk): number for number, thunk in enumerate(traverse(root))}
+        self._steps: deque[_Taken] = deque(maxlen=RETAINED_STEPS)
         self._events: list[GpuEvent] = []
         self._used = 0
         self._begin = driver.event(timed=True)
@@ -47,7 +54,7 @@ class GpuRecorder:
     @property
     def steps(self) -> list[RecordedStep]:
         """The recorded steps, oldest first."""
-        return [RecordedStep(s.number, s.is_blocking, tuple(s.stamps)) for s in self._steps]
+        return [RecordedStep(s.number, s.is_blocking, tuple(s.timestamps)) for s in self._steps]
 
     def begin_step(self, number: int, is_blocking: bool) -> None:
         self._steps.append(_Taken(number, is_blocking))
@@ -66,8 +73,8 @@ class GpuRecorder:
             if moment_of(mark)[1] is Moment.LANDED:
                 at = min(at, latest)
             latest = at
-            step.stamps.append((mark, at))
-        step.stamps.reverse()
+            step.timestamps.append((mark, at))
+        step.timestamps.reverse()
         step.pending.clear()
 
     def around(self, step: Step, action: Action) -> Action:
@@ -125,12 +132,12 @@ class GpuRecorder:
     def _landed(self, thunk: Thunk, start: str) -> None:
         """Record the completion of a collective; one through the host ends with the communication stream's work."""
         over = self._over.pop(start, None) or self._recorded(self._communication)
-        self._take(thunk, Moment.LANDED, over)
+        self._record(thunk, Moment.LANDED, over)
 
     def _stamping(self, thunk: Thunk, moment: Moment) -> Callable[[], None]:
-        return lambda: self._take(thunk, moment, self._recorded(self._compute))
+        return lambda: self._record(thunk, moment, self._recorded(self._compute))
 
-    def _take(self, thunk: Thunk, moment: Moment, event: GpuEvent) -> None:
+    def _record(self, thunk: Thunk, moment: Moment, event: GpuEvent) -> None:
         mark = mark_of(self._numbers[id(thunk)], moment)
         self._steps[-1].pending.append((mark, event))
 

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runtime.gpu.step import Step, walk_steps
+from runtime.gpu.step import Step, traverse_steps
 from runtime.gpu.steps.kernel_step import KernelStep
 from runtime.gpu.steps.while_loop import HostedLoopStep
 
 
 @dataclass(frozen=True)
-class KernelForms:
-    """Numbers of kernel calls by form, each counted once however often a loop runs it.
+class KernelReport:
+    """Numbers of kernel calls by implementation. A call in a loop counts once.
 
     ``hosted``: (kernel kind, thunk) of each that the host computes.
     """
@@ -23,14 +23,14 @@ class KernelForms:
     hosted: tuple[tuple[str, str], ...]
 
     @staticmethod
-    def of(plan: Sequence[Step]) -> KernelForms:
-        steps = [step for step in walk_steps(plan) if isinstance(step, KernelStep)]
-        counts = Counter(step.form for step in steps)
-        hosted = [(type(s.kernel).__name__, s.name) for s in steps if s.form == "hosted"]
+    def of(plan: Sequence[Step]) -> KernelReport:
+        steps = [step for step in traverse_steps(plan) if isinstance(step, KernelStep)]
+        counts = Counter(step.implementation for step in steps)
+        hosted = [(type(s.kernel).__name__, s.name) for s in steps if s.implementation == "hosted"]
         hosted += [
-            ("scalar loop", s.name) for s in walk_steps(plan) if isinstance(s, HostedLoopStep)
+            ("scalar loop", s.name) for s in traverse_steps(plan) if isinstance(s, HostedLoopStep)
         ]
-        return KernelForms(counts["ptx"], counts["library"], tuple(hosted))
+        return KernelReport(counts["ptx"], counts["library"], tuple(hosted))
 
     @property
     def hosted_kinds(self) -> list[tuple[str, list[str]]]:
@@ -45,7 +45,7 @@ class KernelForms:
         return {"ptx": self.ptx, "library": self.library, "hosted": dict(self.hosted_kinds)}
 
     def __str__(self) -> str:
-        """Return the counts by form, and some names for each kind that the host computes."""
+        """Return the counts by implementation, and some names for each kind that the host computes."""
         lines = [
             f"{self.ptx} kernels in PTX, {self.library} by libraries, {len(self.hosted)} by the host"
         ]

@@ -41,7 +41,7 @@ class GpuProgram(Protocol):
 
     @property
     def host_kernels(self) -> KernelLibrary:
-        """Library that computes kernels without a GPU form."""
+        """Library that computes kernels without GPU code."""
         ...
 
     @property
@@ -51,15 +51,15 @@ class GpuProgram(Protocol):
 
     @property
     def is_blocking(self) -> bool:
-        """Whether this step waits for each collective at its start."""
+        """True if this step waits for each collective at its start."""
         ...
 
     @property
     def uses_graphs(self) -> bool:
-        """Whether graphs of the plan are captured and launched; otherwise their steps run one by one."""
+        """True if graphs of the plan are captured and launched; otherwise their steps run one by one."""
         ...
 
-    def view(self, place: ArrayView) -> DeviceView: ...
+    def view(self, array_view: ArrayView) -> DeviceView: ...
     def stream(self, which: Stream) -> GpuStream: ...
 
     def mirror(
@@ -84,7 +84,7 @@ class GpuProgram(Protocol):
         ...
 
     @property
-    def flights(self) -> dict[str, Flight]:
+    def pending_collectives(self) -> dict[str, PendingCollective]:
         """Collectives in flight by the name of their start; of several calls of one computation, the last bound one.
 
         Steps are bound in schedule order, so a done finds the start that it waits for.
@@ -100,7 +100,7 @@ class GpuProgram(Protocol):
         ...
 
 
-class Flight(Protocol):
+class PendingCollective(Protocol):
     """Collective between its start and its done."""
 
     def finish(self) -> None:
@@ -120,7 +120,7 @@ class Step(ABC):
 
     @property
     def decides(self) -> bool:
-        """Whether the host must wait or decide: then the step cannot be part of a graph."""
+        """True if the host must wait or decide, so that the step cannot be part of a graph."""
         return False
 
     def nested(self) -> Iterator[Step]:
@@ -144,8 +144,8 @@ def on_host(device: GpuProgram, mirror: Mirror, action: Action) -> Action:
     return run
 
 
-def walk_steps(steps: Sequence[Step]) -> Iterator[Step]:
+def traverse_steps(steps: Sequence[Step]) -> Iterator[Step]:
     """Yield the steps and all that run as part of them, in order."""
     for step in steps:
         yield step
-        yield from walk_steps(tuple(step.nested()))
+        yield from traverse_steps(tuple(step.nested()))

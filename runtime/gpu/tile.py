@@ -56,7 +56,7 @@ class DeviceTile:
     def fill(self, fill: Callable[[NDArray], None]) -> None:
         self._staging.fill(self.address, self.shape, self.dtype, fill)
 
-    def take(self, source: TileMemory) -> None:
+    def copy_from(self, source: TileMemory) -> None:
         """Copy the values of ``source``, which is on this device or in the host's memory."""
         if isinstance(source, DeviceTile) and source._staging.driver is self._staging.driver:
             self._staging.move(self.address, source.address, self.nbytes)

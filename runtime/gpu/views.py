@@ -48,7 +48,7 @@ class DeviceView:
 
     @property
     def fills_span(self) -> bool:
-        """Whether every byte of the span belongs to exactly one element."""
+        """True if every byte of the span belongs to exactly one element."""
         return self.span.size == self.view.byte_size and not _repeats(self.view)
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runtime.gpu.codegen.launch import Held, PlacedLaunch, PtxLaunch, anchored, placed
+from runtime.gpu.codegen.launch import ArgumentKind, PlacedLaunch, PtxLaunch, anchored, placed
 from runtime.gpu.libraries.convolution_call import LibraryConvolution
 from runtime.gpu.libraries.gemm import GemmCall
 from runtime.gpu.views import DeviceView
@@ -17,7 +17,7 @@ from runtime.program.kernel import Kernel
 class Work(ABC):
     """Unit of work. ``name``: the thunk's. can_be_captured: whether a CUDA graph may contain it."""
 
-    form: ClassVar[str]
+    implementation: ClassVar[str]
     can_be_captured: ClassVar[bool] = True
     name: str
 
@@ -41,7 +41,7 @@ class KernelArraysOnDevice:
 class PtxWork(Work):
     """Kernel computed by ``launches``, in order."""
 
-    form = "ptx"
+    implementation = "ptx"
     kernel: Kernel
     launches: tuple[PtxLaunch, ...]
     arrays: KernelArraysOnDevice
@@ -50,12 +50,12 @@ class PtxWork(Work):
     def placed(self) -> tuple[PlacedLaunch, ...]:
         """The launches with the arrays' addresses."""
         arrays = self.arrays
-        places = {
-            Held.OPERAND: _pointers(arrays.operands),
-            Held.RESULT: _pointers(arrays.results),
-            Held.SCRATCH: _pointers(arrays.scratch),
+        pointers = {
+            ArgumentKind.OPERAND: _pointers(arrays.operands),
+            ArgumentKind.RESULT: _pointers(arrays.results),
+            ArgumentKind.SCRATCH: _pointers(arrays.scratch),
         }
-        return placed(self.launches, places)
+        return placed(self.launches, pointers)
 
     @property
     def reads(self) -> tuple[DeviceView, ...]:
@@ -70,7 +70,7 @@ class PtxWork(Work):
 class GemmWork(Work):
     """Calls of cuBLAS, in order."""
 
-    form = "library"
+    implementation = "library"
     calls: tuple[GemmCall, ...]
     lhs: DeviceView
     rhs: DeviceView
@@ -89,7 +89,7 @@ class GemmWork(Work):
 class ConvolutionWork(Work):
     """Call of cuDNN: ``convolution`` of its operands, which are dense in its layout from their first elements on."""
 
-    form = "library"
+    implementation = "library"
     convolution: LibraryConvolution
     first: DeviceView
     second: DeviceView
@@ -108,7 +108,7 @@ class ConvolutionWork(Work):
 class _FromOneToOne(Work):
     """Work that reads one array and writes one."""
 
-    form = "library"
+    implementation = "library"
     source: DeviceView
     target: DeviceView
 

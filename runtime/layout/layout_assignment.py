@@ -58,7 +58,7 @@ class LayoutAssignment(HloPass):
                 _normalize(x, model, scope)
                 changed = True
         if changed:
-            _fold_transposes(model.times, scope)
+            _merge_transposes(model.times, scope)
         return changed
 
 
@@ -94,7 +94,7 @@ def _normalize(x: HloInstruction, model: LayoutModel, scope: ModuleScope) -> Non
     x.parent.replace(x, permute(x, model.order(x), views, b))
 
 
-def _fold_transposes(computations: Iterable[HloComputation], scope: ModuleScope) -> None:
+def _merge_transposes(computations: Iterable[HloComputation], scope: ModuleScope) -> None:
     """Rewrite transpose(transpose(x)) => transpose(x), or x itself."""
     for computation in computations:
         b = Builder(computation, scope)

@@ -81,8 +81,8 @@ def normalize(elements: Iterable[LoopElement], scope: ModuleScope) -> bool:
     for element in dict.fromkeys(elements):
         if not is_row_major(element.order):
             loops.setdefault(element.loop.instruction, []).append(element)
-    for together in loops.values():
-        _normalize_loop(together[0].loop, together, scope)
+    for of_loop in loops.values():
+        _normalize_loop(of_loop[0].loop, of_loop, scope)
     return bool(loops)
 
 

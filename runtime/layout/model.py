@@ -15,7 +15,7 @@ from runtime.buffers.view_ops import VIEW_RULES
 from runtime.emit.all_to_all import exchange_of, may_move
 from runtime.layout.loop_state import LoopElement, loop_elements
 from runtime.layout.orders import is_row_major, memory_order, restricted, row_major
-from runtime.layout.permuted import COLLECTIVES, can_permute, kept_dims
+from runtime.layout.permuted import COLLECTIVES, can_permute, unreduced_dims
 from runtime.lowering import LOWERINGS, Order, result_order
 from runtime.program.strides import StridedView
 from spmd.analysis.trip_count import trip_count
@@ -29,7 +29,7 @@ READ, COPY = 8, 9
 #: Views that strides cannot express are copies.
 REPACKED = (Opcode.RESHAPE, Opcode.BITCAST)
 
-#: Ops that pass arrays on to a place where they must be row major.
+#: Ops that pass arrays on to other computations, in which they must be row major.
 _BOUNDARIES = (
     Opcode.TUPLE,
     Opcode.WHILE,
@@ -204,7 +204,7 @@ class LayoutModel:
     def read_order(self, x: HloInstruction, operand: int) -> Order:
         """Return the memory order of operand ``operand``; for a reduce, of the dimensions that the result has."""
         order = memory_order(self.view(x.operand(operand)))
-        return restricted(order, kept_dims(x)) if x.opcode is Opcode.REDUCE else order
+        return restricted(order, unreduced_dims(x)) if x.opcode is Opcode.REDUCE else order
 
     def written_order(self, x: HloInstruction, operand: int) -> Order:
         """Return the order in which ``x`` writes, in dimensions of operand ``operand``."""
@@ -215,8 +215,8 @@ class LayoutModel:
             return row_major(rank)
         order = self.order(x)
         if x.opcode is Opcode.REDUCE:
-            kept = kept_dims(x)
-            return tuple(kept[d] for d in order)
+            unreduced = unreduced_dims(x)
+            return tuple(unreduced[d] for d in order)
         return order if rank == len(order) else row_major(rank)
 
     def _arrays(self, x: HloInstruction) -> Iterator[tuple[int, StridedView]]:

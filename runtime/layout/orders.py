@@ -32,16 +32,16 @@ def refilled(order: Order, part: Iterable[int]) -> Order:
     refilled((0, 1, 2, 3), (3, 1)) == (0, 3, 2, 1)
     """
     wanted = list(part)
-    places = [i for i, d in enumerate(order) if d in wanted]
+    positions = [i for i, d in enumerate(order) if d in wanted]
     result = list(order)
-    for place, d in zip(places, wanted, strict=True):
-        result[place] = d
+    for position, d in zip(positions, wanted, strict=True):
+        result[position] = d
     return tuple(result)
 
 
 def restricted(order: Order, dims: Iterable[int]) -> Order:
-    kept = set(dims)
-    return tuple(d for d in order if d in kept)
+    chosen = set(dims)
+    return tuple(d for d in order if d in chosen)
 
 
 def with_order(shape: ArrayShape, order: Order) -> ArrayShape:

@@ -161,13 +161,13 @@ def operand_order(x: HloInstruction, order: Order, view: StridedView) -> Order:
 
     Reduced dimensions keep their order if the reducer is no known reduction: its result may depend on that order.
     """
-    whole = refilled(row_major(len(view.dims)), memory_order(view))
+    full_order = refilled(row_major(len(view.dims)), memory_order(view))
     if reduction_kind(x.to_apply) is None:
-        whole = refilled(whole, sorted(x.attrs_as(DimensionsAttrs).dimensions))
-    return refilled(whole, (kept_dims(x)[d] for d in order))
+        full_order = refilled(full_order, sorted(x.attrs_as(DimensionsAttrs).dimensions))
+    return refilled(full_order, (unreduced_dims(x)[d] for d in order))
 
 
-def kept_dims(x: HloInstruction) -> Order:
+def unreduced_dims(x: HloInstruction) -> Order:
     """Return the operand's dimension for each of the result's."""
     reduced = x.attrs_as(DimensionsAttrs).dimensions
     return tuple(d for d in range(len(x.operand(0).dims)) if d not in reduced)

@@ -2,8 +2,8 @@
 
 For an array whose layout does not suit a reader, orders are proposed that would. Either the array is written so
 (upwards: through the views between them), or the reader writes its own result in the order of its operand (downwards).
-Instructions whose costs rise follow, neighbour by neighbour, as long as it pays. Of such a walk the prefix that saves
-most is retained. No change is retained that does not save bytes, so the search ends.
+Instructions whose costs rise follow, neighbour by neighbour, as long as it pays. Of such a sequence of changes the
+prefix that saves most is retained. No change is retained that does not save bytes, so the search ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from runtime.layout.model import REPACKED, RESULT, LayoutModel
 from runtime.layout.orders import before, memory_order, refilled, row_major
-from runtime.layout.permuted import kept_dims
+from runtime.layout.permuted import unreduced_dims
 from runtime.lowering import Order
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import CollectiveAttrs, DimensionsAttrs, DotAttrs
@@ -52,13 +52,13 @@ def _settle(model: LayoutModel, x: HloInstruction, operand: int) -> bool:
     best, saved = None, 0
     wanted = model.costs(x)[operand]
     for writer, order in dict.fromkeys(proposals(model, x, operand)):
-        walk = _Walk(model)
-        walk.follow(writer, order)
-        if len(walk.changes) == 1 and walk.saved >= wanted:
+        sequence = _ChangeSequence(model)
+        sequence.follow(writer, order)
+        if len(sequence.changes) == 1 and sequence.saved >= wanted:
             return True
-        if walk.saved > saved:
-            best, saved = walk.kept(), walk.saved
-        walk.undo()
+        if sequence.saved > saved:
+            best, saved = sequence.best_prefix(), sequence.saved
+        sequence.undo()
     for writer, order in best or ():
         model.write(writer, order)
     return best is not None
@@ -120,7 +120,7 @@ def wishes(model: LayoutModel, x: HloInstruction, operand: int) -> list[Order]:
         return [row_major(rank), *_of_readers(model, x)]
     exchanges_parts = x.opcode is Opcode.ALL_TO_ALL and isinstance(x.shape, ArrayShape)
     if exchanges_parts and rank == len(model.order(x)):
-        return list(_with_free_place(x, model.order(x)))
+        return list(_with_free_position(x, model.order(x)))
     return [model.written_order(x, operand)]
 
 
@@ -150,7 +150,7 @@ def _of_readers(model: LayoutModel, view: HloInstruction) -> list[Order]:
     return list(found)[:MOST_ASKED]
 
 
-def _with_free_place(x: HloInstruction, order: Order) -> Iterator[Order]:
+def _with_free_position(x: HloInstruction, order: Order) -> Iterator[Order]:
     """Yield ``order``, then ``order`` with the cut dimension of an all-to-all, or a concatenation's, at any position.
 
     The operands have no such dimension, or have it at any position.
@@ -163,8 +163,8 @@ def _with_free_place(x: HloInstruction, order: Order) -> Iterator[Order]:
         (dimension,) = x.attrs_as(DimensionsAttrs).dimensions
     if dimension is not None:
         rest = tuple(d for d in order if d != dimension)
-        for place in range(len(order)):
-            yield (*rest[:place], dimension, *rest[place:])
+        for position in range(len(order)):
+            yield (*rest[:position], dimension, *rest[position:])
 
 
 def _own_orders(model: LayoutModel, x: HloInstruction, operand: int) -> Iterator[Order]:
@@ -173,16 +173,16 @@ def _own_orders(model: LayoutModel, x: HloInstruction, operand: int) -> Iterator
         return
     lies = memory_order(model.view(x.operand(operand)))
     if x.opcode is Opcode.REDUCE:
-        place = {d: i for i, d in enumerate(kept_dims(x))}
-        lies = tuple(place[d] for d in lies if d in place)
+        position = {d: i for i, d in enumerate(unreduced_dims(x))}
+        lies = tuple(position[d] for d in lies if d in position)
     elif x.opcode is Opcode.DOT or len(x.operand(operand).dims) != len(x.dims):
         return
-    yield from _with_free_place(x, refilled(model.order(x), lies))
+    yield from _with_free_position(x, refilled(model.order(x), lies))
 
 
-# ---- walks
+# ---- sequences of changes
 @dataclass
-class _Walk:
+class _ChangeSequence:
     """Sequence of order changes, with the length of the prefix that saves most."""
 
     model: LayoutModel
@@ -228,7 +228,7 @@ class _Walk:
         if -self._total > self.saved:
             self.saved, self._best = -self._total, len(self.changes)
 
-    def kept(self) -> list[tuple[HloInstruction, Order]]:
+    def best_prefix(self) -> list[tuple[HloInstruction, Order]]:
         return [(x, order) for x, _, order in self.changes[: self._best]]
 
     def undo(self) -> None:

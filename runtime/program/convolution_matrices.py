@@ -1,4 +1,4 @@
-"""A convolution's operands and result in the order of its kernels, and which dimensions make matrices for BLAS."""
+"""Operands and result of a convolution in the order of its kernels, and the dimensions that form matrices for BLAS."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from spmd.ops.window import Window
 
 @dataclass(frozen=True)
 class CanonicalConvolution:
-    """x[g, n, spatial.., c], w[g, window.., c, f] and out[g, n, out.., f]; g counts feature or batch groups.
+    """Convolution of x[g, n, spatial.., c] and w[g, window.., c, f] to out[g, n, out.., f]; g counts groups.
 
-    Where w lies backwards along a window's dimension, it is read forwards, and the window goes the other way.
+    If w is stored backwards along a dimension of the window, it is read forwards, and the window is reversed.
     """
 
     window: Window
@@ -23,9 +23,9 @@ class CanonicalConvolution:
     out: StridedView
 
     def rows(self) -> tuple[int, ...]:
-        """The result's dimensions that lie evenly spaced, with its columns in BLAS's order: as many as possible.
+        """Return the most dimensions of the result that form the rows of one matrix for BLAS, slowest first.
 
-        Spatial dimensions of size 1 stand first: runs may then go along the batch.
+        Spatial dimensions of size 1 come first, so that runs may continue along the batch.
         """
         order = slowest_first(self.out, range(1, len(self.out.dims) - 1))
         order = tuple(sorted(order, key=lambda d: d == 1 or self.out.dims[d] > 1))
@@ -34,13 +34,13 @@ class CanonicalConvolution:
         return order
 
     def depth(self) -> tuple[int, ...] | None:
-        """The dimensions of w that become one; None where they lie otherwise."""
+        """Return the dimensions of w that form the depth of one matrix; None if no strides describe it."""
         order = slowest_first(self.w, range(1, len(self.w.dims) - 1))
         return order if is_for_blas(_as_matrix(self.w, order)) else None
 
 
 def slowest_first(view: StridedView, dimensions: range) -> tuple[int, ...]:
-    """Dimensions of size 1 lie anywhere: they stand as they would in a dense array."""
+    """Sort ``dimensions`` by stride, largest first. Those of size 1 are placed as in a dense array."""
     strides = {}
     step = view.element_type.byte_size
     for d in reversed(dimensions):
@@ -51,7 +51,7 @@ def slowest_first(view: StridedView, dimensions: range) -> tuple[int, ...]:
 
 
 def _as_matrix(view: StridedView, rows: tuple[int, ...]) -> StridedView | None:
-    """[rows, last dimension] of the first index of all others, or None where no strides say it."""
+    """Return the view [rows, last dimension] at index 0 of all others; None if no strides describe it."""
     last = len(view.dims) - 1
     order = (*rows, last)
     part = StridedView(

@@ -1,4 +1,4 @@
-"""A dot's operands and result as matrices [batch.., rows, columns], as far as strides say how they lie."""
+"""Operands and result of a dot as matrices [batch.., rows, columns], if strides can describe them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class OperandDims:
-    """Dimensions of one operand by what they are."""
+    """Dimensions of one operand by their role."""
 
     batch: tuple[int, ...]
     rows: tuple[int, ...]
@@ -24,7 +24,7 @@ class OperandDims:
         return (*self.batch, *self.rows, *self.columns)
 
     def as_matrix(self, view: StridedView) -> StridedView | None:
-        """[batch.., rows, columns], or None where no strides say it."""
+        """Return the view [batch.., rows, columns]; None if no strides describe it."""
         sorted_view = view.transpose(self.order)
         batch = sorted_view.dims[: len(self.batch)]
         rows = math.prod(view.dims[d] for d in self.rows)
@@ -50,7 +50,7 @@ def operand_dims(instruction: HloInstruction) -> tuple[OperandDims, OperandDims]
 
 
 def is_for_blas(view: StridedView | None) -> bool:
-    """Rows or columns lie without gaps, and the other direction steps over whole ones."""
+    """Return whether rows or columns are contiguous and do not overlap, as BLAS requires."""
     if view is None:
         return False
     if view.num_elements == 0:
@@ -65,7 +65,7 @@ def is_for_blas(view: StridedView | None) -> bool:
 def unread_operands(
     instruction: HloInstruction, views: tuple[StridedView, ...]
 ) -> dict[int, tuple[int, ...]]:
-    """Operands that have to be laid out anew before they can be multiplied: dimensions, slowest first."""
+    """Return the operands that must be copied before they are multiplied, with their dimensions, slowest first."""
     return {
         i: operand.order
         for i, (operand, view) in enumerate(zip(operand_dims(instruction), views, strict=True))
@@ -74,7 +74,7 @@ def unread_operands(
 
 
 def result_matrices(instruction: HloInstruction, view: StridedView) -> StridedView | None:
-    """The result as [batch.., lhs free, rhs free], or None where no strides say it."""
+    """Return the result as [batch.., lhs free, rhs free]; None if no strides describe it."""
     attrs = instruction.attrs_as(DotAttrs)
     batch = len(attrs.lhs_batch)
     rows = instruction.operand(0).array_shape.rank - len(attrs.lhs_contracting)
@@ -83,24 +83,24 @@ def result_matrices(instruction: HloInstruction, view: StridedView) -> StridedVi
 
 
 def product_sizes(instruction: HloInstruction) -> tuple[int, int, int]:
-    """Rows of lhs, columns of lhs, columns of rhs: m, k and n of each product."""
+    """Return m, k and n of each product: rows of lhs, columns of lhs, columns of rhs."""
     lhs, rhs = operand_dims(instruction)
     left, right = (operand.dims for operand in instruction.operands)
     m, k = (math.prod(left[d] for d in dims) for dims in (lhs.rows, lhs.columns))
     return m, k, math.prod(right[d] for d in rhs.columns)
 
 
-def turned_operands(
+def transposed_operands(
     instruction: HloInstruction, views: tuple[StridedView, StridedView]
 ) -> tuple[bool, bool]:
-    """Return for lhs and rhs whether their columns lie without gaps instead of their rows."""
-    turned = []
+    """Return whether lhs and rhs are stored transposed: column by column instead of row by row."""
+    transposed = []
     for operand, view, lines in zip(operand_dims(instruction), views, (-1, -2), strict=True):
         matrix = operand.as_matrix(view)
         item = view.element_type.byte_size
         lies_along = matrix is not None and matrix.strides[lines] == item
-        turned.append(lies_along == (lines == -2))
-    return turned[0], turned[1]
+        transposed.append(lies_along == (lines == -2))
+    return transposed[0], transposed[1]
 
 
 def product_types(

@@ -9,9 +9,9 @@ from typing import Protocol
 
 #: Least size of the two innermost dimensions if a loop runs over tiles of both: along a shorter one tiles do not pay.
 LEAST_TILED = 8
-#: Neighbours that fill too little of a vector, as the coordinates in [n,3]; fewest that fill one; and most bytes from
-#: one element to the next for a loop that reads in strides instead: those of a cache line.
-FEW_NEIGHBOURS, VECTOR_LENGTH, NEAR_BYTES = 8, 16, 64
+#: Innermost size below which elements fill too little of a vector (as the coordinates in [n,3]); least size that fills
+#: one; largest stride in bytes (a cache line) at which a loop may read elements that are not neighbours.
+FEW_NEIGHBOURS, VECTOR_LENGTH, MOST_STRIDE = 8, 16, 64
 
 
 class Strided(Protocol):
@@ -25,11 +25,11 @@ class Strided(Protocol):
 
 
 def in_streaming_order(dims: Sequence[int], arrays: Sequence[Strided], inputs: int) -> list[int]:
-    """Dimensions, slowest first: the last is the one along which most bytes are neighbours, before it the next such.
+    """Return the dimensions, slowest first. Most bytes are neighbours along the last one, then along the one before it.
 
-    An array counts with what is stored of it: a row that is repeated for all columns is little beside these.
+    An array counts with the bytes that it stores: a row that is broadcast to all columns counts once.
     ``arrays[:inputs]`` are read, the others written, which counts double: a line of cache is fetched to be written.
-    The other dimensions come by the strides of the last array, a result: largest first.
+    The other dimensions are sorted by the strides of the last array, a result, largest first.
     """
     order = sorted(range(len(dims)), key=lambda d: -abs(arrays[-1].strides[d]))
     wide = [d for d in order if dims[d] > 1]
@@ -55,33 +55,33 @@ def in_streaming_order(dims: Sequence[int], arrays: Sequence[Strided], inputs: i
 def merged_dims(
     dims: Sequence[int], strides: Sequence[Sequence[int]]
 ) -> tuple[list[int], list[list[int]]]:
-    """The same walk over several arrays with as few dimensions as their strides allow."""
+    """Merge dimensions as far as the strides of all arrays allow. Returns the sizes, and the strides of each array."""
     sizes: list[int] = []
-    kept: list[list[int]] = [[] for _ in strides]
+    merged_strides: list[list[int]] = [[] for _ in strides]
     for d, size in enumerate(dims):
         if size == 1:
             continue
         if sizes and all(
-            own[-1] == size * each[d] for own, each in zip(kept, strides, strict=True)
+            own[-1] == size * each[d] for own, each in zip(merged_strides, strides, strict=True)
         ):
             sizes[-1] *= size
-            for own, each in zip(kept, strides, strict=True):
+            for own, each in zip(merged_strides, strides, strict=True):
                 own[-1] = each[d]
         else:
             sizes.append(size)
-            for own, each in zip(kept, strides, strict=True):
+            for own, each in zip(merged_strides, strides, strict=True):
                 own.append(each[d])
     assert math.prod(sizes) == math.prod(dims)
-    return sizes, kept
+    return sizes, merged_strides
 
 
 def merged_apart(
     dims: Sequence[int], strides: Sequence[Sequence[int]], apart: Collection[int]
 ) -> tuple[list[int], list[list[int]], dict[int, int]]:
-    """The same, but the dimensions ``apart`` stay by themselves; and which ones of the walk these are then."""
+    """Merge as ``merged_dims`` does, except the dimensions ``apart``. Also returns the new number of each of those."""
     sizes: list[int] = []
-    kept: list[list[int]] = [[] for _ in strides]
-    places = {}
+    merged_strides: list[list[int]] = [[] for _ in strides]
+    positions = {}
     edges = [-1, *sorted(apart), len(dims)]
     for before, edge in itertools.pairwise(edges):
         between = range(before + 1, edge)
@@ -89,12 +89,12 @@ def merged_apart(
             [dims[d] for d in between], [[s[d] for d in between] for s in strides]
         )
         if edge < len(dims):
-            places[edge] = len(sizes) + len(merged)
+            positions[edge] = len(sizes) + len(merged)
             merged, own = (
                 [*merged, dims[edge]],
                 [[*o, s[edge]] for o, s in zip(own, strides, strict=True)],
             )
         sizes += merged
-        for all_of_one, more in zip(kept, own, strict=True):
+        for all_of_one, more in zip(merged_strides, own, strict=True):
             all_of_one += more
-    return sizes, kept, places
+    return sizes, merged_strides, positions

@@ -1,8 +1,8 @@
-"""Kernels: plain records that say what to compute on arrays in place, and the library that makes them callable.
+"""Kernels: plain records of computations on arrays, and the library that makes them callable.
 
-A kernel says nothing of memory: thunks bind it to arrays. Kernels of one kind stand in
-``runtime/cpu/kernels/<kind>.py``, with what binds them to native code for the processor. Other devices register other
-binders for the same records.
+A kernel does not depend on memory: thunks bind it to arrays. Kernels of one kind are in
+``runtime/cpu/kernels/<kind>.py``, with the functions that bind them to native code for the processor. Other devices
+register other binders for the same records.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 
 from spmd.literal import NDArray
 
-#: Something ready to be done: reads and writes arrays that were bound to it before.
+#: Callable with bound arguments: each call reads and writes the arrays given at bind time.
 Action: TypeAlias = Callable[[], None]
 
 
@@ -25,9 +25,9 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class KernelArrays:
-    """The arrays a kernel works on: views of the device's memory, any strides. Scratch holds nothing between calls.
+    """Arrays of a kernel: views of the device's memory with any strides. Scratch has no content between calls.
 
-    Where the lowering says so, a result may be the very memory of an operand.
+    If the lowering allows it, a result shares the memory of an operand.
     """
 
     operands: tuple[NDArray, ...]
@@ -54,12 +54,12 @@ class KernelLibrary:
             self._modules.update(dict.fromkeys(kinds, module))
 
     def import_all(self) -> None:
-        """Import the modules of all kinds now, for those who time what comes afterwards."""
+        """Import the modules of all kinds now, so that later measurements do not contain the imports."""
         for module in dict.fromkeys(self._modules.values()):
             import_module(module)
 
     def binds(self, kind: type[K]) -> Callable[[Bind[K]], Bind[K]]:
-        """Decorator: this function turns records of ``kind`` and arrays into actions."""
+        """Return a decorator for a function that turns records of ``kind`` and arrays into actions."""
 
         def decorator(binder: Bind[K]) -> Bind[K]:
             if kind in self._binders:

@@ -41,7 +41,10 @@ ScalarStep: TypeAlias = ScalarOp | ScalarConstant
 
 @dataclass(frozen=True, slots=True)
 class ScalarProgram:
-    """Register i < len(parameters) is parameter i, then there is one per step; ``results`` are registers."""
+    """Program of scalar operations. Register i < len(parameters) is parameter i; each step writes the next register.
+
+    results: numbers of registers.
+    """
 
     parameters: tuple[PrimitiveType, ...]
     steps: tuple[ScalarStep, ...]
@@ -52,7 +55,7 @@ class ScalarProgram:
         object.__setattr__(self, "_hash", hash((self.parameters, self.steps, self.results)))
 
     def __hash__(self) -> int:
-        """Worked out once: programs are what code is looked up by."""
+        """Return the hash, which is computed once because programs are keys of the code cache."""
         return self._hash
 
     def kind_of(self, register: int) -> PrimitiveType:

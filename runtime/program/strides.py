@@ -1,4 +1,4 @@
-"""StridedView: how the elements of an array lie in bytes. Broadcast, transpose, slice and reverse only change this."""
+"""StridedView: the layout of an array's elements in bytes. Broadcast, transpose, slice and reverse only change it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class StridedView:
-    """Element (i0, i1, ...) lies at byte ``offset + i0 * strides[0] + i1 * strides[1] + ...`` of its buffer.
+    """Layout of an array: element (i0, i1, ..) is at byte ``offset + i0 * strides[0] + i1 * strides[1] + ..``.
 
     f32[4,3] dense:           strides (12, 4), offset 0
     its transpose f32[3,4]:   strides (4, 12)
@@ -24,7 +24,7 @@ class StridedView:
 
     @staticmethod
     def dense(shape: ArrayShape) -> StridedView:
-        """Row major without gaps."""
+        """Return the row-major view without gaps."""
         return StridedView(
             shape.element_type,
             shape.dims,
@@ -33,7 +33,7 @@ class StridedView:
 
     @staticmethod
     def dense_in_order(shape: ArrayShape, order: tuple[int, ...]) -> StridedView:
-        """Without gaps, dimension ``order[0]`` varying slowest."""
+        """Return the view without gaps in which dimension ``order[0]`` varies slowest."""
         sizes = tuple(shape.dims[d] for d in order)
         packed = dense_strides(sizes, shape.element_type.byte_size)
         strides = [0] * shape.rank
@@ -50,12 +50,12 @@ class StridedView:
 
     @property
     def byte_size(self) -> int:
-        """Bytes of the elements the view shows (a broadcast shows more than it stores)."""
+        """The bytes of all elements of the view. A broadcast has more of them than it stores."""
         return self.num_elements * self.element_type.byte_size
 
     @property
     def is_packed(self) -> bool:
-        """Row major without gaps, wherever it starts."""
+        """True if the view is row major without gaps, with any offset."""
         if self.num_elements == 0:
             return True
         expected = dense_strides(self.dims, self.element_type.byte_size)
@@ -66,15 +66,15 @@ class StridedView:
 
     @property
     def is_dense(self) -> bool:
-        """Row major without gaps from byte 0."""
+        """True if the view is row major without gaps from byte 0."""
         return self.is_packed and self.offset == 0
 
     def with_type(self, element_type: PrimitiveType) -> StridedView:
-        """The same bytes as another type of the same width."""
+        """Return the view with another type of the same width."""
         return StridedView(element_type, self.dims, self.strides, self.offset)
 
     def transpose(self, permutation: tuple[int, ...]) -> StridedView:
-        """Result dimension i is dimension ``permutation[i]``."""
+        """Return the view whose dimension i is dimension ``permutation[i]``."""
         return StridedView(
             self.element_type,
             tuple(self.dims[d] for d in permutation),
@@ -83,7 +83,7 @@ class StridedView:
         )
 
     def broadcast(self, dims: tuple[int, ...], dimensions: tuple[int, ...]) -> StridedView:
-        """HLO's broadcast: dimension i becomes result dimension ``dimensions[i]``; the others repeat."""
+        """Return HLO's broadcast: dimension i becomes result dimension ``dimensions[i]``; the others repeat."""
         strides = [0] * len(dims)
         for source, target in enumerate(dimensions):
             if dims[target] == self.dims[source]:
@@ -110,7 +110,7 @@ class StridedView:
         return StridedView(self.element_type, self.dims, tuple(strides), offset)
 
     def reshape(self, dims: tuple[int, ...]) -> StridedView | None:
-        """The same elements in the same order under other sizes; None where no strides say that."""
+        """Return the view with other sizes and the same element order; None if no strides describe it."""
         if self.num_elements == 0:
             packed = dense_strides(dims, self.element_type.byte_size)
             return StridedView(self.element_type, dims, packed, self.offset)

@@ -33,11 +33,11 @@ def needs_no_more(program: Program, bound: int) -> bool:
     """Return whether ``device_bytes`` are at most ``bound``. Values are packed only as well as this answer needs."""
     groups = [g for g in colocate(program).all_groups() if g.memory_space != HOST_MEMORY]
     fixed = [g for g in groups if g.kind in (GroupKind.PARAMETER, GroupKind.CONSTANT)]
-    places = [g for g in groups if g.kind not in (GroupKind.PARAMETER, GroupKind.CONSTANT)]
-    if any(group.memory_space for group in places):
+    in_heaps = [g for g in groups if g.kind not in (GroupKind.PARAMETER, GroupKind.CONSTANT)]
+    if any(group.memory_space for group in in_heaps):
         return program_bytes(program) <= bound
     # Results that a replica group holds once leave the sum of heaps as small as one heap.
-    return fits(intervals(places), bound - sum(group.size for group in fixed))
+    return fits(intervals(in_heaps), bound - sum(group.size for group in fixed))
 
 
 def least_device_bytes(module: HloModule) -> int:

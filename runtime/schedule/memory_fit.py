@@ -20,7 +20,7 @@ from typing import TypeAlias
 from runtime.schedule.exact_memory import device_bytes, least_device_bytes, step_facts
 from runtime.schedule.module_model import ModuleModel
 from runtime.schedule.recompute import Limits
-from runtime.schedule.recompute_price import BYTES_PER_BYTE_SENT, Price
+from runtime.schedule.recompute_cost import BYTES_PER_BYTE_SENT, RecomputeCost
 from runtime.schedule.rematerialize import Budget, Rematerializer
 from spmd.analysis.cost import module_cost
 from spmd.hlo import HloComputation, HloModule
@@ -72,8 +72,8 @@ class _Attempt:
     def weight(self) -> float:
         """The work of the module, in flops."""
         cost = module_cost(self.module)
-        wire = Price(0.0, BYTES_PER_BYTE_SENT * cost.wire_bytes)
-        return (Price.of(cost.work) + wire).weight
+        wire = RecomputeCost(0.0, BYTES_PER_BYTE_SENT * cost.wire_bytes)
+        return (RecomputeCost.of(cost.work) + wire).weight
 
 
 def _go(module: HloModule, limit: int, road: Road) -> _Attempt:

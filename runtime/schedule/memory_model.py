@@ -32,7 +32,7 @@ _FREE = frozenset(
 
 #: (parameter number, tuple index) of an input array. The index is () for a parameter that is an
 #: array.
-Place: TypeAlias = tuple[int, ShapeIndex]
+InputIndex: TypeAlias = tuple[int, ShapeIndex]
 
 
 @dataclass
@@ -50,14 +50,14 @@ class MemoryModel:
 
     computation: HloComputation
     inner: dict[HloInstruction, int]
-    returns: dict[ShapeIndex, Place] = field(default_factory=dict)
+    returns: dict[ShapeIndex, InputIndex] = field(default_factory=dict)
     facts: StepFacts = field(default_factory=StepFacts)
     sources: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
     size: dict[HloInstruction, int] = field(default_factory=dict)
     readers: dict[HloInstruction, int] = field(default_factory=dict)
     reads: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
     overwrites: dict[HloInstruction, HloInstruction] = field(default_factory=dict)
-    _inputs: dict[Place, HloInstruction] = field(default_factory=dict)
+    _inputs: dict[InputIndex, HloInstruction] = field(default_factory=dict)
     _over: dict[HloInstruction, tuple[HloInstruction, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -82,14 +82,14 @@ class MemoryModel:
         root = self.computation.root
         for source in self.sources[root]:
             self.readers[source] = self.readers.get(source, 0) + 1
-        for index, place in self.returns.items():
-            self._add_return(index, place)
+        for index, input_index in self.returns.items():
+            self._add_return(index, input_index)
 
     def add(self, instruction: HloInstruction) -> None:
         """Add an instruction. Its operands must have been added."""
-        place = _place_of(instruction)
-        if place is not None:
-            self.sources[instruction] = (self._inputs.setdefault(place, instruction),)
+        input_index = _input_index_of(instruction)
+        if input_index is not None:
+            self.sources[instruction] = (self._inputs.setdefault(input_index, instruction),)
             self.size[instruction], self.reads[instruction] = 0, ()
             return
         shown = tuple(dict.fromkeys(s for o in _shown(instruction) for s in self.sources[o]))
@@ -136,14 +136,14 @@ class MemoryModel:
         for source in sources:
             self.readers[source] = self.readers.get(source, 0) + 1
 
-    def _add_return(self, index: ShapeIndex, place: Place) -> None:
+    def _add_return(self, index: ShapeIndex, input_index: InputIndex) -> None:
         result = self.computation.root
         for i in index:
             if result.opcode is not Opcode.TUPLE:
                 return
             result = result.operand(i)
         written = self.sources[result]
-        target = self._inputs.get(place)
+        target = self._inputs.get(input_index)
         if target is not None and len(written) == 1 and self.size[written[0]]:
             self.overwrites[written[0]] = target
 
@@ -246,7 +246,7 @@ def _shown(instruction: HloInstruction) -> tuple[HloInstruction, ...]:
     return (source.operand(index),) if source.opcode is Opcode.TUPLE else (source,)
 
 
-def _place_of(instruction: HloInstruction) -> Place | None:
+def _input_index_of(instruction: HloInstruction) -> InputIndex | None:
     """Return the input that ``instruction`` represents, if it is one."""
     if instruction.opcode is Opcode.PARAMETER and isinstance(instruction.shape, ArrayShape):
         return instruction.attrs_as(ParameterAttrs).number, ()

@@ -61,8 +61,8 @@ def best_order(model: MemoryModel) -> tuple[Order, int]:
     peaks = [max(live, default=0) for live in needs]
     areas = [sum(live) for live in needs]
     most, tenth = NEARLY * min(peaks), max(min(areas) // 10, 1)
-    near = [k for k, peak in enumerate(peaks) if peak <= most]
-    best = min(near, key=lambda k: (areas[k] // tenth, peaks[k], areas[k], k))
+    nearly_least = [k for k, peak in enumerate(peaks) if peak <= most]
+    best = min(nearly_least, key=lambda k: (areas[k] // tenth, peaks[k], areas[k], k))
     return orders[best], peaks[best]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from runtime.schedule.memory_model import MemoryModel, Place
+from runtime.schedule.memory_model import InputIndex, MemoryModel
 from runtime.schedule.step_facts import StepFacts
 from spmd.analysis.live_buffers import running_computations
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
@@ -54,12 +54,12 @@ class ModuleModel:
             order, model = computation.instructions, self.of(computation)
             above = totals[computation] - self.peaks[computation]
             for caller, need in zip(order, model.needs(order), strict=True):
-                held = above + need - model.inner.get(caller, 0)
+                live = above + need - model.inner.get(caller, 0)
                 for callee in caller.called_computations if caller.opcode in CALLERS else ():
-                    totals[callee] = max(totals.get(callee, 0), held + self.peaks[callee])
+                    totals[callee] = max(totals.get(callee, 0), live + self.peaks[callee])
         return totals
 
-    def _returns(self, computation: HloComputation) -> dict[ShapeIndex, Place]:
+    def _returns(self, computation: HloComputation) -> dict[ShapeIndex, InputIndex]:
         """Return the results that should end in an input's memory: aliased outputs, and results of a loop body."""
         if computation is self.module.entry:
             return {

@@ -22,20 +22,20 @@ def as_it_stands(model: MemoryModel, before: Before) -> Order:
 def depth_first(model: MemoryModel, before: Before) -> Order:
     """Order operands before users; the subtree with most need first (Sethi and Ullman's order for expressions)."""
     needs: dict[HloInstruction, int] = {}
-    held: dict[HloInstruction, int] = {}
+    live_after: dict[HloInstruction, int] = {}
 
     def by_need(instruction: HloInstruction) -> list[HloInstruction]:
-        return sorted(before[instruction], key=lambda o: held[o] - needs[o])
+        return sorted(before[instruction], key=lambda o: live_after[o] - needs[o])
 
     for instruction in as_it_stands(model, before):
-        need = kept = 0
+        need = live = 0
         for operand in by_need(instruction):
-            need = max(need, kept + needs[operand])
-            kept += held[operand]
+            need = max(need, live + needs[operand])
+            live += live_after[operand]
         size = model.size[instruction]
-        needs[instruction] = max(need, kept + size + model.while_running(instruction))
+        needs[instruction] = max(need, live + size + model.while_running(instruction))
         # A view holds what its operand holds.
-        held[instruction] = size if model.reads[instruction] or size else kept
+        live_after[instruction] = size if model.reads[instruction] or size else live
     return post_order((model.computation.root, *model.computation.instructions), by_need)
 
 
@@ -58,9 +58,9 @@ def post_order(
     return list(done)
 
 
-def list_schedule(model: MemoryModel, before: Before, ties: Order) -> Order:
-    """Schedule the ready instruction that frees most bytes; among equals, the earliest in ``ties``."""
-    rank = {i: n for n, i in enumerate(ties)}
+def list_schedule(model: MemoryModel, before: Before, tie_order: Order) -> Order:
+    """Schedule the ready instruction that frees most bytes; among equals, the earliest in ``tie_order``."""
+    rank = {i: n for n, i in enumerate(tie_order)}
     missing = {instruction: len(before[instruction]) for instruction in rank}
     after: dict[HloInstruction, list[HloInstruction]] = {instruction: [] for instruction in rank}
     for instruction in rank:
@@ -104,16 +104,16 @@ def list_schedule(model: MemoryModel, before: Before, ties: Order) -> Order:
     return order
 
 
-def backward_list_schedule(model: MemoryModel, before: Before, ties: Order) -> Order:
+def backward_list_schedule(model: MemoryModel, before: Before, tie_order: Order) -> Order:
     """Schedule from the end: among instructions with all successors placed, take the one that leaves least alive.
 
     Backwards, an instruction ends the life of its result and begins that of its operands. Among equals, take the latest
-    in ``ties``.
+    in ``tie_order``.
     """
-    by_rank = list(ties)
-    rank = {i: n for n, i in enumerate(ties)}
-    missing = dict.fromkeys(ties, 0)
-    for instruction in ties:
+    by_rank = list(tie_order)
+    rank = {i: n for n, i in enumerate(tie_order)}
+    missing = dict.fromkeys(tie_order, 0)
+    for instruction in tie_order:
         for earlier in before[instruction]:
             missing[earlier] += 1
     readers: dict[HloInstruction, list[HloInstruction]] = {}
@@ -160,7 +160,7 @@ def postponed(model: MemoryModel, before: Before, order: Order) -> Order:
     Instructions that free bytes keep their positions. So a value made early for a late reader is made late, and a value
     whose operands die is made as soon as possible.
     """
-    place = {instruction: n for n, instruction in enumerate(order)}
+    position = {instruction: n for n, instruction in enumerate(order)}
     last_reader = {source: i for i in order for source in model.reads[i]}
     followed = {earlier for instruction in order for earlier in before[instruction]}
 
@@ -170,7 +170,7 @@ def postponed(model: MemoryModel, before: Before, order: Order) -> Order:
         return instruction in followed and (size > freed or not (size or reads))
 
     def in_order(instruction: HloInstruction) -> list[HloInstruction]:
-        return sorted(before[instruction], key=lambda earlier: place[earlier])
+        return sorted(before[instruction], key=lambda earlier: position[earlier])
 
     return post_order([i for i in order if not may_wait(i)], in_order)
 

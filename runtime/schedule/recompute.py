@@ -1,6 +1,6 @@
 """Search for the instructions to recompute for the late readers of a value, from values that are live there.
 
-x2 = x*x           x2 = x*x                  from the early reader f to the late reader g, x2 is held for g alone;
+x2 = x*x           x2 = x*x                  from the early reader f to the late reader g, x2 is live for g alone;
 y  = f(x2)         y  = f(x2)                x is live anyway, so that a second x*x before g frees x2's bytes in
 ...peak...    =>   ...peak...                between. If x is not live either, x is recomputed too, and so on: a
 z  = g(x2, x)      x2' = x*x                 chain.
@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from runtime.schedule.lives import Lives
-from runtime.schedule.recompute_price import Price, is_cheap, recompute_price
+from runtime.schedule.live_ranges import LiveRanges
+from runtime.schedule.recompute_cost import RecomputeCost, is_cheap, recompute_cost
 from spmd.hlo import HloInstruction
 from spmd.ops import definition
 
-#: The life of a value this many times smaller than the one that is freed may be extended.
+#: The live range of a value this many times smaller than the freed one may be extended.
 SMALL = 8
 
 
@@ -27,7 +27,7 @@ class Repeat:
 
     The readers of ``value`` from ``end`` on read the copy. If the chain is empty, they read ``instead[value]``. The
     chain reads ``instead[s]``, a copy made by an earlier round, in place of source s, if there is one.
-    extended: members whose lives are extended, with their earlier ends. freed: bytes at the position that was queried.
+    extended: members whose live ranges are extended, with their earlier ends. freed: bytes at the queried position.
     """
 
     value: HloInstruction
@@ -36,13 +36,13 @@ class Repeat:
     chain: tuple[HloInstruction, ...]
     instead: dict[HloInstruction, HloInstruction]
     extended: tuple[tuple[HloInstruction, int], ...]
-    price: Price
+    cost: RecomputeCost
     freed: int
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits on recomputation: only elementwise arithmetic, or all that has a price; length of one chain.
+    """Limits on recomputation: only elementwise arithmetic, or all that has a cost; length of one chain.
 
     splits: regions may be computed in pieces.
     """
@@ -52,10 +52,10 @@ class Limits:
     collectives: bool = False
     splits: bool = False
 
-    def price(self, instruction: HloInstruction) -> Price | None:
+    def cost(self, instruction: HloInstruction) -> RecomputeCost | None:
         if self.only_cheap and not is_cheap(instruction):
             return None
-        return recompute_price(instruction, collectives=self.collectives)
+        return recompute_cost(instruction, collectives=self.collectives)
 
 
 @dataclass
@@ -65,35 +65,35 @@ class Copies:
     limits: Limits
     original: dict[HloInstruction, HloInstruction] = field(default_factory=dict)
     _copies: dict[HloInstruction, list[HloInstruction]] = field(default_factory=dict)
-    _prices: dict[HloInstruction, Price | None] = field(default_factory=dict)
+    _costs: dict[HloInstruction, RecomputeCost | None] = field(default_factory=dict)
 
     def add(self, copy: HloInstruction, of: HloInstruction) -> None:
         original = self.original.get(of, of)
         self.original[copy] = original
         self._copies.setdefault(original, [original]).append(copy)
 
-    def alike(self, instruction: HloInstruction) -> Iterator[HloInstruction]:
+    def equal_instructions(self, instruction: HloInstruction) -> Iterator[HloInstruction]:
         """Yield the members of the class that are still in the computation."""
         original = self.original.get(instruction, instruction)
         for one in self._copies.get(original, (original,)):
             if one.parent is not None:
                 yield one
 
-    def price(self, instruction: HloInstruction) -> Price | None:
+    def cost(self, instruction: HloInstruction) -> RecomputeCost | None:
         original = self.original.get(instruction, instruction)
-        if original not in self._prices:
-            self._prices[original] = self.limits.price(instruction)
-        return self._prices[original]
+        if original not in self._costs:
+            self._costs[original] = self.limits.cost(instruction)
+        return self._costs[original]
 
 
 @dataclass
 class RecomputeSearch:
     """Search for repeats in one order. Values that one repeat relies on are not moved by later ones.
 
-    ``goal``: bytes that no position may exceed at which something is recomputed or lives longer.
+    ``goal``: bytes that no position may exceed at which something is recomputed or a live range is extended.
     """
 
-    lives: Lives
+    live_ranges: LiveRanges
     copies: Copies
     goal: int
     #: Values freed in a gap, and values that others rely on.
@@ -108,11 +108,11 @@ class RecomputeSearch:
 
         The chain grows from the value to those operands that are not available at ``end``.
         """
-        size = self.lives.model.size[value]
+        size = self.live_ranges.model.size[value]
         instead: dict[HloInstruction, HloInstruction] = {}
         extended: dict[HloInstruction, int] = {}
         chain: dict[HloInstruction, None] = {}
-        price = Price()
+        total = RecomputeCost()
         open_ends = [value]
         while open_ends:
             link = open_ends.pop()
@@ -125,57 +125,64 @@ class RecomputeSearch:
                 if last < end:
                     extended[member] = last
                 continue
-            cost = self.copies.price(link)
+            cost = self.copies.cost(link)
             if cost is None or len(chain) == self.copies.limits.most_links:
                 return None
-            if link is not value and (link in self._moved or not self.lives.is_movable(link)):
+            if link is not value and (
+                link in self._moved or not self.live_ranges.is_replaceable(link)
+            ):
                 return None
             chain[link] = None
-            price += cost
-            open_ends.extend(self.lives.model.reads[link])
-        links = tuple(sorted(chain, key=self.lives.place.__getitem__))
+            total += cost
+            open_ends.extend(self.live_ranges.model.reads[link])
+        links = tuple(sorted(chain, key=self.live_ranges.position.__getitem__))
         freed = size - sum(
-            self.lives.model.size[member] for member, last in extended.items() if last < top
+            self.live_ranges.model.size[member] for member, last in extended.items() if last < top
         )
         if freed <= 0 or not self._has_room(links, size, end):
             return None
-        if self.lives.place[value] == start:
+        if self.live_ranges.position[value] == start:
             # No instruction reads the value early: it is computed later, not again.
-            price = price if len(links) > 1 else Price()
-        return Repeat(value, start, end, links, instead, tuple(extended.items()), price, freed)
+            total = total if len(links) > 1 else RecomputeCost()
+        return Repeat(value, start, end, links, instead, tuple(extended.items()), total, freed)
 
     def _at_hand(
         self, wanted: HloInstruction, at: int, size: int, *, but: HloInstruction
     ) -> tuple[HloInstruction, int] | None:
-        """Return what can be read at position ``at`` in place of ``wanted``, and the end of its life (``at`` or later
-        if it lives that long). The life of a small value may be extended, or of any value if there is room.
+        """Return a value that can be read at position ``at`` in place of ``wanted``, and the end of its live range.
+
+        If the end lies before ``at``, the live range is extended: that of a small value, or of any if there is room.
         """
-        lives = self.lives
-        if wanted is not but and lives.is_always_there(wanted):
+        live_ranges = self.live_ranges
+        if wanted is not but and live_ranges.is_always_there(wanted):
             return wanted, at
         ready = [
             one
-            for one in self.copies.alike(wanted)
-            if one is not but and one in lives.place and lives.place[one] < at
+            for one in self.copies.equal_instructions(wanted)
+            if one is not but and one in live_ranges.position and live_ranges.position[one] < at
         ]
         for one in ready:
-            if one not in self._moved and lives.last(one) >= at and self._may_replace(one, wanted):
-                return one, lives.last(one)
+            if (
+                one not in self._moved
+                and live_ranges.last(one) >= at
+                and self._may_replace(one, wanted)
+            ):
+                return one, live_ranges.last(one)
         for one in ready:
-            if not self.may_move(one) or not lives.is_movable(one):
+            if not self.may_move(one) or not live_ranges.is_replaceable(one):
                 continue
-            last, bytes_longer = lives.last(one), lives.model.size[one]
-            peak = int(lives.needs[last + 1 : at + 1].max(initial=0))
+            last, bytes_longer = live_ranges.last(one), live_ranges.model.size[one]
+            peak = int(live_ranges.needs[last + 1 : at + 1].max(initial=0))
             if bytes_longer * SMALL <= size or peak + bytes_longer <= self.goal:
                 return one, last
         return None
 
     def _may_replace(self, one: HloInstruction, wanted: HloInstruction) -> bool:
-        return one is wanted or self.lives.is_movable(wanted)
+        return one is wanted or self.live_ranges.is_replaceable(wanted)
 
     def _has_room(self, chain: tuple[HloInstruction, ...], counted: int, at: int) -> bool:
         """Return whether the chain's values fit next to what is live at ``at``, less ``counted`` (the value itself)."""
-        model = self.lives.model
+        model = self.live_ranges.model
         left = dict.fromkeys(chain, 0)
         for link in chain:
             for source in model.reads[link]:
@@ -194,14 +201,14 @@ class RecomputeSearch:
             size = model.size[link]
             most = max(most, live + (0 if in_place else size) + model.while_running(link))
             live += size - sum(model.size[d] for d in dying)
-        others = int(min(self.lives.needs[at - 1], self.lives.needs[at])) - counted
+        others = int(min(self.live_ranges.needs[at - 1], self.live_ranges.needs[at])) - counted
         return others + most <= self.goal
 
-    def take(self, repeat: Repeat) -> None:
+    def apply(self, repeat: Repeat) -> None:
         """Update the live bytes with ``repeat``."""
-        lives, size = self.lives, self.lives.model.size
-        lives.needs[repeat.start + 1 : repeat.end] -= size[repeat.value]
+        live_ranges, size = self.live_ranges, self.live_ranges.model.size
+        live_ranges.needs[repeat.start + 1 : repeat.end] -= size[repeat.value]
         for member, last in repeat.extended:
-            lives.needs[last + 1 : repeat.end + 1] += size[member]
+            live_ranges.needs[last + 1 : repeat.end + 1] += size[member]
         self._moved[repeat.value] = None
         self._relied_on.update(dict.fromkeys(repeat.instead.values()))

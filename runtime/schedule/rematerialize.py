@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from runtime.schedule.lives import Lives
+from runtime.schedule.live_ranges import LiveRanges
 from runtime.schedule.memory_model import MemoryModel
 from runtime.schedule.recompute import Copies, Limits, RecomputeSearch, Repeat
-from runtime.schedule.recompute_price import Price
+from runtime.schedule.recompute_cost import RecomputeCost
 from runtime.schedule.repeat_edit import RepeatEdit
 from runtime.schedule.split_edit import SplitEdit
 from runtime.schedule.split_region import Region, RegionSearch
@@ -49,11 +49,11 @@ class Budget:
     def of(work: OpCost) -> Budget:
         return Budget(work.flops * FLOPS_SHARE, work.bytes_accessed * BYTES_SHARE)
 
-    def allows(self, price: Price) -> bool:
-        return price.flops <= self.flops and price.bytes <= self.bytes
+    def allows(self, cost: RecomputeCost) -> bool:
+        return cost.flops <= self.flops and cost.bytes <= self.bytes
 
-    def minus(self, price: Price) -> Budget:
-        return Budget(self.flops - price.flops, self.bytes - price.bytes)
+    def minus(self, cost: RecomputeCost) -> Budget:
+        return Budget(self.flops - cost.flops, self.bytes - cost.bytes)
 
 
 @dataclass
@@ -81,11 +81,11 @@ class Rematerializer:
     @property
     def model(self) -> MemoryModel:
         """The memory model, which follows every edit."""
-        return self._lives.model
+        return self._live_ranges.model
 
     def _live_on(self, model: MemoryModel) -> None:
-        self._lives = Lives(model, self.computation.instructions)
-        self.peak = int(self._lives.needs.max(initial=0))
+        self._live_ranges = LiveRanges(model, self.computation.instructions)
+        self.peak = int(self._live_ranges.needs.max(initial=0))
 
     def lower(self, goal: int) -> bool:
         """Repeat and split work until at most ``goal`` bytes are live. Returns whether that was reached."""
@@ -116,7 +116,7 @@ class Rematerializer:
         """Return the most valuable region at the peak; None if there is none or too many were tried."""
         if not self.limits.splits or len(self._vain) > MOST_FAILURES:
             return None
-        found = self._regions.at(self._lives, int(self._lives.needs.argmax()))
+        found = self._regions.at(self._live_ranges, int(self._live_ranges.needs.argmax()))
         return max(
             (region for region in found if region.members not in self._vain),
             key=lambda region: region.worth,
@@ -125,30 +125,30 @@ class Rematerializer:
 
     def _try_split(self, region: Region, goal: int) -> bool:
         """Compute ``region`` in pieces; keep the edit if fewer bytes exceed ``goal``. Returns whether it was kept."""
-        before, lives = _above(self._lives, goal), self._lives
-        edit = SplitEdit(lives, region)
-        self._lives = Lives(lives.model, edit.order)
-        peak = int(self._lives.needs.max(initial=0))
-        if peak > self.peak or _above(self._lives, goal, edit.weights) >= before:
+        before, live_ranges = _above(self._live_ranges, goal), self._live_ranges
+        edit = SplitEdit(live_ranges, region)
+        self._live_ranges = LiveRanges(live_ranges.model, edit.order)
+        peak = int(self._live_ranges.needs.max(initial=0))
+        if peak > self.peak or _above(self._live_ranges, goal, edit.weights) >= before:
             edit.undo()
-            self._lives = lives
+            self._live_ranges = live_ranges
             return False
         edit.keep()
         self._regions.leave(edit.made)
         if self.computation.remove_unused(SideEffects().of):
-            lives.model.rebuild()
-        self._live_on(lives.model)
+            live_ranges.model.rebuild()
+        self._live_on(live_ranges.model)
         return True
 
     def _plan(self, goal: int) -> list[Repeat]:
         """Return repeats that together lower every position to ``goal``, or as far as one round allows."""
-        search = RecomputeSearch(self._lives, self._copies, goal)
-        needs, gaps = self._lives.needs.copy(), self._lives.gaps
+        search = RecomputeSearch(self._live_ranges, self._copies, goal)
+        needs, gaps = self._live_ranges.needs.copy(), self._live_ranges.gaps
         budget = self.budget
         chosen: list[Repeat] = []
         while True:
-            top = int(self._lives.needs.argmax())
-            if self._lives.needs[top] <= goal:
+            top = int(self._live_ranges.needs.argmax())
+            if self._live_ranges.needs[top] <= goal:
                 break
             best: Repeat | None = None
             for number in gaps.across(top, MOST_CANDIDATES):
@@ -157,44 +157,44 @@ class Rematerializer:
                     continue
                 start, end = int(gaps.starts[number]), int(gaps.ends[number])
                 found = search.find(value, start, end, top)
-                if found is None or not budget.allows(found.price):
+                if found is None or not budget.allows(found.cost):
                     continue
                 if best is None or _worth(found) > _worth(best):
                     best = found
             if best is None:
                 break
-            search.take(best)
-            budget = budget.minus(best.price)
+            search.apply(best)
+            budget = budget.minus(best.cost)
             chosen.append(best)
-        self._lives.needs[:] = needs
+        self._live_ranges.needs[:] = needs
         return chosen
 
     def _try(self, repeats: Sequence[Repeat], goal: int) -> bool:
         """Apply ``repeats``; keep the edit if fewer bytes exceed ``goal``. Returns whether it was kept."""
-        before, peak, lives = _above(self._lives, goal), self.peak, self._lives
+        before, peak, live_ranges = _above(self._live_ranges, goal), self.peak, self._live_ranges
 
         def note(copy: HloInstruction, original: HloInstruction) -> None:
             self.facts.like(copy, original)
             self._copies.add(copy, original)
 
-        edit = RepeatEdit(lives, repeats, note)
-        self._live_on(lives.model)
-        if self.peak > peak or _above(self._lives, goal) >= before:
+        edit = RepeatEdit(live_ranges, repeats, note)
+        self._live_on(live_ranges.model)
+        if self.peak > peak or _above(self._live_ranges, goal) >= before:
             edit.undo()
-            self._lives, self.peak = lives, peak
+            self._live_ranges, self.peak = live_ranges, peak
             return False
         for repeat in repeats:
-            self.budget = self.budget.minus(repeat.price)
+            self.budget = self.budget.minus(repeat.cost)
         if edit.forget_unused():
-            self._live_on(lives.model)
+            self._live_on(live_ranges.model)
         return True
 
 
-def _above(lives: Lives, goal: int, weights: Sequence[float] | float = 1.0) -> float:
+def _above(live_ranges: LiveRanges, goal: int, weights: Sequence[float] | float = 1.0) -> float:
     """Return the bytes above ``goal``, summed over positions."""
-    return float((np.maximum(lives.needs - goal, 0) * np.asarray(weights)).sum())
+    return float((np.maximum(live_ranges.needs - goal, 0) * np.asarray(weights)).sum())
 
 
 def _worth(repeat: Repeat) -> float:
     """Return the bytes freed per work, which is at least one access to the freed bytes."""
-    return repeat.freed / (repeat.price.weight + repeat.freed)
+    return repeat.freed / (repeat.cost.weight + repeat.freed)

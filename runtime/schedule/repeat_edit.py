@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from runtime.schedule.lives import Lives
+from runtime.schedule.live_ranges import LiveRanges
 from runtime.schedule.recompute import Repeat
 from spmd.analysis.side_effects import SideEffects
 from spmd.hlo import Attrs, HloInstruction
@@ -20,14 +20,14 @@ OnCopy: TypeAlias = Callable[[HloInstruction, HloInstruction], None]
 class RepeatEdit:
     """Edit that inserts the copies of ``repeats``, each just before its first reader; ``undo`` reverts it.
 
-    It updates the lives' memory model.
+    It updates the memory model of the live ranges.
     """
 
-    def __init__(self, lives: Lives, repeats: Sequence[Repeat], on_copy: OnCopy) -> None:
-        self._lives = lives
-        self._computation = lives.model.computation
+    def __init__(self, live_ranges: LiveRanges, repeats: Sequence[Repeat], on_copy: OnCopy) -> None:
+        self._live_ranges = live_ranges
+        self._computation = live_ranges.model.computation
         self._on_copy = on_copy
-        self._order = lives.order
+        self._order = live_ranges.order
         self._inserted: dict[int, list[HloInstruction]] = {}
         self._copies: list[HloInstruction] = []
         self._replaced: list[tuple[HloInstruction, int, HloInstruction]] = []
@@ -45,7 +45,7 @@ class RepeatEdit:
             reader.replace_operand(number, operand)
         self._reread()
         for copy in reversed(self._copies):
-            self._lives.model.drop(copy)
+            self._live_ranges.model.drop(copy)
             self._computation.remove(copy)
         self._computation.set_order(self._order)
 
@@ -55,19 +55,19 @@ class RepeatEdit:
             return False
         for instruction in reversed(self._edited):
             if instruction.parent is None:
-                self._lives.model.drop(instruction)
+                self._live_ranges.model.drop(instruction)
         return True
 
     def _reread(self) -> None:
         for reader in dict.fromkeys(reader for reader, _, _ in self._replaced):
-            self._lives.model.reread(reader)
+            self._live_ranges.model.reread(reader)
 
     def _apply(self, repeat: Repeat) -> None:
         made = dict(repeat.instead)
         for link in repeat.chain:
             made[link] = self._copy(link, made, repeat.end)
         moved = {repeat.value: made[repeat.value]}
-        for position in self._lives.reads_at[repeat.value]:
+        for position in self._live_ranges.reads_at[repeat.value]:
             if position < repeat.end:
                 continue
             reader = self._order[position]
@@ -88,7 +88,7 @@ class RepeatEdit:
         self._copies.append(copy)
         self._inserted.setdefault(position, []).append(copy)
         self._on_copy(copy, instruction)
-        self._lives.model.add(copy)
+        self._live_ranges.model.add(copy)
         return copy
 
     def _attrs(self, instruction: HloInstruction) -> Attrs:
@@ -108,7 +108,7 @@ class RepeatEdit:
         """Return ``operand`` or its replacement. A view of something replaced becomes a view of the replacement."""
         views = []
         source = operand
-        while source not in made and self._lives.model.is_view(source):
+        while source not in made and self._live_ranges.model.is_view(source):
             views.append(source)
             source = source.operand(0)
         if source not in made or made[source] is source:

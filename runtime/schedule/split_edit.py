@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from runtime.schedule.lives import Lives
+from runtime.schedule.live_ranges import LiveRanges
 from runtime.schedule.orders import post_order
 from runtime.schedule.split_region import Region
 from spmd.builder import Builder
@@ -21,13 +21,13 @@ class SplitEdit:
     """Edit that computes ``region`` in pieces, at the better of two positions: its begin, or before its first reader.
 
     The region's own instructions stay in the computation, unread and out of ``order``, until ``keep`` removes them;
-    ``undo`` reverts everything. It updates the lives' memory model. ``made``: all new instructions.
+    ``undo`` reverts everything. It updates the memory model of the live ranges. ``made``: all new instructions.
     """
 
-    def __init__(self, lives: Lives, region: Region) -> None:
-        self._lives, self._region = lives, region
-        self._model = lives.model
-        self._computation: HloComputation = lives.model.computation
+    def __init__(self, live_ranges: LiveRanges, region: Region) -> None:
+        self._live_ranges, self._region = live_ranges, region
+        self._model = live_ranges.model
+        self._computation: HloComputation = live_ranges.model.computation
         self._root = self._computation.root
         self._builder = Builder(self._computation)
         self.made: list[HloInstruction] = []
@@ -56,20 +56,20 @@ class SplitEdit:
         self._computation.root = self._root
         for one in reversed(self.made):
             self._computation.remove(one)
-        self._computation.set_order(self._lives.order)
+        self._computation.set_order(self._live_ranges.order)
         self._model.rebuild()
 
     # ---- building
     def _build(self) -> None:
         before = len(self._computation)
-        whole: dict[HloInstruction, HloInstruction] = {}
+        assembled: dict[HloInstruction, HloInstruction] = {}
         for number in range(self._region.pieces):
-            self._build_piece(number, whole)
+            self._build_piece(number, assembled)
         self.made = list(self._computation.newest(len(self._computation) - before))
-        for result, new in whole.items():
+        for result, new in assembled.items():
             self._read_instead(result, new)
 
-    def _build_piece(self, number: int, whole: dict[HloInstruction, HloInstruction]) -> None:
+    def _build_piece(self, number: int, assembled: dict[HloInstruction, HloInstruction]) -> None:
         region = self._region
         made: dict[HloInstruction, HloInstruction] = {}
         parts: dict[tuple[HloInstruction, int], HloInstruction] = {}
@@ -89,7 +89,9 @@ class SplitEdit:
                     operands.append(parts[operand, dim])
             made[member] = self._piece(member, operands)
             if member in region.results:
-                whole[member] = self._joined(member, made[member], number, whole.get(member))
+                assembled[member] = self._joined(
+                    member, made[member], number, assembled.get(member)
+                )
 
     def _piece(self, member: HloInstruction, operands: Sequence[HloInstruction]) -> HloInstruction:
         pieces = self._region.pieces
@@ -103,24 +105,24 @@ class SplitEdit:
         member: HloInstruction,
         piece: HloInstruction,
         number: int,
-        so_far: HloInstruction | None,
+        partial: HloInstruction | None,
     ) -> HloInstruction:
         """Return ``member`` as far as this piece determines it; the first piece fills the rest with zeros."""
         along, build = self._region.along[member], self._builder
         build.annotations = member.annotations
         if along.result is None:
-            if so_far is None:
+            if partial is None:
                 return piece
             assert along.combine is not None
-            return self._computation.create(along.combine, member.shape, (so_far, piece))
+            return self._computation.create(along.combine, member.shape, (partial, piece))
         dim, size = along.result, piece.dims[along.result]
-        if so_far is None:
+        if partial is None:
             none = [0] * len(piece.dims)
             rest = [member.dims[dim] - size if d == dim else 0 for d in range(len(piece.dims))]
             zero = build.scalar(member.array_shape.element_type, 0)
             return self._shaped(build.pad(piece, zero, none, rest), member)
         starts = [self._start(number * size if d == dim else 0) for d in range(len(piece.dims))]
-        return self._shaped(build.dynamic_update_slice(so_far, piece, starts), member)
+        return self._shaped(build.dynamic_update_slice(partial, piece, starts), member)
 
     def _shaped(self, one: HloInstruction, member: HloInstruction) -> HloInstruction:
         """Give ``one`` the shape and layout of the member."""
@@ -147,11 +149,11 @@ class SplitEdit:
     def _orders(self) -> Iterator[list[HloInstruction]]:
         """Yield orders: pieces at the first removed member, and pieces before the first reader of a result."""
         readers = {reader for reader, _, _ in self._replaced}
-        first = self._lives.place[self._region.members[self._region.again]]
-        positions = (n for n, i in enumerate(self._lives.order) if i in readers)
-        for place in (first, min(positions, default=len(self._lives.order))):
-            head = [i for i in self._lives.order[:place] if i not in self._gone]
-            tail = [i for i in self._lives.order[place:] if i not in self._gone]
+        first = self._live_ranges.position[self._region.members[self._region.again]]
+        positions = (n for n, i in enumerate(self._live_ranges.order) if i in readers)
+        for position in (first, min(positions, default=len(self._live_ranges.order))):
+            head = [i for i in self._live_ranges.order[:position] if i not in self._gone]
+            tail = [i for i in self._live_ranges.order[position:] if i not in self._gone]
             yield post_order((*head, *self.made, *tail), _before)
 
 

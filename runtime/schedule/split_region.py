@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from runtime.schedule.lives import Lives
-from runtime.schedule.recompute_price import Price
+from runtime.schedule.live_ranges import LiveRanges
+from runtime.schedule.recompute_cost import RecomputeCost
 from spmd.analysis.cost import op_cost
 from spmd.analysis.split_rules import Along, length_along, ways_to_split
 from spmd.hlo import HloInstruction, Opcode
@@ -55,13 +55,13 @@ class Region:
     again: int
     along: dict[HloInstruction, Along]
     results: tuple[HloInstruction, ...]
-    price: Price
+    cost: RecomputeCost
     freed: int
 
     @property
     def worth(self) -> float:
         """The bytes freed per work, as for repeats."""
-        return self.freed / (self.price.weight + self.freed)
+        return self.freed / (self.cost.weight + self.freed)
 
 
 class RegionSearch:
@@ -78,33 +78,33 @@ class RegionSearch:
             self._ways[instruction] = ways_to_split(instruction)
         return self._ways[instruction]
 
-    def at(self, lives: Lives, top: int) -> Iterator[Region]:
+    def at(self, live_ranges: LiveRanges, top: int) -> Iterator[Region]:
         """Yield regions whose computation in pieces lowers the bytes that are live at position ``top``."""
-        sizes = lives.model.size
-        floor = LEAST_SHARE * float(lives.needs[top])
+        sizes = live_ranges.model.size
+        floor = LEAST_SHARE * float(live_ranges.needs[top])
         live = [
             v
-            for v in lives.order[: top + 1]
-            if sizes[v] >= floor and lives.last(v) >= top and self.ways(v)
+            for v in live_ranges.order[: top + 1]
+            if sizes[v] >= floor and live_ranges.last(v) >= top and self.ways(v)
         ]
         seeds = sorted(live, key=lambda v: -sizes[v])[:MOST_SEEDS]
-        for since in _pauses(lives, seeds, top):
+        for since in _pauses(live_ranges, seeds, top):
             grown: set[tuple[HloInstruction, Along]] = set()
             for seed in seeds:
                 for along in self.ways(seed):
                     if along.result is None or (seed, along) in grown:
                         continue
-                    growth = _Growth(lives, self.ways, sizes[seed] // SMALL, since)
+                    growth = _Growth(live_ranges, self.ways, sizes[seed] // SMALL, since)
                     if growth.is_region(seed, along):
                         yield from growth.regions(top)
                     grown.update(growth.along.items())
 
 
-def _pauses(lives: Lives, values: Sequence[HloInstruction], top: int) -> list[int]:
+def _pauses(live_ranges: LiveRanges, values: Sequence[HloInstruction], top: int) -> list[int]:
     """Return the last reads before ``top`` of those ``values`` that ``top`` does not access, and -1 for the begin."""
     found = {-1: None}
     for value in values:
-        events = [lives.place[value], *lives.reads_at[value]]
+        events = [live_ranges.position[value], *live_ranges.reads_at[value]]
         before = [n for n in events if n < top]
         if before and top not in events and len(before) < len(events):
             found[before[-1]] = None
@@ -118,7 +118,7 @@ class _Growth:
     since: readers up to this position keep what they read.
     """
 
-    lives: Lives
+    live_ranges: LiveRanges
     ways: Callable[[HloInstruction], tuple[Along, ...]]
     floor: int
     since: int
@@ -132,29 +132,29 @@ class _Growth:
     @property
     def again(self) -> int:
         """The number of members that are recomputed."""
-        return sum(self.lives.place[member] <= self.since for member in self.along)
+        return sum(self.live_ranges.position[member] <= self.since for member in self.along)
 
     def is_region(self, seed: HloInstruction, along: Along) -> bool:
         """Return whether ``seed``, cut along ``along``, need not exist entirely any more."""
-        if not (self._takes(seed, along) and self._readers_join(seed)):
+        if not (self._adds(seed, along) and self._readers_join(seed)):
             return False
         return self.again < len(self.along) and self._closes()
 
     # ---- growing
     def _readers_join(self, value: HloInstruction) -> bool:
         """Let all readers of ``value`` read pieces. Returns whether they can."""
-        if value is self.lives.model.computation.root:
+        if value is self.live_ranges.model.computation.root:
             return False
         late = list(self._late_readers(value))
-        if not late and self.lives.place[value] > self.since:
+        if not late and self.live_ranges.position[value] > self.since:
             return False
         return all(self._joins(user) for user in late)
 
     def _late_readers(self, value: HloInstruction) -> Iterator[HloInstruction]:
         """Yield the users after ``since``, and earlier views that have such users."""
         for user in value.users:
-            is_late = self.lives.place.get(user, -1) > self.since
-            if is_late or (self.lives.model.is_view(user) and any(self._late_readers(user))):
+            is_late = self.live_ranges.position.get(user, -1) > self.since
+            if is_late or (self.live_ranges.model.is_view(user) and any(self._late_readers(user))):
                 yield user
 
     def _joins(self, user: HloInstruction) -> bool:
@@ -163,8 +163,8 @@ class _Growth:
         if user in self.along:
             return self._agrees(user, self.along[user])
         for along in self.ways(user):
-            if self._agrees(user, along) and self._takes(user, along):
-                if self.lives.place[user] <= self.since:
+            if self._agrees(user, along) and self._adds(user, along):
+                if self.live_ranges.position[user] <= self.since:
                     return self._readers_join(user)
                 if along.result is not None and self._is_large(user):
                     self._attempt(user, partial(self._readers_join, user))
@@ -179,9 +179,9 @@ class _Growth:
                 return False
         return True
 
-    def _takes(self, one: HloInstruction, along: Along) -> bool:
+    def _adds(self, one: HloInstruction, along: Along) -> bool:
         """Make ``one`` a member, and its large operands along the cut dimension if possible. Returns success."""
-        if one not in self.lives.place:
+        if one not in self.live_ranges.position:
             return False
         common = math.gcd(self.common, length_along(one, along))
         if common < 2 or len(self.along) >= MOST_MEMBERS or self._steps >= MOST_STEPS:
@@ -199,7 +199,7 @@ class _Growth:
         self._steps += 1
         for along in self.ways(operand):
             if along.result == dim and self._agrees(operand, along):
-                return self._takes(operand, along) and self._readers_join(operand)
+                return self._adds(operand, along) and self._readers_join(operand)
         return False
 
     def _attempt(self, one: HloInstruction, grow: Callable[[], bool]) -> None:
@@ -212,8 +212,8 @@ class _Growth:
             self.along, self.common = along, common
 
     def _is_large(self, value: HloInstruction) -> bool:
-        sizes = self.lives.model.size
-        return any(sizes[s] >= max(self.floor, 1) for s in self.lives.model.sources[value])
+        sizes = self.live_ranges.model.size
+        return any(sizes[s] >= max(self.floor, 1) for s in self.live_ranges.model.sources[value])
 
     def _closes(self) -> bool:
         """Add the instructions between members, which need results before other members can begin.
@@ -229,8 +229,10 @@ class _Growth:
 
     def _first_between(self) -> HloInstruction | None:
         """Return the first non-member that depends on members and on which members depend."""
-        places = [p for p in map(self.lives.place.__getitem__, self.along) if p > self.since]
-        span = self.lives.order[min(places) : max(places) + 1]
+        positions = [
+            p for p in map(self.live_ranges.position.__getitem__, self.along) if p > self.since
+        ]
+        span = self.live_ranges.order[min(positions) : max(positions) + 1]
         behind: set[HloInstruction] = set()
         for instruction in span:
             if instruction in self.along or any(one in behind for one in _before(instruction)):
@@ -248,34 +250,34 @@ class _Growth:
     # ---- what it is worth
     def regions(self, top: int) -> Iterator[Region]:
         """Yield regions by the number of pieces; only those that free bytes."""
-        members = tuple(sorted(self.along, key=self.lives.place.__getitem__))
-        root = self.lives.model.computation.root
+        members = tuple(sorted(self.along, key=self.live_ranges.position.__getitem__))
+        root = self.live_ranges.model.computation.root
         again = self.again
         results = tuple(
             m
             for m in members[again:]
             if m is root or any(user not in self.along for user in m.users)
         )
-        held = 0
+        live = 0
         for member in members:
-            size = self.lives.model.size[member]
-            if size and self.lives.place[member] <= top <= self.lives.last(member):
-                held += size
-        whole = sum(result.shape.byte_size for result in results)
+            size = self.live_ranges.model.size[member]
+            if size and self.live_ranges.position[member] <= top <= self.live_ranges.last(member):
+                live += size
+        assembled = sum(result.shape.byte_size for result in results)
         for pieces in _numbers_of_pieces(self.common):
-            freed = held - whole - held // pieces
+            freed = live - assembled - live // pieces
             if freed > 0:
-                price = self._price(members, results, pieces)
+                cost = self._added_cost(members, results, pieces)
                 for member in members[:again]:
-                    price += Price.of(op_cost(member))
-                yield Region(pieces, members, again, dict(self.along), results, price, freed)
+                    cost += RecomputeCost.of(op_cost(member))
+                yield Region(pieces, members, again, dict(self.along), results, cost, freed)
 
-    def _price(
+    def _added_cost(
         self,
         members: tuple[HloInstruction, ...],
         results: tuple[HloInstruction, ...],
         pieces: int,
-    ) -> Price:
+    ) -> RecomputeCost:
         """Return the added work: operands that each piece reads entirely, joining or summing results, instructions."""
         more = pieces - 1
         traffic = BYTES_PER_INSTRUCTION * more * len(members)
@@ -286,7 +288,7 @@ class _Growth:
         for result in results:
             summed = self.along[result].result is None
             traffic += result.shape.byte_size * (3 * more if summed else 2)
-        return Price(0.0, traffic)
+        return RecomputeCost(0.0, traffic)
 
 
 def _before(instruction: HloInstruction) -> tuple[HloInstruction, ...]:

@@ -9,8 +9,8 @@ from enum import Enum
 from runtime.buffers.types import ArrayView
 from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
 from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import Thunk, walk
-from runtime.timeline.timestamps import Moment, Stamp, moment_of
+from runtime.program.thunks.thunk import Thunk, traverse
+from runtime.timeline.timestamps import Moment, Timestamp, moment_of
 
 
 class Stream(Enum):
@@ -42,7 +42,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flight(Event):
+class CollectiveEvent(Event):
     """Collective in flight, of stream COMMUNICATION: ``issued`` at ``start``, the wait for it over at ``end``.
 
     wait_start: when the device began to wait for it. landed: when native code found it complete; native code polls in
@@ -59,10 +59,10 @@ class Flight(Event):
         return self.start
 
 
-def events_of(root: ThunkSequence, stamps: Sequence[Stamp]) -> list[Event]:
+def events_of(root: ThunkSequence, timestamps: Sequence[Timestamp]) -> list[Event]:
     """Return a step's events, ordered by their ends."""
     reader = _Reader(root)
-    for mark, at in stamps:
+    for mark, at in timestamps:
         reader.read(*moment_of(mark), at)
     return reader.events
 
@@ -72,7 +72,7 @@ class _Reader:
 
     def __init__(self, root: ThunkSequence) -> None:
         self.events: list[Event] = []
-        self._thunks = list(walk(root))
+        self._thunks = list(traverse(root))
         self._dones = {x.start: x for x in self._thunks if isinstance(x, CollectiveDoneThunk)}
         self._open: list[int] = []  # start times of open composite thunks, outermost first
         self._issued: dict[str, int] = {}  # start times of the collectives in flight
@@ -107,7 +107,7 @@ class _Reader:
         issued = self._issued.pop(done.start, None)
         if issued is not None:
             self.events.append(
-                Flight(
+                CollectiveEvent(
                     done.start,
                     "Collective",
                     Stream.COMMUNICATION,
@@ -123,11 +123,11 @@ class _Reader:
 
     def _add(self, thunk: Thunk, start: int, end: int) -> None:
         kind = type(thunk).__name__.removesuffix("Thunk")
-        size = _bytes(use.place for use in thunk.buffer_uses())
+        size = _bytes(use.array for use in thunk.buffer_uses())
         self.events.append(
             Event(thunk.name, kind, Stream.COMPUTE, start, end, size, len(self._open))
         )
 
 
-def _bytes(places: Iterable[ArrayView]) -> int:
-    return sum(place.view.byte_size for place in places)
+def _bytes(arrays: Iterable[ArrayView]) -> int:
+    return sum(array.view.byte_size for array in arrays)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
-Stamp: TypeAlias = tuple[int, int]
-"""A mark (``moment_of``), and nanoseconds of the clock."""
+Timestamp: TypeAlias = tuple[int, int]
+"""Mark (``moment_of``), and nanoseconds of the clock."""
 
 
 class Moment(IntEnum):
@@ -26,7 +26,7 @@ class Moment(IntEnum):
 
 
 def mark_of(number: int, moment: Moment) -> int:
-    """Return the mark of ``moment`` for the thunk with that number in ``walk``'s order."""
+    """Return the mark of ``moment`` for the thunk with that number in ``traverse``'s order."""
     return number * len(Moment) + moment
 
 
@@ -37,7 +37,7 @@ def moment_of(mark: int) -> tuple[int, Moment]:
 
 
 #: Number of last steps that are retained: a long run must not fill the memory with timestamps.
-KEPT_STEPS = 10
+RETAINED_STEPS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +49,4 @@ class RecordedStep:
 
     number: int
     is_blocking: bool
-    stamps: tuple[Stamp, ...]
+    timestamps: tuple[Timestamp, ...]

@@ -17,7 +17,7 @@ from tests.runtime.gpu.convolutions import (
 def test_those_of_training_steps(name: str, on_gpu: OnGpu) -> None:
     text, _ = TRAINING[name]
     executable = on_gpu(compiled_convolution(text))
-    assert not executable.kernel_forms or not executable.kernel_forms.hosted
+    assert not executable.kernel_report or not executable.kernel_report.hosted
     check_convolution(executable, text, 4e-3 if "f16" in text else 2e-5)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.errors import GpuMemoryError
-from runtime.gpu.libraries.forms import library_work
+from runtime.gpu.libraries.library_emitters import library_work
 from runtime.gpu.libraries.tuning import Tuning
 from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.transfers.staging import Staging
@@ -160,7 +160,7 @@ def test_products_by_pointers(arrays: Arrays, kind: PrimitiveType) -> None:
     work = library_work("dot", kernel, KernelArraysOnDevice((lhs, rhs), (out,)))
     assert isinstance(work, GemmWork)
     assert [call.count for call in work.calls] == [6]
-    assert work.calls[0].places
+    assert work.calls[0].offsets
     arrays.run(work)
     want = np.matmul(x.astype(np.float64), y.astype(np.float64))
     tolerance = 2e-2 if kind is PrimitiveType.BF16 else 1e-4

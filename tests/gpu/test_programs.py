@@ -17,7 +17,7 @@ from launch.options import CompileOptions
 from launch.pipeline import compile_module, stages
 from launch.target.machine_option import machine_for
 from runtime.compile import build_executable
-from runtime.timeline.events import Flight, events_of
+from runtime.timeline.events import CollectiveEvent, events_of
 from spmd.evaluator.evaluator import evaluate
 from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.evaluator.op_tables import REGISTERED
@@ -191,10 +191,10 @@ def test_a_timeline(on_gpu: OnGpu) -> None:
     for _ in range(3):
         executable.run_devices(inputs)
     root = executable.program.thunks
-    for own in executable.stamps():
+    for own in executable.recorded_steps():
         for step in own:
-            events = events_of(root, step.stamps)
-            assert any(isinstance(event, Flight) for event in events)
+            events = events_of(root, step.timestamps)
+            assert any(isinstance(event, CollectiveEvent) for event in events)
             assert all(event.end >= event.start for event in events)
 
 

@@ -12,7 +12,7 @@ from launch.ranks.rank_executable import RankExecutable
 from runtime.cpu.collective.collective_engine import native_step_engine
 from runtime.cpu.step.polling_points import ProgressPoints
 from runtime.executable import Executable
-from runtime.timeline.events import Flight, events_of
+from runtime.timeline.events import CollectiveEvent, events_of
 from tests.runtime.programs import SUM, compiled, random_inputs
 
 pytestmark = pytest.mark.mpi(min_size=2)
@@ -75,11 +75,13 @@ def outcome(executable: RankExecutable, steps: int) -> bytes:
     return result
 
 
-def flights(executable: RankExecutable) -> list[Flight]:
+def flights(executable: RankExecutable) -> list[CollectiveEvent]:
     """Of each step."""
-    (steps,) = executable.stamps()
+    (steps,) = executable.recorded_steps()
     root = executable.program.thunks
-    return [e for s in steps for e in events_of(root, s.stamps) if isinstance(e, Flight)]
+    return [
+        e for s in steps for e in events_of(root, s.timestamps) if isinstance(e, CollectiveEvent)
+    ]
 
 
 def test_a_message_lands_while_kernels_run(
@@ -102,11 +104,11 @@ def test_a_message_lands_while_kernels_run(
 def test_blocking_steps_give_the_same_bits(apart: Communicator) -> None:
     executable = loaded(apart, reference_every=2)
     outcome(executable, 4)
-    (steps,) = executable.stamps()
+    (steps,) = executable.recorded_steps()
     assert [step.is_blocking for step in steps] == [False, True, False, True]
     for step in steps:
-        events = events_of(executable.program.thunks, step.stamps)
-        (flight,) = [event for event in events if isinstance(event, Flight)]
+        events = events_of(executable.program.thunks, step.timestamps)
+        (flight,) = [event for event in events if isinstance(event, CollectiveEvent)]
         (start,) = [event for event in events if event.kind == "CollectiveStart"]
         assert (flight.wait_start == start.end) is step.is_blocking
 

@@ -7,7 +7,7 @@ import pytest
 
 from collectives.communicator.loopback.communicator import LoopbackWorld
 from runtime.arrays.resident import DeviceArray
-from runtime.arrays.sharded_arrays import Boundary, ShardedArrays
+from runtime.arrays.sharded_arrays import ArraySpec, ShardedArrays
 from runtime.compile import build_executable
 from runtime.executable import Executable
 from spmd.errors import RunError, UnsupportedError
@@ -82,7 +82,7 @@ def test_arrays_that_stay_divided_are_numbered_and_iterated() -> None:
     np.testing.assert_array_equal(np.asarray(y), x * x)
     np.testing.assert_array_equal(np.asarray(outputs[-1]), (x * x).sum(0))
     assert np.asarray(y, np.float64).dtype == np.float64
-    assert outputs[1].boundaries == s.boundaries == executable.outputs[1:]
+    assert outputs[1].specs == s.specs == executable.outputs[1:]
     with pytest.raises(TypeError, match="2 arrays are no single NumPy array"):
         np.asarray(outputs)
     with pytest.raises(ValueError, match="without a copy"):
@@ -95,10 +95,10 @@ def test_an_array_of_which_other_processes_hold_tiles_is_no_numpy_array() -> Non
     executable = compiled(SHARDED)
     x = np.zeros((6, 4), np.float32)
     state = executable.put([x])
-    here = ShardedArrays(state.tiles[:1], state.boundaries)
+    here = ShardedArrays(state.tiles[:1], state.specs)
     with pytest.raises(RunError, match=r"1 of the tiles of f32\[6,4\] \{devices=\[2,1\]"):
         np.asarray(here)
-    on_one = (Boundary(state.boundaries[0].shape, HloSharding.maximal(0)),)
+    on_one = (ArraySpec(state.specs[0].shape, HloSharding.maximal(0)),)
     np.testing.assert_array_equal(
         np.asarray(ShardedArrays(tuple((DeviceArray(x + d),) for d in range(2)), on_one)), x
     )

@@ -17,7 +17,7 @@ import pytest
 from runtime.program.records.reference import ReferenceKernel
 from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from spmd.evaluator.evaluator import evaluate
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
@@ -244,7 +244,7 @@ def assert_same(got: NDArray, want: NDArray, tolerance: float, what: str) -> Non
 
 def assert_native(thunks: ThunkSequence) -> None:
     """Neither through the evaluator nor through NumPy."""
-    kernels = [x.kernel for x in walk(thunks) if isinstance(x, KernelThunk)]
+    kernels = [x.kernel for x in traverse(thunks) if isinstance(x, KernelThunk)]
     assert kernels
     assert not [k for k in kernels if isinstance(k, ReferenceKernel)]
 

@@ -20,7 +20,7 @@ import spmd
 from collectives.schedule.scheduled_overlap import ScheduledCollective, ScheduledOverlap
 from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.load_saved import load_bytes
-from runtime.program.records.convolution import VectorForm
+from runtime.program.records.convolution import VectorMicroKernel
 from runtime.saved import save_bytes
 from runtime.saved_format import FORMAT, SavedExecutableError
 from runtime.saved_overlap import overlap_json
@@ -78,12 +78,12 @@ def test_a_processor_whose_kernels_want_other_scratch_packs_heaps_anew(
         *("size=3x3 pad=1_1x1_1 lhs_dilate=2x2", "b01f_01io->b01f"),
     )
 
-    def on_a_processor(form: VectorForm | None) -> None:
+    def on_a_processor(form: VectorMicroKernel | None) -> None:
         for module in (panel_convolution, vector_convolution):
-            monkeypatch.setattr(module, "vector_variant", lambda: form)
+            monkeypatch.setattr(module, "vector_micro_kernel", lambda: form)
 
     with without_tile_unit():
-        on_a_processor(VectorForm(16, (14, 8)))
+        on_a_processor(VectorMicroKernel(16, (14, 8)))
         saved = compiled(text)
         data = save_bytes(saved)
         on_a_processor(None)

@@ -11,8 +11,8 @@ import pytest
 import runtime.gpu.codegen.copy  # noqa: F401 - registers a form
 import spmd.passes.algebraic_simplifier  # noqa: F401 - fills the table of identities
 from runtime.emit.elementwise import is_elementwise
-from runtime.gpu.codegen.emitters import gpu_form, kinds_with_form
-from runtime.gpu.libraries.forms import LIBRARY_FORMS, through_library
+from runtime.gpu.codegen.emitters import kernel_emitter, kinds_with_emitter
+from runtime.gpu.libraries.library_emitters import LIBRARY_EMITTERS, through_library
 from runtime.lowering import LOWERINGS
 from spmd.hlo import Opcode
 from spmd.passes.algebraic.rules import IDENTITIES, simplifies
@@ -103,8 +103,8 @@ def test_a_second_entry_is_refused() -> None:
     (identity, *_) = IDENTITIES[Opcode.MULTIPLY]
     with pytest.raises(ValueError, match="registered twice"):
         simplifies(Opcode.MULTIPLY)(identity)
-    kernel = next(iter(kinds_with_form()))
+    kernel = next(iter(kinds_with_emitter()))
     with pytest.raises(ValueError, match=r"GPU form: .* is registered twice"):
-        gpu_form(kernel)(lambda _, __: None)
+        kernel_emitter(kernel)(lambda _, __: None)
     with pytest.raises(ValueError, match=r"library form: .* is registered twice"):
-        through_library(next(iter(LIBRARY_FORMS)))(lambda _, __, ___: None)
+        through_library(next(iter(LIBRARY_EMITTERS)))(lambda _, __, ___: None)

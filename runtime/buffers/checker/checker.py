@@ -34,7 +34,7 @@ from runtime.buffers.checker.symbols import (
     result_of,
     written_by,
 )
-from runtime.buffers.kept import KeptBetweenSteps
+from runtime.buffers.persistent import PersistentContents
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.device_program import DeviceProgram
 from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
@@ -56,7 +56,7 @@ def check_buffers(module: HloModule, program: DeviceProgram) -> None:
 
 
 @dataclass(frozen=True)
-class _InFlight:
+class _PendingCollective:
     operands: tuple[BufferSlice, ...]
     results: tuple[BufferSlice, ...]
     symbols: tuple[Symbol, ...]
@@ -71,7 +71,7 @@ class _Checker:
     module: HloModule
     program: DeviceProgram
     memory: ShadowMemory = field(init=False)
-    in_flight: dict[str, _InFlight] = field(default_factory=dict)
+    pending: dict[str, _PendingCollective] = field(default_factory=dict)
 
     def run(self) -> None:
         """Check the entire program: parameters and constants exist before it, every output must exist after it."""
@@ -79,18 +79,18 @@ class _Checker:
         self.memory = ShadowMemory(allocations)
         entry = self.module.entry
         arguments = [own_meanings(p, (), p.shape) for p in entry.parameters]
-        kept = KeptBetweenSteps(
+        persistent = PersistentContents(
             self.program, [m for argument in arguments for m in meaning_leaves(argument)]
         )
-        kept.write(self.memory)
+        persistent.write(self.memory)
         thunks = deque(self.program.thunks.thunks)
         root = self.run_computation(entry, arguments, (), thunks)
         self.run_copies(thunks, entry.name)
         self.require_private(entry.name, "output", self.program.outputs)
         self.require_all(entry.name, "output", self.program.outputs, meaning_leaves(root))
-        if self.in_flight:
-            self.fail(f"{next(iter(self.in_flight))} is never waited for")
-        lost = kept.first_lost(self.memory)
+        if self.pending:
+            self.fail(f"{next(iter(self.pending))} is never waited for")
+        lost = persistent.first_lost(self.memory)
         if lost is not None:
             self.fail(lost)
 
@@ -128,7 +128,7 @@ class _Checker:
         if opcode is Opcode.CONDITIONAL:
             return self.run_conditional(instruction, operands, context, thunks)
         result = result_of(instruction, operands, context)
-        for thunk in self.take(instruction, thunks):
+        for thunk in self.thunks_of(instruction, thunks):
             self.run_thunk(thunk, instruction, operands, result)
         return result
 
@@ -138,7 +138,7 @@ class _Checker:
         thunk = self.run_copies_before(loop, thunks)
         if not isinstance(thunk, WhileThunk):
             self.fail(f"{loop.name} is no loop: {type(thunk).__name__}")
-        self.require_private(loop.name, "loop state", [place for _, place in thunk.state])
+        self.require_private(loop.name, "loop state", [array for _, array in thunk.state])
         state = in_spaces_of(loop.shape, state)
         self.require_state(thunk, "on entry", state)
         for trip in range(_TRIPS + 1):
@@ -161,8 +161,8 @@ class _Checker:
     def require_state(self, thunk: WhileThunk, when: str, state: Meanings) -> None:
         """Require that leaves with a slice hold the current loop state. The readers of other leaves check those."""
         meanings = meaning_leaves(state)
-        for leaf, place in thunk.state:
-            self.require(thunk.name, f"state {leaf} {when}", place.slice, meanings[leaf])
+        for leaf, array in thunk.state:
+            self.require(thunk.name, f"state {leaf} {when}", array.slice, meanings[leaf])
 
     def run_conditional(
         self,
@@ -178,7 +178,7 @@ class _Checker:
         self.require(instruction.name, "selector", thunk.selector.slice, selector)
         self.require_private(instruction.name, "result", thunk.results)
         result = own_meanings(instruction, context, instruction.shape)
-        before, flights = self.memory, dict(self.in_flight)
+        before, pending_before = self.memory, dict(self.pending)
         after: list[ShadowMemory] = []
         for i, (computation, branch) in enumerate(
             zip(instruction.called_computations, thunk.branches, strict=True)
@@ -190,9 +190,9 @@ class _Checker:
             self.run_copies(queue, instruction.name)
             what, left = f"result of branch {i}", in_spaces_of(instruction.shape, root)
             self.require_all(instruction.name, what, thunk.results, meaning_leaves(left))
-            for place, meaning in zip(thunk.results, meaning_leaves(result), strict=True):
-                self.memory.add(place.slice, meaning.symbols[0])
-            if self.in_flight != flights:
+            for array, meaning in zip(thunk.results, meaning_leaves(result), strict=True):
+                self.memory.add(array.slice, meaning.symbols[0])
+            if self.pending != pending_before:
                 self.fail(f"{instruction.name}: branch {i} leaves a collective in flight")
             after.append(self.memory)
         self.memory = after[0]
@@ -201,7 +201,7 @@ class _Checker:
         return result
 
     # ---- thunks
-    def take(self, instruction: HloInstruction, thunks: Thunks) -> Iterator[Thunk]:
+    def thunks_of(self, instruction: HloInstruction, thunks: Thunks) -> Iterator[Thunk]:
         """Yield the thunks of one execution: copies of operands, then the one that computes.
 
         A rearranging instruction has one copy, or no thunk. Further thunks of the same name belong to another call
@@ -234,7 +234,7 @@ class _Checker:
 
     def run_copy(self, thunk: CopyThunk) -> None:
         """Give the target the symbols of the source. Later reads check that these are right."""
-        symbols = self.memory.held(thunk.source.slice)
+        symbols = self.memory.symbols_in(thunk.source.slice)
         if not symbols and thunk.source.slice.size:
             self.fail(f"{thunk.name} copies from {thunk.source.slice}, which holds no whole value")
         self.touch(thunk.name, thunk.source.slice, UseKind.READ)
@@ -276,83 +276,89 @@ class _Checker:
         for use in reads:
             self.require(name, f"operand {use.leaf}", use.slice, wanted[use.leaf])
         scratch = [use.slice for use in writes if use.role is Role.SCRATCH]
-        places = [use.slice for use in writes if use.role is Role.RESULT]
+        result_slices = [use.slice for use in writes if use.role is Role.RESULT]
         op = thunk.op if isinstance(thunk, CollectiveStartThunk) else None
-        wrong = wrong_overlap(instruction, [use.place for use in reads], scratch, places, op)
+        wrong = wrong_overlap(instruction, [use.array for use in reads], scratch, result_slices, op)
         if wrong:
             self.fail(f"{name} {wrong}")
         for slice_ in scratch:
             self.put(name, slice_, frozenset())
         own = meaning_leaves(written_by(instruction, result))
         symbols = tuple(meaning.symbols[0] for meaning in own)
-        if len(symbols) != len(places):
-            self.fail(f"{name} has {len(symbols)} results, its thunk writes {len(places)}")
-        for slice_, meaning in zip(places, own, strict=True):
+        if len(symbols) != len(result_slices):
+            self.fail(f"{name} has {len(symbols)} results, its thunk writes {len(result_slices)}")
+        for slice_, meaning in zip(result_slices, own, strict=True):
             self.require_space(name, "result", slice_, meaning)
         if isinstance(thunk, CollectiveStartThunk):
-            for slice_ in places:
+            for slice_ in result_slices:
                 self.touch(name, slice_, UseKind.WRITE, thunk.op)
             operand_slices = tuple(use.slice for use in reads)
-            self.in_flight[name] = _InFlight(operand_slices, tuple(places), symbols, thunk.op)
+            self.pending[name] = _PendingCollective(
+                operand_slices, tuple(result_slices), symbols, thunk.op
+            )
             return
-        for slice_, symbol in zip(places, symbols, strict=True):
+        for slice_, symbol in zip(result_slices, symbols, strict=True):
             self.put(name, slice_, frozenset({symbol}))
 
     def finish(self, done: CollectiveDoneThunk) -> None:
-        flight = self.in_flight.pop(done.start, None)
-        if flight is None:
+        collective = self.pending.pop(done.start, None)
+        if collective is None:
             self.fail(f"{done.name} waits for {done.start}, which is not in flight")
-        for slice_, symbol in zip(flight.results, flight.symbols, strict=True):
-            self.put(done.name, slice_, frozenset({symbol}), flight.op)
+        for slice_, symbol in zip(collective.results, collective.symbols, strict=True):
+            self.put(done.name, slice_, frozenset({symbol}), collective.op)
 
     # ---- memory
     def put(
         self,
         name: str,
-        place: BufferSlice,
+        slice_: BufferSlice,
         symbols: frozenset[Symbol],
         op: CollectiveOp | None = None,
     ) -> None:
-        self.touch(name, place, UseKind.WRITE, op)
-        self.memory.write(place, symbols)
+        self.touch(name, slice_, UseKind.WRITE, op)
+        self.memory.write(slice_, symbols)
 
     def touch(
-        self, name: str, place: BufferSlice, kind: UseKind, op: CollectiveOp | None = None
+        self, name: str, slice_: BufferSlice, kind: UseKind, op: CollectiveOp | None = None
     ) -> None:
-        """Check an access to ``place``. ``op``: that of the collective that writes, if one does."""
-        allocation = self.program.assignment.allocations[place.allocation]
-        if place.offset < 0 or place.offset + place.span > allocation.size:
-            self.fail(f"{name} uses {place} outside of its allocation of {allocation.size} bytes")
+        """Check an access to ``slice_``. ``op``: that of the collective that writes, if one does."""
+        allocation = self.program.assignment.allocations[slice_.allocation]
+        if slice_.offset < 0 or slice_.offset + slice_.span > allocation.size:
+            self.fail(f"{name} uses {slice_} outside of its allocation of {allocation.size} bytes")
         if kind is UseKind.WRITE and (reason := wrong_write(allocation, op)):
-            self.fail(f"{name} writes to {reason} at {place}")
-        for start, flight in self.in_flight.items():
-            busy = flight.results if kind is UseKind.READ else (*flight.operands, *flight.results)
-            if any(place.overlaps(other) for other in busy):
-                self.fail(f"{name} {kind.value}s {place} while {start} is in flight")
+            self.fail(f"{name} writes to {reason} at {slice_}")
+        for start, collective in self.pending.items():
+            busy = (
+                collective.results
+                if kind is UseKind.READ
+                else (*collective.operands, *collective.results)
+            )
+            if any(slice_.overlaps(other) for other in busy):
+                self.fail(f"{name} {kind.value}s {slice_} while {start} is in flight")
 
-    def require(self, name: str, what: str, place: BufferSlice, meaning: Meaning) -> None:
-        self.touch(name, place, UseKind.READ)
-        if not self.memory.holds(place, meaning.symbols):
-            held = ", ".join(sorted(map(str, self.memory.held(place)))) or "no whole value"
-            self.fail(f"{name}: {what} should be {meaning} at {place}, which holds {held}")
-        self.require_space(name, what, place, meaning)
+    def require(self, name: str, what: str, slice_: BufferSlice, meaning: Meaning) -> None:
+        self.touch(name, slice_, UseKind.READ)
+        if not self.memory.holds(slice_, meaning.symbols):
+            found = ", ".join(sorted(map(str, self.memory.symbols_in(slice_)))) or "no whole value"
+            self.fail(f"{name}: {what} should be {meaning} at {slice_}, which holds {found}")
+        self.require_space(name, what, slice_, meaning)
 
     def require_all(
-        self, name: str, what: str, places: Sequence[ArrayView], meanings: Sequence[Meaning]
+        self, name: str, what: str, arrays: Sequence[ArrayView], meanings: Sequence[Meaning]
     ) -> None:
-        for i, (place, meaning) in enumerate(zip(places, meanings, strict=True)):
-            self.require(name, f"{what} {i}", place.slice, meaning)
+        for i, (array, meaning) in enumerate(zip(arrays, meanings, strict=True)):
+            self.require(name, f"{what} {i}", array.slice, meaning)
 
-    def require_space(self, name: str, what: str, place: BufferSlice, meaning: Meaning) -> None:
-        allocation = self.program.assignment.allocations[place.allocation]
-        if place.size and (reason := wrong_space(allocation, meaning)):
-            self.fail(f"{name}: {what} at {place} {reason}")
+    def require_space(self, name: str, what: str, slice_: BufferSlice, meaning: Meaning) -> None:
+        allocation = self.program.assignment.allocations[slice_.allocation]
+        if slice_.size and (reason := wrong_space(allocation, meaning)):
+            self.fail(f"{name}: {what} at {slice_} {reason}")
 
-    def require_private(self, name: str, what: str, places: Sequence[ArrayView]) -> None:
-        for place in places:
-            allocation = self.program.assignment.allocations[place.slice.allocation]
+    def require_private(self, name: str, what: str, arrays: Sequence[ArrayView]) -> None:
+        for array in arrays:
+            allocation = self.program.assignment.allocations[array.slice.allocation]
             if reason := wrong_state(allocation):
-                self.fail(f"{name}: {what} lies at {place.slice}, {reason}")
+                self.fail(f"{name}: {what} lies at {array.slice}, {reason}")
 
     def fail(self, message: str) -> NoReturn:
         raise CheckFailed(f"buffer checker: {self.module.name}: {message}")

@@ -1,4 +1,4 @@
-"""Element order: where operations move elements, and which leave them in place, as the buffer checker sees it."""
+"""Element order: which operations move elements and which leave them in place, for the buffer checker."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ def stays_in_place(x: HloInstruction, user: HloInstruction) -> bool:
     return user.opcode is Opcode.REVERSE and all(seen.dims[d] == 1 for d in _dimensions(user))
 
 
-Digit: TypeAlias = tuple[int, int]
+SubDimension: TypeAlias = tuple[int, int]
 """Size, and the stride in elements of the first array."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """Location of elements in the array that they come from: per dimension the fewest digits, slowest first.
+    """Location of elements in the array that they come from: per dimension the fewest sub-dimensions, slowest first.
 
     f32[2,6] transposed and seen as f32[3,4] has, for [6,2], ((6, 1),) and ((2, 6),); for [3,4], ((3, 2),) and
     ((2, 1), (2, 6)).
     """
 
-    dims: tuple[tuple[Digit, ...], ...]
+    dims: tuple[tuple[SubDimension, ...], ...]
 
     @staticmethod
     def of(dims: Sequence[int]) -> Order:
@@ -67,9 +67,9 @@ class Order:
 
     @property
     def is_own(self) -> bool:
-        """Whether element n comes from element n."""
+        """True if element n comes from element n of the first array."""
         step = 1
-        for size, own in reversed(self._digits):
+        for size, own in reversed(self._sub_dimensions):
             if own != step:
                 return False
             step *= size
@@ -84,27 +84,27 @@ class Order:
         return None
 
     @property
-    def _digits(self) -> list[Digit]:
-        return [digit for digits in self.dims for digit in digits if digit[0] != 1]
+    def _sub_dimensions(self) -> list[SubDimension]:
+        return [part for parts in self.dims for part in parts if part[0] != 1]
 
     @property
-    def _joined(self) -> list[Digit]:
-        """The digits, merged as far as possible across dimensions."""
-        found: list[Digit] = []
-        for size, step in self._digits:
+    def _joined(self) -> list[SubDimension]:
+        """The sub-dimensions, merged as far as possible across dimensions."""
+        found: list[SubDimension] = []
+        for size, step in self._sub_dimensions:
             if found and found[-1][1] == size * step:
                 size *= found.pop()[0]
             found.append((size, step))
         return found
 
     def _reshaped(self, dims: Sequence[int]) -> Order | None:
-        """Return the order with sizes ``dims``; None if a dimension would begin within a digit."""
+        """Return the order with sizes ``dims``; None if a dimension would begin within a sub-dimension."""
         if 0 in dims:
             return Order.of(dims)
         left = self._joined
-        found: list[tuple[Digit, ...]] = []
+        found: list[tuple[SubDimension, ...]] = []
         for size in reversed(dims):
-            digits: list[Digit] = []
+            parts: list[SubDimension] = []
             while size > 1:
                 count, step = left.pop()
                 taken = math.gcd(count, size)
@@ -113,10 +113,10 @@ class Order:
                 if taken < count:
                     left.append((count // taken, step * taken))
                 size //= taken
-                if digits and digits[0][0] * digits[0][1] == step:
-                    taken, step = taken * digits[0][0], digits.pop(0)[1]
-                digits.insert(0, (taken, step))
-            found.insert(0, tuple(digits))
+                if parts and parts[0][0] * parts[0][1] == step:
+                    taken, step = taken * parts[0][0], parts.pop(0)[1]
+                parts.insert(0, (taken, step))
+            found.insert(0, tuple(parts))
         return Order(tuple(found))
 
 

@@ -44,21 +44,21 @@ def wrong_overlap(
     in_place = instruction.opcode in _IN_PLACE
     steady = _steady_operands(instruction)
     pairs = _pairs(instruction) if instruction.opcode is Opcode.FUSION else ()
-    for i, place in enumerate(results):
-        if any(place.overlaps(other) for other in results[i + 1 :]):
-            return f"writes two results to {place}"
+    for i, slice_ in enumerate(results):
+        if any(slice_.overlaps(other) for other in results[i + 1 :]):
+            return f"writes two results to {slice_}"
         for k, read in enumerate(reads):
-            same_elements = place == read.slice and read.view.is_dense
+            same_elements = slice_ == read.slice and read.view.is_dense
             may_share = elementwise or (in_place and i == k) or k in steady or (i, k) in pairs
             may_share |= k == 1 and instruction.opcode is Opcode.TRIANGULAR_SOLVE
-            if i == k and _is_own_part(op, read, place):
+            if i == k and _is_own_part(op, read, slice_):
                 continue
-            if place.overlaps(read.slice) and not (may_share and same_elements):
-                return f"writes its result to {place} while it reads {read.slice}"
+            if slice_.overlaps(read.slice) and not (may_share and same_elements):
+                return f"writes its result to {slice_} while it reads {read.slice}"
     read_slices = [read.slice for read in reads]
-    for i, place in enumerate(scratch):
-        if any(place.overlaps(other) for other in (*read_slices, *results, *scratch[i + 1 :])):
-            return f"has scratch at {place}, which it uses otherwise"
+    for i, slice_ in enumerate(scratch):
+        if any(slice_.overlaps(other) for other in (*read_slices, *results, *scratch[i + 1 :])):
+            return f"has scratch at {slice_}, which it uses otherwise"
     return ""
 
 
@@ -70,10 +70,10 @@ def _is_own_part(op: CollectiveOp | None, read: ArrayView, result: BufferSlice) 
     own = None if op is None else op.collective.own_tile(read.slice, result)
     if op is None or own is None:
         return False
-    tile, whole, dimension = own
+    tile, full, dimension = own
     one_run = read.view.is_dense and math.prod(read.view.dims[:dimension]) == 1
-    fits = (tile.allocation, tile.offset, tile.span) == (whole.allocation, whole.offset, whole.size)
-    return one_run and fits and tile.parts == op.groups and not whole.parts
+    fits = (tile.allocation, tile.offset, tile.span) == (full.allocation, full.offset, full.size)
+    return one_run and fits and tile.parts == op.groups and not full.parts
 
 
 def _pairs(fusion: HloInstruction) -> frozenset[tuple[int, int]]:

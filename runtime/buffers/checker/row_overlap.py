@@ -28,7 +28,7 @@ def overlaps_by_rows(fusion: HloInstruction) -> frozenset[tuple[int, int]]:
     results = [
         n
         for n, root in enumerate(roots)
-        if rows.is_whole(root) and not set(reduces) - set(_above(fused, root))
+        if rows.is_full_size(root) and not set(reduces) - set(_above(fused, root))
     ]
     return frozenset((i, k) for i in results for k in operands)
 
@@ -52,18 +52,18 @@ class _Rows:
     def __init__(self, fused: HloComputation, reduce: HloInstruction) -> None:
         self.dims = reduce.operand(0).dims
         axes = _axes(reduce)
-        self.kept = tuple(d for d in range(len(self.dims)) if d not in axes)
+        self.unreduced = tuple(d for d in range(len(self.dims)) if d not in axes)
         self.needed = set(_above(fused, fused.root))
         self.moved: set[HloInstruction] = set()
         for x in reversed(fused.instructions):
             if any(self.moves(x, user) for user in x.users if user in self.needed):
                 self.moved.add(x)
 
-    def is_whole(self, x: HloInstruction) -> bool:
+    def is_full_size(self, x: HloInstruction) -> bool:
         return isinstance(x.shape, ArrayShape) and x.shape.num_elements == math.prod(self.dims)
 
     def stays(self, x: HloInstruction) -> bool:
-        return self.is_whole(x) and x not in self.moved
+        return self.is_full_size(x) and x not in self.moved
 
     def moves(self, x: HloInstruction, user: HloInstruction) -> bool:
         """Return whether ``user`` needs an element of ``x``, or of its row, at another index."""
@@ -77,24 +77,24 @@ class _Rows:
             return False
         if user.opcode is Opcode.BROADCAST:
             spread = user.attrs_as(DimensionsAttrs).dimensions
-            return _runs(user.dims, spread) != _runs(self.dims, self.kept)
+            return _runs(user.dims, spread) != _runs(self.dims, self.unreduced)
         if user.opcode is Opcode.PAD and x is user.operand(1):
-            return _runs(user.dims, ()) != _runs(self.dims, self.kept)
+            return _runs(user.dims, ()) != _runs(self.dims, self.unreduced)
         return True
 
 
-def _runs(dims: tuple[int, ...], kept: tuple[int, ...]) -> list[tuple[int, bool]]:
-    """Return the layout of rows in an array: sizes of alternating runs of kept or reduced dimensions.
+def _runs(dims: tuple[int, ...], unreduced: tuple[int, ...]) -> list[tuple[int, bool]]:
+    """Return the layout of rows in an array: sizes of alternating runs of unreduced and reduced dimensions.
 
     f32[6,1,2] of which dimensions 0 and 2 are reduced is one row of 12, as is f32[1,12] by dimension 1.
     """
-    if tuple(sorted(kept)) != kept:
+    if tuple(sorted(unreduced)) != unreduced:
         return []
     runs: list[tuple[int, bool]] = []
     for d, size in enumerate(dims):
         if size == 1:
             continue
-        if runs and runs[-1][1] == (d in kept):
+        if runs and runs[-1][1] == (d in unreduced):
             size *= runs.pop()[0]
-        runs.append((size, d in kept))
+        runs.append((size, d in unreduced))
     return runs

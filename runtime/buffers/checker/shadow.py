@@ -19,8 +19,8 @@ class _Part:
     symbol: Symbol
 
 
-def _as_part(place: BufferSlice, symbol: Symbol) -> _Part | Symbol:
-    return _Part(place.parts, symbol) if place.parts else symbol
+def _as_part(slice_: BufferSlice, symbol: Symbol) -> _Part | Symbol:
+    return _Part(slice_.parts, symbol) if slice_.parts else symbol
 
 
 @dataclass
@@ -45,43 +45,45 @@ class _Cells:
 
 @dataclass
 class ShadowMemory:
+    """Symbols of the values in all allocations, by slice."""
+
     allocations: tuple[BufferAllocation, ...]
     cells: list[_Cells] = field(init=False)
 
     def __post_init__(self) -> None:
         self.cells = [_Cells() for _ in self.allocations]
 
-    def write(self, place: BufferSlice, symbols: frozenset[Symbol]) -> None:
+    def write(self, slice_: BufferSlice, symbols: frozenset[Symbol]) -> None:
         """Record a write. A device's part counts as all parts because its offset differs from device to device."""
-        cells = self.cells[place.allocation]
-        at = cells.clear(place.offset, place.offset + place.span)
-        if place.size:
-            cells.offsets.insert(at, place.offset)
-            cells.ends.insert(at, place.offset + place.span)
-            cells.symbols.insert(at, frozenset(_as_part(place, one) for one in symbols))
+        cells = self.cells[slice_.allocation]
+        at = cells.clear(slice_.offset, slice_.offset + slice_.span)
+        if slice_.size:
+            cells.offsets.insert(at, slice_.offset)
+            cells.ends.insert(at, slice_.offset + slice_.span)
+            cells.symbols.insert(at, frozenset(_as_part(slice_, one) for one in symbols))
 
-    def held(self, place: BufferSlice) -> frozenset[Symbol]:
+    def symbols_in(self, slice_: BufferSlice) -> frozenset[Symbol]:
         """Return the symbols of the value that lies in exactly this slice; none if there is no such value."""
-        cells = self.cells[place.allocation]
-        at = bisect_left(cells.offsets, place.offset)
-        if at == len(cells.offsets) or cells.offsets[at] != place.offset:
+        cells = self.cells[slice_.allocation]
+        at = bisect_left(cells.offsets, slice_.offset)
+        if at == len(cells.offsets) or cells.offsets[at] != slice_.offset:
             return frozenset()
-        if cells.ends[at] != place.offset + place.span:
+        if cells.ends[at] != slice_.offset + slice_.span:
             return frozenset()
         return frozenset(
             one.symbol if isinstance(one, _Part) else one
             for one in cells.symbols[at]
-            if place.parts == (one.parts if isinstance(one, _Part) else ())
+            if slice_.parts == (one.parts if isinstance(one, _Part) else ())
         )
 
-    def holds(self, place: BufferSlice, symbols: Iterable[Symbol]) -> bool:
+    def holds(self, slice_: BufferSlice, symbols: Iterable[Symbol]) -> bool:
         """Return whether the value in this slice has any of ``symbols``."""
-        return not place.size or not self.held(place).isdisjoint(symbols)
+        return not slice_.size or not self.symbols_in(slice_).isdisjoint(symbols)
 
-    def add(self, place: BufferSlice, symbol: Symbol) -> None:
+    def add(self, slice_: BufferSlice, symbol: Symbol) -> None:
         """Add ``symbol`` to the value in this slice."""
-        if place.size:
-            self.write(place, self.held(place) | {symbol})
+        if slice_.size:
+            self.write(slice_, self.symbols_in(slice_) | {symbol})
 
     def copy(self) -> ShadowMemory:
         result = ShadowMemory(self.allocations)
@@ -94,11 +96,11 @@ class ShadowMemory:
             there = dict(
                 zip(zip(theirs.offsets, theirs.ends, strict=True), theirs.symbols, strict=True)
             )
-            kept = [
+            remaining = [
                 (offset, end, common)
                 for offset, end, symbols in zip(mine.offsets, mine.ends, mine.symbols, strict=True)
                 if (common := symbols & there.get((offset, end), frozenset()))
             ]
-            mine.offsets = [k[0] for k in kept]
-            mine.ends = [k[1] for k in kept]
-            mine.symbols = [k[2] for k in kept]
+            mine.offsets = [k[0] for k in remaining]
+            mine.ends = [k[1] for k in remaining]
+            mine.symbols = [k[2] for k in remaining]

@@ -8,7 +8,12 @@ from enum import Enum
 
 import numpy as np
 
-from runtime.buffers.heap.interval_placement import ITEM_WORDS, NO_LIMIT, PLACED_WORDS, placement
+from runtime.buffers.heap.interval_placement import (
+    ITEM_COLUMNS,
+    NO_LIMIT,
+    PLACED_COLUMNS,
+    placement,
+)
 from runtime.buffers.types import alignment_of
 from spmd.literal import NDArray
 
@@ -37,7 +42,7 @@ class Arena:
 
     def __init__(self, capacity: int, limit: int | None = None) -> None:
         self.limit = limit
-        self._placed = np.empty((capacity, PLACED_WORDS), np.int64)
+        self._placed = np.empty((capacity, PLACED_COLUMNS), np.int64)
         self._count = 0
 
     @property
@@ -45,16 +50,16 @@ class Arena:
         """The end of the highest interval."""
         return int(self._placed[: self._count, 1].max(initial=0))
 
-    def place(self, interval: Interval, fit: Fit = Fit.BEST) -> int | None:
+    def allocate(self, interval: Interval, fit: Fit = Fit.BEST) -> int | None:
         """Return the offset of a gap among intervals that live at the same time; None if the limit leaves no room."""
-        offsets = self.place_all(items_of([interval]), fit)
+        offsets = self.allocate_all(items_of([interval]), fit)
         return None if offsets is None else int(offsets[0])
 
-    def place_all(self, items: NDArray, fit: Fit = Fit.BEST) -> NDArray | None:
+    def allocate_all(self, items: NDArray, fit: Fit = Fit.BEST) -> NDArray | None:
         """Place ``items_of`` n intervals in turn. Returns offsets, int64[n], or None if one has no room."""
         if self._count + len(items) > len(self._placed):
             raise ValueError(f"an arena for {len(self._placed)} intervals is given more")
-        offsets = _place(self._placed, self._count, items, fit, self.limit)
+        offsets = _allocate(self._placed, self._count, items, fit, self.limit)
         self._count += len(offsets)
         return offsets if len(offsets) == len(items) else None
 
@@ -62,10 +67,10 @@ class Arena:
 def items_of(intervals: Sequence[Interval]) -> NDArray:
     """Return the intervals as int64[n, 4] for the native placement."""
     rows = [(one.start, one.end, one.size, alignment_of(one.size)) for one in intervals]
-    return np.array(rows, np.int64).reshape(len(rows), ITEM_WORDS)
+    return np.array(rows, np.int64).reshape(len(rows), ITEM_COLUMNS)
 
 
-def _place(placed: NDArray, count: int, items: NDArray, fit: Fit, limit: int | None) -> NDArray:
+def _allocate(placed: NDArray, count: int, items: NDArray, fit: Fit, limit: int | None) -> NDArray:
     """Return the offsets of the first items, as many as fit; among equal gaps each takes the lowest.
 
     placed: rows of the ``count`` placed intervals, lowest first; the items' rows are inserted.

@@ -35,8 +35,8 @@ MOST_PLACEMENTS, MOST_ROUNDS = 20_000, 200
 #: A packing is as good as the bound if it takes less than this many bytes more, and at most this part
 #: more: alignment may cost that, and large programs need not try orders for it.
 EXACT_BYTES, EXACT_SHARE = 64, 1 / 200
-#: Within this part of the bound, greedy packings are good enough.
-NEAR_SHARE = 1 / 50
+#: Greedy packings are good enough if they exceed the bound by at most this part of it.
+GOOD_SHARE = 1 / 50
 #: Steps of a search per interval, and the largest number of intervals that is searched.
 SEARCH_STEPS, MOST_SEARCHED = 6, 400
 
@@ -71,14 +71,14 @@ def pack(intervals: Sequence[Interval]) -> Packing:
 def _packed(intervals: tuple[Interval, ...]) -> Packing:
     bound = lower_bound(intervals)
     exact = _exact(bound)
-    near = max(bound + int(bound * NEAR_SHARE), exact)
+    good = max(bound + int(bound * GOOD_SHARE), exact)
     turns = _turns(intervals)
     best = _smallest_greedy(turns, exact)
-    if best.size > near:
-        searched = (_searched(intervals, height) for height in (exact, near))
-        best = _smallest(chain([best], *searched), near)
-    if best.size > near:
-        best = _smallest(chain([best], islice(_promoted(turns, near), _rounds(intervals))), near)
+    if best.size > good:
+        searched = (_searched(intervals, height) for height in (exact, good))
+        best = _smallest(chain([best], *searched), good)
+    if best.size > good:
+        best = _smallest(chain([best], islice(_promoted(turns, good), _rounds(intervals))), good)
     return best
 
 
@@ -201,7 +201,7 @@ class _Turn:
     def _placed(self, limit: int | None) -> Packing | None:
         arena = Arena(len(self._intervals), limit)
         order = np.array(self._order, np.int64)
-        found = arena.place_all(self._items[order], self._fit)
+        found = arena.allocate_all(self._items[order], self._fit)
         if found is None:
             return None
         offsets = np.empty_like(found)

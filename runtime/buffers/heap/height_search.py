@@ -2,9 +2,9 @@
 
 Any packing can be pushed down until each interval lies at 0 or on another one, and be built in order of offsets. So the
 next interval lies at its lowest free offset, no lower than the previous one, and lower than the end of any other
-remaining interval, which could otherwise lie below it. Time is cut into sections where intervals start. A section's
-*reach* is its current height plus the sizes still to be placed in it. If it exceeds the wanted height, the last choice
-was wrong.
+remaining interval, which could otherwise lie below it. Time is cut into sections where intervals start. The least
+height of a section is its current height plus the sizes still to be placed in it. If it exceeds the wanted height, the
+last choice was wrong.
 
 If a packing exists, few choices are wrong in general, and it is found in hardly more steps than there are intervals.
 """
@@ -60,16 +60,17 @@ class _Search:
         ]
         firsts = np.array([one.start for one in self._sections], np.int64)
         stops = np.array([one.stop for one in self._sections], np.int64)
-        self._beside = [
+        self._concurrent = [
             np.flatnonzero((firsts < own.stop) & (stops > own.start)).tolist()
             for own in self._sections
         ]
         #: Lowest possible offset of each remaining interval.
         self._lowest = [0] * len(intervals)
         self._floor = np.zeros(len(starts), np.int64)
-        self._reach = np.zeros(len(starts), np.int64)
+        #: Lower bound of the height of each section: bytes that are placed or lost, and those of remaining intervals.
+        self._least_height = np.zeros(len(starts), np.int64)
         for sections, size in zip(self._sections, self._sizes, strict=True):
-            self._reach[sections] += size
+            self._least_height[sections] += size
 
     def run(self, most_steps: int) -> tuple[int, ...] | None:
         made: list[_Choice] = []
@@ -82,14 +83,14 @@ class _Search:
                 open_choices.pop()
                 if not made:
                     return None
-                self._take_back(made.pop())
+                self._undo(made.pop())
                 continue
             self._make(choice)
-            if self._reach[self._sections[choice.index]].max() <= self._height:
+            if self._least_height[self._sections[choice.index]].max() <= self._height:
                 made.append(choice)
                 open_choices.append(self._choices(choice.offset))
             else:
-                self._take_back(choice)
+                self._undo(choice)
         return None
 
     def _choices(self, lowest: int) -> Iterator[_Choice]:
@@ -100,9 +101,9 @@ class _Search:
         seen = set()
         for i in sorted(candidates, key=lambda i: (offsets[i], *self._rank(i), i)):
             sections = self._sections[i]
-            alike = (offsets[i], self._sizes[i], sections.start, sections.stop)
-            if alike not in seen:
-                seen.add(alike)
+            key = (offsets[i], self._sizes[i], sections.start, sections.stop)
+            if key not in seen:
+                seen.add(key)
                 yield _Choice(i, offsets[i], self._floor[sections].copy())
 
     def _rank(self, i: int) -> tuple[int, int]:
@@ -110,27 +111,27 @@ class _Search:
         area = self._sizes[i] * (sections.stop - sections.start)
         if self._preference is Preference.LARGEST:
             return (-area, 0)
-        return (-int(self._reach[sections].max()), -area)
+        return (-int(self._least_height[sections].max()), -area)
 
     def _make(self, choice: _Choice) -> None:
-        """Place the interval. Bytes left unused below it are added to the reach of its sections."""
+        """Place the interval. Bytes left unused below it are added to the least height of its sections."""
         sections, size = self._sections[choice.index], self._sizes[choice.index]
-        self._reach[sections] += choice.offset - choice.floor
+        self._least_height[sections] += choice.offset - choice.floor
         self._floor[sections] = choice.offset + size
         self._offsets[choice.index] = choice.offset
         del self._left[choice.index]
         self._lower(choice.index)
 
-    def _take_back(self, choice: _Choice) -> None:
+    def _undo(self, choice: _Choice) -> None:
         sections = self._sections[choice.index]
-        self._reach[sections] -= choice.offset - choice.floor
+        self._least_height[sections] -= choice.offset - choice.floor
         self._floor[sections] = choice.floor
         self._left[choice.index] = None
         self._lower(choice.index)
 
     def _lower(self, changed: int) -> None:
         """Update the lowest offsets of remaining intervals that overlap ``changed`` in time."""
-        for i in self._beside[changed]:
+        for i in self._concurrent[changed]:
             if i in self._left:
                 floor, alignment = int(self._floor[self._sections[i]].max()), self._alignments[i]
                 self._lowest[i] = -(-floor // alignment) * alignment

@@ -19,7 +19,7 @@ from runtime.codegen.llvm.pass_pipelines import Passes
 
 @record
 class PlacedRecord(Record):
-    """Interval that has a place: first byte, end in bytes, first and last position in time."""
+    """Placed interval: first byte, end in bytes, first and last position in time."""
 
     low: Word
     high: Word
@@ -37,8 +37,8 @@ class ItemRecord(Record):
     alignment: Word
 
 
-PLACED_WORDS, ITEM_WORDS = word_count(PlacedRecord), word_count(ItemRecord)
-_PLACED, _ITEM = (f"[{words} x i64]" for words in (PLACED_WORDS, ITEM_WORDS))
+PLACED_COLUMNS, ITEM_COLUMNS = word_count(PlacedRecord), word_count(ItemRecord)
+_PLACED, _ITEM = (f"[{columns} x i64]" for columns in (PLACED_COLUMNS, ITEM_COLUMNS))
 
 NO_LIMIT = 2**63 - 1
 
@@ -51,7 +51,7 @@ def placement_library() -> NativeLibrary:
     module = Module()
     _add_gap(module)
     _add_insert(module)
-    _add_place(module)
+    _add_placement(module)
     return host_jit().compile(module.text(), (_FUNCTION,), passes=Passes.CALL)
 
 
@@ -98,22 +98,22 @@ def _add_insert(module: Module) -> None:
     f = FunctionWriter(
         "insert", module=module, parameters=("ptr", *["i64"] * 5), linkage="internal"
     )
-    placed, count, *words = f.parameters
+    placed, count, *columns = f.parameters
     with f.repeat(count) as down:
         (i,) = down.values
         down.leave(i.equals(0))
         before = i - 1
-        down.leave(placed.element(_PLACED, before).word() <= words[0])
+        down.leave(placed.element(_PLACED, before).word() <= columns[0])
         down.again(before)
     row = placed.element(_PLACED, i)
-    above, size = row.element(_PLACED, 1), (count - i) * (8 * PLACED_WORDS)
+    above, size = row.element(_PLACED, 1), (count - i) * (8 * PLACED_COLUMNS)
     f.add(f"call void @llvm.memmove.p0.p0.i64(ptr {above}, ptr {row}, i64 {size}, i1 false)")
-    for n, word in enumerate(words):
+    for n, word in enumerate(columns):
         row.element("i64", n).store(word)
     f.finish()
 
 
-def _add_place(module: Module) -> None:
+def _add_placement(module: Module) -> None:
     f = FunctionWriter(
         _FUNCTION,
         module=module,

@@ -39,13 +39,13 @@ class RecordedHeap:
 
 @dataclass(frozen=True, slots=True)
 class RecordedHeaps:
-    """Recorded packings. ``places``: heap number and offset of each group that lies in a heap, in order.
+    """Recorded packings. ``offsets``: heap number and offset of each group that lies in a heap, in order.
 
-    ``sizes``: ``digest_of_sizes`` of the groups for which the places were found.
+    ``sizes``: ``digest_of_sizes`` of the groups for which the offsets were found.
     """
 
     heaps: tuple[RecordedHeap, ...]
-    places: tuple[tuple[int, int], ...]
+    offsets: tuple[tuple[int, int], ...]
     sizes: str
 
     @staticmethod
@@ -53,7 +53,7 @@ class RecordedHeaps:
         heaps = assignment.of_kind(AllocationKind.HEAP)
         return RecordedHeaps(
             tuple(RecordedHeap(heap.color, heap.size, heap.placement) for heap in heaps),
-            assignment.places,
+            assignment.offsets,
             assignment.sizes,
         )
 
@@ -64,8 +64,8 @@ class RecordedHeaps:
         """
         if digest_of_sizes(groups) != self.sizes:
             return heaps_of(program, groups)
-        if len(self.places) != len(groups):
-            _refuse(f"{len(self.places)} places for {len(groups)} groups of values")
+        if len(self.offsets) != len(groups):
+            _refuse(f"{len(self.offsets)} places for {len(groups)} groups of values")
         colors = [heap.color for heap in self.heaps]
         spaces = {0, *(group.memory_space for group in groups)}
         if colors != sorted(set(colors)) or {Color(space) for space in spaces} != {
@@ -73,7 +73,7 @@ class RecordedHeaps:
         }:
             _refuse("other heaps than its memory spaces have")
         inside: list[tuple[list[Group], list[int]]] = [([], []) for _ in self.heaps]
-        for (number, offset), group in zip(self.places, groups, strict=True):
+        for (number, offset), group in zip(self.offsets, groups, strict=True):
             if not 0 <= number < len(inside):
                 _refuse(f"no heap {number}")
             inside[number][0].append(group)
@@ -104,19 +104,23 @@ def _checked(
             _refuse("a value in memory that other devices hold, too")
         if offset < 0 or offset % alignment_of(group.size):
             _refuse(f"offset {offset} for {group.size} bytes")
-    lives = intervals(groups)
-    highest = max((o + one.size for o, one in zip(offsets, lives, strict=True)), default=0)
+    live_ranges = intervals(groups)
+    highest = max((o + one.size for o, one in zip(offsets, live_ranges, strict=True)), default=0)
     if highest != heap.size:
         _refuse(f"a heap of {heap.size} bytes, of which {highest} are used")
-    if share_bytes(lives, offsets):
+    if share_bytes(live_ranges, offsets):
         _refuse("two values in the same bytes at the same time")
     return Heap(color, tuple(groups), Packing(tuple(offsets), heap.size, heap.algorithm))
 
 
-def share_bytes(lives: Sequence[Interval], offsets: Sequence[int]) -> bool:
+def share_bytes(live_ranges: Sequence[Interval], offsets: Sequence[int]) -> bool:
     """Return whether two of the intervals, which begin at ``offsets``, meet in time and in bytes."""
     placed = sorted(
-        ((one.start, offset, one) for offset, one in zip(offsets, lives, strict=True) if one.size),
+        (
+            (one.start, offset, one)
+            for offset, one in zip(offsets, live_ranges, strict=True)
+            if one.size
+        ),
         key=lambda found: found[:2],  # intervals have no order among themselves
     )
     live: list[tuple[int, int]] = []  # (first byte, end), disjoint, in order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.program.bands import Span
+from runtime.program.blocks import Span
 from runtime.program.index_maps import Range
 from runtime.program.records.loop import LoopKernel, Numbers, OperandElements
 from runtime.program.records.rows import PassLeaves, RowKernel, RowLeaf

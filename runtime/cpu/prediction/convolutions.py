@@ -23,7 +23,7 @@ from runtime.program.records.convolution import (
     GradientTiles,
     GroupConvolutionKernel,
     ImageTiles,
-    LeftForm,
+    LeftLayout,
     PanelConvolutionKernel,
     VectorPlan,
 )
@@ -73,7 +73,7 @@ def plan_on(kernel: PanelConvolutionKernel, machine: MachineDescription) -> Plan
 
 def _algorithm_of(plan: Plan) -> ConvolutionForm:
     if isinstance(plan, VectorPlan):
-        by_depth = plan.left is LeftForm.DEPTH
+        by_depth = plan.left is LeftLayout.DEPTH
         return ConvolutionForm.VECTORS_BY_DEPTH if by_depth else ConvolutionForm.VECTORS
     gradient = isinstance(plan, GradientTiles)
     return ConvolutionForm.GRADIENT if gradient else ConvolutionForm.IMAGE
@@ -104,7 +104,7 @@ def _by_gradients(tiles: GradientTiles, sizes: ConvolutionSizes) -> ConvolutionP
     """Count the parts of a gradient: both operands are split; results of each panel are accumulated."""
     plain = gradient_geometry(sizes.window, sizes.x, sizes.out)
     assert plain is not None, "the lowering asked for it"
-    shape = replace(plain, group_pairs=tiles.together)
+    shape = replace(plain, group_pairs=tiles.interleaved_pairs)
     groups, channels, features, images = sizes.out[0], sizes.out[1], sizes.out[-1], sizes.x[-1]
     panels = -(-images // tiles.images) * -(-shape.rows.window // tiles.lines)
     left, right = split_gradient_elements(tiles, shape, channels, images, features)
@@ -124,7 +124,7 @@ def _by_vectors(plan: VectorPlan, sizes: ConvolutionSizes) -> ConvolutionParts:
     """
     depth = math.prod(sizes.w[1:-1])
     rows, features = math.prod(sizes.out[:-1]), sizes.out[-1]
-    columns = plan.form.columns * -(-features // plan.form.columns)
+    columns = plan.micro_kernel.columns * -(-features // plan.micro_kernel.columns)
     written = -(-depth // plan.depth) + bool(plan.buffered)
     return ConvolutionParts(
         _algorithm_of(plan),

@@ -18,17 +18,19 @@ def epilogue_work(
     kernel: ProductEpilogueKernel, thunk: KernelThunk, machine: MachineDescription
 ) -> Work:
     results = list(thunk.results)
-    product = _nowhere(kernel) if kernel.kept is None else results.pop(kernel.kept)
+    product = (
+        _nowhere(kernel) if kernel.product_result is None else results.pop(kernel.product_result)
+    )
     operands = thunk.operands
     matrices = (operands[kernel.factors.lhs], operands[kernel.factors.rhs])
     alone = KernelThunk(thunk.name, kernel.product, matrices, (product,))
     made = product_work(kernel.product, alone, machine)
     after = KernelThunk(thunk.name, kernel.epilogue, (*operands, product), tuple(results))
     computed = work_of(after, machine)
-    row_blocks = [product_work(kernel.product_of(b), alone, machine) for b in kernel.bands]
+    row_blocks = [product_work(kernel.product_of(b), alone, machine) for b in kernel.blocks]
     read = where_slices_are(made.accesses, kernel.factors, matrices)
     accesses = [one for one in (*read, *computed.accesses) if one.array != product]
-    if kernel.kept is not None:
+    if kernel.product_result is not None:
         accesses.append(Access(product, stored_bytes(product)))
     return Work(
         tuple(accesses),

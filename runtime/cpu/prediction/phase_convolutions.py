@@ -39,13 +39,13 @@ def phase_work(
     kernel: PhaseConvolutionKernel, thunk: KernelThunk, machine: MachineDescription
 ) -> Work:
     kind = kernel.element_type
-    if isinstance(kernel.whole, GroupConvolutionKernel):
+    if isinstance(kernel.undivided, GroupConvolutionKernel):
         met = thunk.results[0].view.num_elements // max(math.prod(_spatial(thunk)), 1)
         met *= sum(math.prod(each.outputs * each.taps for each in p.axes) for p in kernel.phases)
         return Work(all_touched(thunk), 2 * met * element_seconds(Opcode.ADD, kind, kind, machine))
-    plan = plan_on(kernel.whole, machine)
+    plan = plan_on(kernel.undivided, machine)
     if isinstance(plan, ImageTiles | GradientTiles):
-        return convolution_work(kernel.whole, thunk, machine)
+        return convolution_work(kernel.undivided, thunk, machine)
     seconds, algorithms = 0.0, []
     for parts in phase_parts(kernel, thunk, lambda each: plan_on(each, machine)):
         seconds += machine.convolution_seconds(kind, parts)

@@ -84,7 +84,7 @@ class _Pass:
     def _moves(self, leaf: RowLeaf, inner: int) -> bool:
         if isinstance(leaf, Numbers | OperandElements):
             return len(leaf.view.dims) == len(self.fusion.dims) and bool(leaf.view.strides[inner])
-        return leaf.source is Source.KEPT or not self.kernel.along_rows
+        return leaf.source is Source.CACHED or not self.kernel.along_rows
 
     def read(self) -> Iterator[Access]:
         """Yield the accesses to operands."""

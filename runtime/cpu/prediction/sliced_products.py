@@ -8,7 +8,7 @@ from dataclasses import replace
 from runtime.buffers.types import ArrayView
 from runtime.cpu.prediction.products import product_work
 from runtime.cpu.prediction.work import WORK, Access, Work
-from runtime.program.records.dot import FactorPlaces, SlicedProductKernel
+from runtime.program.records.dot import FactorOperands, SlicedProductKernel
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.machine.description import MachineDescription
@@ -26,7 +26,7 @@ def sliced_work(
 
 
 def where_slices_are(
-    accesses: Iterable[Access], factors: FactorPlaces, matrices: tuple[ArrayView, ArrayView]
+    accesses: Iterable[Access], factors: FactorOperands, matrices: tuple[ArrayView, ArrayView]
 ) -> tuple[Access, ...]:
     """Replace the accesses to slices by accesses to their entire arrays, since the slices' starts are unknown."""
     moved = {

@@ -58,11 +58,11 @@ def cut_phase_convolution(
     kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
     """Cut a convolution in phases as one that multiplies holes."""
-    if isinstance(kernel.whole, GroupConvolutionKernel):
+    if isinstance(kernel.undivided, GroupConvolutionKernel):
         return _by_groups(kernel, arrays, count)
     if kernel.is_thin and not is_unphased(kernel):
         return _by_images(kernel, arrays, count)
-    return _by_features(kernel, kernel.whole, arrays, count) if kernel.panel_elements else ()
+    return _by_features(kernel, kernel.undivided, arrays, count) if kernel.panel_elements else ()
 
 
 @CUTS_IN_TURN.register(PanelConvolutionKernel)
@@ -78,7 +78,7 @@ def keep_phase_convolution(
     kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
     """Cut along groups and images, which are read once all the same; not along features."""
-    by_features = isinstance(kernel.whole, PanelConvolutionKernel) and not kernel.is_thin
+    by_features = isinstance(kernel.undivided, PanelConvolutionKernel) and not kernel.is_thin
     return (
         () if by_features or is_unphased(kernel) else cut_phase_convolution(kernel, arrays, count)
     )

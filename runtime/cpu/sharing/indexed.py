@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runtime.cpu.sharing.pieces import CUTS, Piece, spans
-from runtime.program.bands import Span
+from runtime.program.blocks import Span
 from runtime.program.kernel import KernelArrays
 from runtime.program.records.gather_scatter import GatherKernel
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from runtime.cpu.kernels.parts import loop_part, rows_part
 from runtime.cpu.sharing.pieces import CUTS, Piece, bytes_apart, longest, scratch_like, spans
-from runtime.program.bands import Span
+from runtime.program.blocks import Span
 from runtime.program.kernel import KernelArrays
 from runtime.program.records.copy import CopyKernel
 from runtime.program.records.loop import LoopKernel, PiecesKernel

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from collectives.communicator.memory import private_memory
-from runtime.program.bands import Span
+from runtime.program.blocks import Span
 from runtime.program.kernel import Kernel, KernelArrays
 from spmd.literal import NDArray
 from spmd.registry import Registry

@@ -11,7 +11,7 @@ from runtime.cpu.kernels.gemm.thin_dot import LEAST_BYTES, MOST_ROWS, MOST_SUMME
 from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS
 from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece, scratch, scratch_like, spans
-from runtime.program.bands import Span
+from runtime.program.blocks import Span
 from runtime.program.kernel import Kernel, KernelArrays
 from runtime.program.records.dot import DotKernel, SlicedProductKernel
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
@@ -129,9 +129,9 @@ def cut_epilogue(
     kernel: ProductEpilogueKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
     """Cut along the batch, or else along the longer of rows and columns along which the epilogue can be cut."""
-    first = kernel.product_of(next(kernel.bands))
+    first = kernel.product_of(next(kernel.blocks))
     for d in kernel.cut_dimensions:
-        size, multiple = kernel.dims[d], kernel.band[d]
+        size, multiple = kernel.dims[d], kernel.block[d]
         if d >= kernel.batch and multiple == size:
             multiple = _multiple_within_a_row_block(kernel, arrays, d)
             if not multiple:
@@ -141,7 +141,7 @@ def cut_epilogue(
             for span in spans(size, count, multiple)
         ]
         parts = [replace(kernel, region=region) for region in regions]
-        same_route = all(_route(x.product_of(next(x.bands))) == _route(first) for x in parts)
+        same_route = all(_route(x.product_of(next(x.blocks))) == _route(first) for x in parts)
         if len(parts) > 1 and same_route:
             return [(x, replace(arrays, scratch=scratch_like(arrays.scratch))) for x in parts]
     return ()
@@ -153,8 +153,8 @@ def _multiple_within_a_row_block(
     """Return the multiple at which row blocks may be cut along dimension ``d`` of the product's rows or columns."""
     multiples = cut_multiples(kernel.product.compute)
     is_row = d < kernel.batch + kernel.rows
-    if kernel.kept is not None:
-        strides = arrays.results[kernel.kept].strides
+    if kernel.product_result is not None:
+        strides = arrays.results[kernel.product_result].strides
         if strides[kernel.batch] < strides[kernel.batch + kernel.rows]:
             is_row = not is_row
     return multiples.slow if is_row else multiples.fast

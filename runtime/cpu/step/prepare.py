@@ -289,7 +289,7 @@ def prepare_infeed(thunk: InfeedThunk, program: LoadedProgram) -> Action:
     targets = tuple(map(program.array, thunk.results))
 
     def run() -> None:
-        for target, array in zip(targets, host.take(thunk.site, device), strict=True):
+        for target, array in zip(targets, host.next_tile(thunk.site, device), strict=True):
             np.copyto(target, array)
 
     return run

@@ -12,8 +12,8 @@ import numpy as np
 from collectives.communicator.native_collective import NativeCollective
 from runtime.cpu.collective.step_records import LANDED, MET
 from runtime.cpu.step.table_record import LOG_WORDS, TIMESTAMP_WORDS
-from runtime.program.thunks.thunk import Thunk, walk
-from runtime.timeline.timestamps import KEPT_STEPS, Moment, RecordedStep, mark_of
+from runtime.program.thunks.thunk import Thunk, traverse
+from runtime.timeline.timestamps import RETAINED_STEPS, Moment, RecordedStep, mark_of
 from spmd.literal import NDArray
 
 #: Capacity of a log in timestamps; a longer step calls Python when the log is full.
@@ -35,14 +35,14 @@ class _RecordedTimestamps:
 
 
 class Recorder:
-    """Timestamps of the last ``KEPT_STEPS`` steps. ``log_capacity``: how many native code may record in a row."""
+    """Timestamps of the last ``RETAINED_STEPS`` steps. ``log_capacity``: how many native code may record in a row."""
 
     def __init__(self, root: Thunk, log_capacity: int = LOG_CAPACITY) -> None:
-        self._steps: deque[_RecordedTimestamps] = deque(maxlen=KEPT_STEPS)
+        self._steps: deque[_RecordedTimestamps] = deque(maxlen=RETAINED_STEPS)
         self._log = np.zeros(LOG_WORDS + TIMESTAMP_WORDS * log_capacity, np.int64)
         self._log[1] = log_capacity
         self.address = int(self._log.ctypes.data)
-        self._numbers = {id(thunk): number for number, thunk in enumerate(walk(root))}
+        self._numbers = {id(thunk): number for number, thunk in enumerate(traverse(root))}
 
     @property
     def steps(self) -> list[RecordedStep]:

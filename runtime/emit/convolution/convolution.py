@@ -15,7 +15,7 @@ from runtime.program.convolution_matrices import CanonicalConvolution
 from runtime.program.records.convolution import (
     GroupConvolutionKernel,
     PhaseConvolutionKernel,
-    WholeConvolution,
+    UndividedConvolution,
 )
 from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
@@ -28,7 +28,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 def _split(view: StridedView, dimension: int, groups: int) -> StridedView:
-    """``dimension`` as (groups, the rest), the groups moved to the front."""
+    """Split ``dimension`` into (groups, the rest) and move the groups to the front."""
     size, stride = view.dims[dimension] // groups, view.strides[dimension]
     dims, strides = list(view.dims), list(view.strides)
     dims[dimension] = size
@@ -38,7 +38,7 @@ def _split(view: StridedView, dimension: int, groups: int) -> StridedView:
 def _views_by_role(
     instruction: HloInstruction, views: Views, out: StridedView
 ) -> tuple[StridedView, StridedView, StridedView]:
-    """x, w and out in the order of ``CanonicalConvolution``, groups split off."""
+    """Return x, w and out in the order of ``CanonicalConvolution``, with groups split off."""
     attrs = instruction.attrs_as(ConvolutionAttrs)
     x_order, w_order, out_order = _orders(instruction)
     groups = attrs.feature_group_count * attrs.batch_group_count
@@ -53,7 +53,7 @@ def _views_by_role(
 def _orders(
     instruction: HloInstruction,
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Dimensions of x, w and the result, the features last: the layouts that always do."""
+    """Return the dimensions of x, w and the result with features last: layouts that every kernel accepts."""
     dims = instruction.attrs_as(ConvolutionAttrs).dimension_numbers
     return (
         (dims.input_batch, *dims.input_spatial, dims.input_feature),
@@ -91,7 +91,7 @@ def _dense(kind: PrimitiveType, dims: tuple[int, ...], order: tuple[int, ...]) -
 
 
 def _compute_type(instruction: HloInstruction) -> PrimitiveType | None:
-    """The type that the products are summed in; None where this is nothing for BLAS."""
+    """Return the type in which products are summed; None if BLAS cannot compute the convolution."""
     attrs = instruction.attrs_as(ConvolutionAttrs)
     shapes = [instruction.array_shape, *(operand.array_shape for operand in instruction.operands)]
     kinds = [shape.element_type for shape in shapes]
@@ -108,19 +108,19 @@ def _compute_type(instruction: HloInstruction) -> PrimitiveType | None:
 
 def _kernel(
     instruction: HloInstruction, views: Views, compute: PrimitiveType
-) -> WholeConvolution | PhaseConvolutionKernel | None:
+) -> UndividedConvolution | PhaseConvolutionKernel | None:
     """Return the kernel; None if an operand must be laid out anew."""
     canonical = _canonical(instruction, views, compute)
-    whole = choose_kernel(canonical)
-    if whole is None:
+    undivided = choose_kernel(canonical)
+    if undivided is None:
         return None
-    if not is_thin(canonical, whole) and not has_holes(canonical.window):
-        return whole
-    return in_phases(canonical, whole, choose_kernel) or whole
+    if not is_thin(canonical, undivided) and not has_holes(canonical.window):
+        return undivided
+    return in_phases(canonical, undivided, choose_kernel) or undivided
 
 
 def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, ...]]:
-    """Features fastest in x, and output features in w, where nothing else will do."""
+    """Return the operands to copy: x with features fastest, w with output features fastest, if no kernel fits."""
     compute = _compute_type(instruction)
     if compute is None or _kernel(instruction, views, compute) is not None:
         return {}
@@ -138,7 +138,7 @@ def layouts(instruction: HloInstruction, views: Views) -> dict[int, tuple[int, .
 
 
 def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]:
-    """The panel; x, w and the result in the type of the products, where they have another."""
+    """Return the panel, and x, w and the result converted to the type of the products if they have another one."""
     compute = _compute_type(instruction)
     if compute is None:
         return ()
@@ -152,7 +152,7 @@ def scratch(instruction: HloInstruction, views: Views) -> tuple[ArrayShape, ...]
     )
 
 
-def _scratch_elements(kernel: WholeConvolution | PhaseConvolutionKernel) -> int:
+def _scratch_elements(kernel: UndividedConvolution | PhaseConvolutionKernel) -> int:
     """Return the scratch elements, of the type of the products."""
     return 0 if isinstance(kernel, GroupConvolutionKernel) else kernel.panel_elements
 
@@ -176,14 +176,18 @@ def emit_convolution(instruction: HloInstruction, arrays: StepArrays, device: De
     )
     panel = arrays.scratch[: _scratch_elements(kernel) > 0]
     spare = list(arrays.scratch[len(panel) :])
-    places, converted = [], []
+    arrays_of_kernel, converted = [], []
     for array, own, other in zip((*arrays.operands, *arrays.results), seen, given, strict=True):
         is_converted = array.view.element_type is not compute
-        places.append(ArrayView(array.slice, other if is_converted else own))
+        arrays_of_kernel.append(ArrayView(array.slice, other if is_converted else own))
         if is_converted:
             converted.append(ArrayView(spare.pop(0).slice, own))
     return KernelThunk(
-        instruction.name, kernel, tuple(places[:2]), (places[2],), (*panel, *converted)
+        instruction.name,
+        kernel,
+        tuple(arrays_of_kernel[:2]),
+        (arrays_of_kernel[2],),
+        (*panel, *converted),
     )
 
 

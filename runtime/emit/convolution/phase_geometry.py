@@ -1,7 +1,7 @@
-"""Convolutions of inputs with holes, taken apart: the results of one phase meet elements alone, and no holes.
+"""Phases of convolutions of inputs with holes: the results of one phase meet elements alone, and no holes.
 
 With base dilation b and stride s, result o meets element k of the window, with dilation d, at o * s + k * d - padding
-of the input with holes; what is no multiple of b there is a hole. Results o, o + b / gcd(b, s), .. meet the same
+of the input with holes, where all but multiples of b are holes. Results o, o + b / gcd(b, s), .. meet the same
 elements of the window: every b / gcd(b, d)-th one, or none. Each such phase is a convolution without holes.
 """
 
@@ -44,7 +44,7 @@ def axis_phases(dim: WindowDimension, size: int, outputs: int) -> AxisPhases:
 def _phase(
     dim: WindowDimension, size: int, first: int, step: int, outputs: int
 ) -> PhaseAxis | None:
-    """None where it meets nothing. Elements at the window's ends that lie in the padding everywhere are left out."""
+    """Return the phase; None if it is empty. Elements at the window's ends that meet padding alone are dropped."""
     holes = dim.base_dilation
     apart = holes // math.gcd(holes, dim.window_dilation)
     start = first * dim.stride - dim.padding_low
@@ -60,12 +60,12 @@ def _phase(
         return None
     taps, low = end - begin, low - begin * dilation
     tap = nearest + begin * apart
-    reach = (outputs - 1) * stride + (taps - 1) * dilation + 1
+    extent = (outputs - 1) * stride + (taps - 1) * dilation + 1
     window = WindowDimension(
         size=taps,
         stride=stride,
         padding_low=low,
-        padding_high=reach - low - size,
+        padding_high=extent - low - size,
         window_dilation=dilation,
         reversal=dim.reversal,
     )
@@ -76,7 +76,7 @@ def _phase(
 
 @dataclass(frozen=True, slots=True)
 class WindowPhases:
-    """By dimension; every combination is a phase of the whole."""
+    """Phases by dimension. Every combination is a phase of the convolution."""
 
     axes: tuple[AxisPhases, ...]
 
@@ -88,21 +88,21 @@ class WindowPhases:
 
     @property
     def multiplications(self) -> int:
-        """For each pair of features of an image."""
+        """The number of multiplications for each pair of features of an image."""
         return math.prod(
             sum(phase.outputs * phase.taps for phase in axis.phases) for axis in self.axes
         )
 
     def zeros(self) -> tuple[tuple[slice, ...], ...]:
-        """The results without any sum, in parts that do not overlap."""
+        """Return the results without any term, in parts that do not overlap."""
         found: list[tuple[slice, ...]] = []
         for d, axis in enumerate(self.axes):
             before = [[phase.results for phase in other.phases] for other in self.axes[:d]]
             behind = (slice(None),) * (len(self.axes) - d - 1)
             found += [
-                (*leading, slice(first, None, step), *behind)
+                (*outer, slice(first, None, step), *behind)
                 for first, step in axis.zeros
-                for leading in itertools.product(*before)
+                for outer in itertools.product(*before)
             ]
         return tuple(found)
 

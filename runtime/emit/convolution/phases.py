@@ -15,7 +15,7 @@ from runtime.program.records.convolution import (
     Phase,
     PhaseAxis,
     PhaseConvolutionKernel,
-    WholeConvolution,
+    UndividedConvolution,
     padded,
 )
 from runtime.program.strides import StridedView
@@ -34,42 +34,42 @@ LEAST_THIN_VECTORS, LEAST_THIN_WIDTH = 8, 6
 
 
 class Choose(Protocol):
-    """The kernel of a convolution; None where it must be laid out anew. tiled: on the tile unit, if it can be."""
+    """Function that chooses a kernel; None if operands must be copied first. tiled: allow the tile unit."""
 
     def __call__(
         self, canonical: CanonicalConvolution, *, tiled: bool
-    ) -> WholeConvolution | None: ...
+    ) -> UndividedConvolution | None: ...
 
 
 def in_phases(
-    canonical: CanonicalConvolution, whole: WholeConvolution, choose: Choose
+    canonical: CanonicalConvolution, undivided: UndividedConvolution, choose: Choose
 ) -> PhaseConvolutionKernel | None:
-    """None where there are too many phases. whole: the kernel that multiplies holes, too."""
+    """Return the kernel in phases; None if there are too many. undivided: the kernel that multiplies holes, too."""
     x, out = canonical.x, canonical.out
     found = window_phases(canonical.window, x.dims[2:-1], out.dims[2:-1])
     zeros = found.zeros()
     if len(found) + len(zeros) > MOST_PHASES:
         return None
-    is_tiled = isinstance(whole, PanelConvolutionKernel) and whole.tiles is not None
-    if is_thin(canonical, whole):
+    is_tiled = isinstance(undivided, PanelConvolutionKernel) and undivided.tiles is not None
+    if is_thin(canonical, undivided):
         plans = [_thin_phase(canonical, axes) for axes in found]
-    elif isinstance(whole, GroupConvolutionKernel):
-        plans = [(Phase(axes, replace(whole, window=_window(axes))), 0) for axes in found]
+    elif isinstance(undivided, GroupConvolutionKernel):
+        plans = [(Phase(axes, replace(undivided, window=_window(axes))), 0) for axes in found]
     else:
         plans = [_phase(canonical, axes, choose, tiled=not is_tiled) for axes in found]
     thin = any(phase.kernel is None for phase, _ in plans)
     elements = (sum if thin else max)([count for _, count in plans] or [0])
-    if isinstance(whole, PanelConvolutionKernel):
-        elements = max(elements, whole.panel_elements if is_tiled else 0)
+    if isinstance(undivided, PanelConvolutionKernel):
+        elements = max(elements, undivided.panel_elements if is_tiled else 0)
     return PhaseConvolutionKernel(
-        x.element_type, whole, tuple(phase for phase, _ in plans), zeros, elements
+        x.element_type, undivided, tuple(phase for phase, _ in plans), zeros, elements
     )
 
 
-def is_thin(canonical: CanonicalConvolution, whole: WholeConvolution) -> bool:
-    """Few features, many channels side by side, and lines of results that are as long as what is done at a time, about.
+def is_thin(canonical: CanonicalConvolution, undivided: UndividedConvolution) -> bool:
+    """Return whether there are few features, many contiguous channels, and lines of results of the block's width.
 
-    Sums of lanes must be few beside products.
+    There must be few sums of lanes in comparison with products.
     """
     x, out = canonical.x, canonical.out
     item = x.element_type.byte_size
@@ -79,7 +79,7 @@ def is_thin(canonical: CanonicalConvolution, whole: WholeConvolution) -> bool:
     step = canonical.window.dims[-1].base_dilation if canonical.window.dims else 1
     taps = math.prod(-(-dim.size // dim.base_dilation) for dim in canonical.window.dims)
     return (
-        isinstance(whole, PanelConvolutionKernel)
+        isinstance(undivided, PanelConvolutionKernel)
         and features * item <= MOST_THIN_BYTES
         and x.strides[-1] == item
         and 2 * channels >= vectors * lanes
@@ -89,7 +89,7 @@ def is_thin(canonical: CanonicalConvolution, whole: WholeConvolution) -> bool:
 
 
 def _thin_phase(canonical: CanonicalConvolution, axes: tuple[PhaseAxis, ...]) -> tuple[Phase, int]:
-    """And how many elements of scratch its part of w needs, whose channels lie side by side."""
+    """Return the phase, and the scratch elements of its part of w, with contiguous channels."""
     *others, channels, features = range(len(canonical.w.dims))
     w = _part(canonical.w, 1, [axis.elements for axis in axes])
     return Phase(axes, None, (*others, features, channels)), padded(w.num_elements)
@@ -98,7 +98,7 @@ def _thin_phase(canonical: CanonicalConvolution, axes: tuple[PhaseAxis, ...]) ->
 def _phase(
     canonical: CanonicalConvolution, axes: tuple[PhaseAxis, ...], choose: Choose, *, tiled: bool
 ) -> tuple[Phase, int]:
-    """And how many elements of scratch it needs."""
+    """Return the phase, and the scratch elements that it needs."""
     part = CanonicalConvolution(
         _window(axes),
         canonical.x,
@@ -119,7 +119,9 @@ def _phase(
     if not anywhere and (not part.rows() or _rows(part) < min(LEAST_ROWS, _rows(gathered))):
         out_order, out = order, gathered.out
         kernel = choose(gathered, tiled=tiled)
-    assert isinstance(kernel, PanelConvolutionKernel), "scratch lies as the whole does"
+    assert isinstance(kernel, PanelConvolutionKernel), (
+        "scratch has the layout of the undivided array"
+    )
     taken = [
         padded(view.num_elements)
         for view, own in ((w, w_order), (out, out_order))
@@ -138,10 +140,10 @@ def _rows(canonical: CanonicalConvolution) -> int:
 
 
 def _part(view: StridedView, first: int, parts: Sequence[slice]) -> StridedView:
-    """``parts`` of the dimensions from ``first`` on."""
+    """Return the slices ``parts`` of the dimensions from ``first`` on."""
     last = len(view.dims) - first - len(parts)
-    whole = (*[slice(None)] * first, *parts, *[slice(None)] * last)
-    spans = [part.indices(size) for part, size in zip(whole, view.dims, strict=True)]
+    slices = (*[slice(None)] * first, *parts, *[slice(None)] * last)
+    spans = [part.indices(size) for part, size in zip(slices, view.dims, strict=True)]
     starts, limits, steps = zip(*spans, strict=True)
     return view.slice(starts, limits, steps)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from runtime.fusion.cost.prices import KernelCost, Prices
+from runtime.fusion.cost.cost_model import CostModel, KernelCost
 from spmd.hlo import HloInstruction
 
 
@@ -12,7 +12,7 @@ def flat_cost(
     roots: Collection[HloInstruction],
     members: Iterable[HloInstruction],
     inputs: Collection[HloInstruction],
-    prices: Prices,
+    cost_model: CostModel,
 ) -> KernelCost:
     """Return the cost as in ``loop_cost``: arrays are touched once, scalars computed once, in one innermost loop."""
     points = float(next(iter(roots)).array_shape.num_elements)
@@ -20,7 +20,7 @@ def flat_cost(
     code = values = 0
     for x in members:
         values += 1
-        each = prices.element(x)
+        each = cost_model.element(x)
         if each:
             times = points if x.dims else 1.0
             compute += times * each
@@ -28,9 +28,9 @@ def flat_cost(
             code += 1
     written = [float(root.shape.byte_size) for root in roots]
     read = [float(x.shape.byte_size) for x in inputs if x.dims]
-    memory = sum(map(prices.array, written)) + sum(map(prices.array, read))
+    memory = sum(map(cost_model.array, written)) + sum(map(cost_model.array, read))
     return KernelCost(
-        prices.kernel(max(compute, memory), 1.0),
+        cost_model.kernel(max(compute, memory), 1.0),
         compute,
         sum(read),
         sum(written),

@@ -1,9 +1,9 @@
 """Cost of a loop over the elements of a kernel's results: work and traffic, from index maps.
 
 For each element it computes what the results need, down to the kernel's inputs. An element that several instructions
-need at the same place is computed once; at two places, twice. A value that does not change along the innermost loop is
-computed once per row. Each touched byte of an input is fetched once; bytes that are touched again come from the memory
-level that holds them.
+need with the same index map is computed once; with two maps, twice. A value that does not change along the innermost
+loop is computed once per row. Each touched byte of an input is fetched once; bytes that are touched again come from the
+memory level that holds them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from runtime.fusion.cost.prices import STRIDED, KernelCost, Prices
+from runtime.fusion.cost.cost_model import STRIDED, CostModel, KernelCost
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.index_maps import Index, IndexMap, identity, operand_accesses, reshaped
 from runtime.fusion.loop_edges import Edges, add_edges, piece_count
@@ -21,8 +21,8 @@ from spmd.ops.opdef import OPS
 
 
 @dataclass(eq=False, slots=True)
-class _Place:
-    """Place where elements are needed. ``map``: its index map, which depends on ``variables``.
+class _ElementUse:
+    """Use of an instruction's elements. ``map``: the index map, which depends on ``variables``.
 
     times: number of evaluations; inner: the loop variable that moves fastest through the elements seen there.
     """
@@ -34,12 +34,12 @@ class _Place:
 
 
 def loop_cost(
-    roots: Sequence[HloInstruction], inputs: Collection[HloInstruction], prices: Prices
+    roots: Sequence[HloInstruction], inputs: Collection[HloInstruction], cost_model: CostModel
 ) -> KernelCost:
     """Return the cost of a kernel that computes ``roots``, all of as many elements, from ``inputs``."""
-    walk = _Walk(prices, written_block(roots[0]).dims)
-    walk.run(roots, dict.fromkeys(inputs, 0))
-    return walk.cost(roots)
+    traversal = _Traversal(cost_model, written_block(roots[0]).dims)
+    traversal.run(roots, dict.fromkeys(inputs, 0))
+    return traversal.cost(roots)
 
 
 def written_block(root: HloInstruction) -> HloInstruction:
@@ -51,12 +51,14 @@ def written_block(root: HloInstruction) -> HloInstruction:
 
 
 @dataclass
-class _Walk:
-    prices: Prices
+class _Traversal:
+    """Traversal of a kernel from its results to its inputs, which counts work and reads."""
+
+    cost_model: CostModel
     sizes: tuple[int, ...]
-    demands: dict[HloInstruction, dict[_Place, float]] = field(default_factory=dict)
-    reads: dict[HloInstruction, dict[_Place, float]] = field(default_factory=dict)
-    places: dict[tuple[IndexMap, int | None], _Place] = field(default_factory=dict)
+    demands: dict[HloInstruction, dict[_ElementUse, float]] = field(default_factory=dict)
+    reads: dict[HloInstruction, dict[_ElementUse, float]] = field(default_factory=dict)
+    uses: dict[tuple[IndexMap, int | None], _ElementUse] = field(default_factory=dict)
     compute: float = 0.0
     evaluations: float = 0.0
     code: int = 0
@@ -70,21 +72,21 @@ class _Walk:
         inner = _innermost(at, dims)
         for root in map(written_block, roots):
             own = at if root.dims == dims else reshaped(at, dims, root.dims)
-            self._demand(root, self._place(own, inner), 1.0)
+            self._add_use(root, self._use(own, inner), 1.0)
         for x in reversed(post_order(roots, inputs)):
-            places = self.demands.get(x, {})
+            uses = self.demands.get(x, {})
             if x in inputs:
-                self.reads[x] = places
+                self.reads[x] = uses
             elif x.opcode is not Opcode.CONSTANT:
-                self._compute(x, places)
+                self._compute(x, uses)
 
-    def _place(self, at: IndexMap, inner: int | None) -> _Place:
-        """Return the one ``_Place`` of this map and inner variable."""
-        found = self.places.get((at, inner))
+    def _use(self, at: IndexMap, inner: int | None) -> _ElementUse:
+        """Return the ``_ElementUse`` of this map and inner variable; there is one of each."""
+        found = self.uses.get((at, inner))
         if found is None:
             variables = _variables(at)
             times = self._times(variables, inner)
-            found = self.places[at, inner] = _Place(at, inner, variables, times)
+            found = self.uses[at, inner] = _ElementUse(at, inner, variables, times)
         return found
 
     def _times(self, variables: frozenset[int], inner: int | None) -> float:
@@ -99,52 +101,52 @@ class _Walk:
     def _points(self, variables: frozenset[int]) -> float:
         return math.prod(float(self.sizes[v]) for v in variables)
 
-    def _demand(self, x: HloInstruction, place: _Place, share: float) -> None:
-        places = self.demands.setdefault(x, {})
-        places[place] = min(1.0, places.get(place, 0.0) + share)
+    def _add_use(self, x: HloInstruction, use: _ElementUse, share: float) -> None:
+        uses = self.demands.setdefault(x, {})
+        uses[use] = min(1.0, uses.get(use, 0.0) + share)
 
-    def _compute(self, x: HloInstruction, places: dict[_Place, float]) -> None:
-        each = self.prices.element(x)
+    def _compute(self, x: HloInstruction, uses: dict[_ElementUse, float]) -> None:
+        each = self.cost_model.element(x)
         elementwise = OPS[x.opcode].elementwise
-        self.counting += len(places) if x.opcode is Opcode.IOTA else 0
-        for place, share in places.items():
+        self.counting += len(uses) if x.opcode is Opcode.IOTA else 0
+        for use, share in uses.items():
             if each:
-                self.compute += place.times * share * each
-                self.evaluations += place.times * share
+                self.compute += use.times * share * each
+                self.evaluations += use.times * share
                 self.code += 1
             if elementwise:
                 for operand in x.operands:
-                    same = place if operand.array_shape.rank else self._place((), place.inner)
-                    self._demand(operand, same, share)
+                    same = use if operand.array_shape.rank else self._use((), use.inner)
+                    self._add_use(operand, same, share)
                 continue
             if x.opcode in (Opcode.CONCATENATE, Opcode.PAD):
-                add_edges(self.edges, x, place.map)
-            accesses = operand_accesses(x, place.map)
+                add_edges(self.edges, x, use.map)
+            accesses = operand_accesses(x, use.map)
             for operand, access in zip(x.operands, accesses, strict=True):
-                there = self._place(access.map, place.inner)
-                self._demand(operand, there, share * access.share)
+                there = self._use(access.map, use.inner)
+                self._add_use(operand, there, share * access.share)
 
     # ---- memory
     def cost(self, roots: Sequence[HloInstruction]) -> KernelCost:
-        prices = self.prices
+        cost_model = self.cost_model
         written = [float(written_block(root).shape.byte_size) for root in roots]
-        memory = sum(map(prices.array, written))
+        memory = sum(map(cost_model.array, written))
         read = 0.0
-        for x, places in self.reads.items():
+        for x, uses in self.reads.items():
             if not x.array_shape.rank:
                 continue
             item = x.array_shape.element_type.byte_size
             touched = min(
-                sum(self._points(p.variables) * share for p, share in places.items()),
+                sum(self._points(p.variables) * share for p, share in uses.items()),
                 x.array_shape.num_elements,
             )
             read += touched * item
-            memory += prices.array(touched * item) * _stride_factor(x, places)
-            again = sum(p.times * share for p, share in places.items()) - touched
+            memory += cost_model.array(touched * item) * _stride_factor(x, uses)
+            again = sum(p.times * share for p, share in uses.items()) - touched
             if again > 0:
-                memory += prices.again(again * item, x.shape.byte_size)
+                memory += cost_model.again(again * item, x.shape.byte_size)
         pieces = piece_count(self.edges, self.sizes)
-        seconds = prices.kernel(max(self.compute, memory), self._rows(self.sizes), pieces)
+        seconds = cost_model.kernel(max(self.compute, memory), self._rows(self.sizes), pieces)
         return KernelCost(
             seconds,
             self.compute,
@@ -161,22 +163,22 @@ class _Walk:
         """Return how often the innermost loop begins; dimensions that are contiguous in all arrays form one loop."""
         wide = [d for d, size in enumerate(dims) if size != 1]
         run = len(wide)
-        for x, places in self.reads.items():
-            for place in places:
-                run = min(run, _trailing_run(place.map, x.dims, dims, wide))
+        for x, uses in self.reads.items():
+            for use in uses:
+                run = min(run, _trailing_run(use.map, x.dims, dims, wide))
         return float(math.prod(dims[d] for d in wide[: len(wide) - max(run, 1)]))
 
 
-def _stride_factor(x: HloInstruction, places: Collection[_Place]) -> float:
-    """Return the mean over the places where ``x`` is read."""
-    return sum(_place_factor(x, place) for place in places) / max(len(places), 1)
+def _stride_factor(x: HloInstruction, uses: Collection[_ElementUse]) -> float:
+    """Return the mean slowdown over the reads of ``x``."""
+    return sum(_use_factor(x, use) for use in uses) / max(len(uses), 1)
 
 
-def _place_factor(x: HloInstruction, place: _Place) -> float:
-    minor = next((i for i, n in zip(place.map[::-1], x.dims[::-1], strict=True) if n > 1), None)
-    if minor is None or place.inner is None or place.inner in minor.variables:
+def _use_factor(x: HloInstruction, use: _ElementUse) -> float:
+    minor = next((i for i, n in zip(use.map[::-1], x.dims[::-1], strict=True) if n > 1), None)
+    if minor is None or use.inner is None or use.inner in minor.variables:
         return 1.0
-    return STRIDED if place.inner in place.variables else 1.0
+    return STRIDED if use.inner in use.variables else 1.0
 
 
 def _variables(at: IndexMap) -> frozenset[int]:

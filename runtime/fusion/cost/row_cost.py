@@ -1,8 +1,8 @@
 """Cost of a row kernel, pass by pass.
 
 Each pass computes at all indices what its reductions and results need, from operands, values of the row and values that
-earlier passes have kept. Values per row are computed once for a row. The first pass that reads an operand fetches it;
-later passes find the row in the cache. The cost needs no plan, which takes longer to make than to price.
+earlier passes have cached. Values per row are computed once for a row. The first pass that reads an operand fetches it;
+later passes find the row in the cache. No plan is needed: making one takes longer than computing the cost.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from runtime.fusion.cost.prices import STRIDED, KernelCost, Prices
+from runtime.fusion.cost.cost_model import STRIDED, CostModel, KernelCost
 from runtime.fusion.row_region import RowRegion
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DimensionsAttrs
 
 
-def row_cost(region: RowRegion, prices: Prices) -> KernelCost:
-    return _Passes(region, prices).cost()
+def row_cost(region: RowRegion, cost_model: CostModel) -> KernelCost:
+    return _Passes(region, cost_model).cost()
 
 
 @dataclass
 class _Passes:
     region: RowRegion
-    prices: Prices
+    cost_model: CostModel
     compute: float = 0.0
     evaluations: float = 0.0
     code: int = 0
@@ -33,23 +33,23 @@ class _Passes:
     per_row: dict[HloInstruction, None] = field(default_factory=dict)
 
     def cost(self) -> KernelCost:
-        region, prices = self.region, self.prices
-        kept = region.worth_keeping()
-        for level, starts in region.walks().items():
-            self._walk(level, starts, kept)
+        region, cost_model = self.region, self.cost_model
+        cached = region.worth_keeping()
+        for level, starts in region.pass_roots().items():
+            self._add_pass(level, starts, cached)
         for reduce in region.reduces:
             kind = reduce.array_shape.element_type
-            self._add(region.points, prices.combining(kind))
+            self._add(region.points, cost_model.combining(kind))
         for x in region.order:
             if region.is_inside(x) and region.is_per_row(x) and x not in region.reduces:
-                self._add(region.row_count, prices.element(x))
+                self._add(region.row_count, cost_model.element(x))
                 self.per_row.update((y, None) for y in x.operands if y in region.operands)
         written = [float(root.shape.byte_size) for root in region.roots]
         read, memory = self._fetched()
-        memory += sum(map(prices.array, written))
-        keeping = region.points * sum(x.array_shape.element_type.byte_size for x in kept)
-        memory += prices.again(2 * keeping, self._row_bytes(kept))
-        seconds = prices.kernel(max(self.compute, memory), self._beginnings())
+        memory += sum(map(cost_model.array, written))
+        keeping = region.points * sum(x.array_shape.element_type.byte_size for x in cached)
+        memory += cost_model.again(2 * keeping, self._row_bytes(cached))
+        seconds = cost_model.kernel(max(self.compute, memory), self._beginnings())
         return KernelCost(seconds, self.compute, read, sum(written), self.evaluations, self.code)
 
     def _add(self, times: float, each: float) -> None:
@@ -58,13 +58,13 @@ class _Passes:
             self.evaluations += times
             self.code += 1
 
-    def _walk(
-        self, level: int, starts: Iterable[HloInstruction], kept: Iterable[HloInstruction]
+    def _add_pass(
+        self, level: int, starts: Iterable[HloInstruction], cached: Iterable[HloInstruction]
     ) -> None:
-        """Add the cost of what pass ``level`` computes at all indices."""
+        """Add the cost of pass ``level``, for all that it computes at all indices."""
         region = self.region
         ends = dict.fromkeys((*region.row_values(), *region.reduces))
-        held = {x for x in kept if region.levels[x] < level}
+        available = {x for x in cached if region.levels[x] < level}
         done: set[HloInstruction] = set()
         stack = [(x, False) for x in starts]
         while stack:
@@ -73,18 +73,18 @@ class _Passes:
                 passes = self.reads.setdefault(x, {})
                 passes[level] = passes.get(level, False) or across
                 continue
-            if x in done or x in ends or x in held:
+            if x in done or x in ends or x in available:
                 continue
             done.add(x)
-            self._add(region.points, self.prices.element(x))
-            across = across or _turns(x)
+            self._add(region.points, self.cost_model.element(x))
+            across = across or _transposes(x)
             stack.extend((operand, across) for operand in x.operands)
 
     def _fetched(self) -> tuple[float, float]:
         """Return the bytes of operands that are touched, and the seconds of all reads of them."""
-        region, prices = self.region, self.prices
+        region, cost_model = self.region, self.cost_model
         touched_bytes = seconds = 0.0
-        near = self._row_bytes(())
+        row_bytes = self._row_bytes(())
         for x, passes in self.reads.items():
             size = float(x.shape.byte_size)
             count = x.array_shape.num_elements
@@ -94,18 +94,18 @@ class _Passes:
             reads = (region.points if count > region.row_count else region.row_count) * item
             touched = min(size, reads)
             touched_bytes += touched
-            seconds += prices.array(touched) * (STRIDED if any(passes.values()) else 1.0)
-            seconds += prices.again(reads - touched, size)
-            seconds += prices.again((len(passes) - 1) * reads, near)
+            seconds += cost_model.array(touched) * (STRIDED if any(passes.values()) else 1.0)
+            seconds += cost_model.again(reads - touched, size)
+            seconds += cost_model.again((len(passes) - 1) * reads, row_bytes)
         for x in self.per_row:
             if x not in self.reads and x.array_shape.num_elements > 1:
                 touched_bytes += x.shape.byte_size
-                seconds += prices.array(x.shape.byte_size)
+                seconds += cost_model.array(x.shape.byte_size)
         return touched_bytes, seconds
 
-    def _row_bytes(self, kept: Iterable[HloInstruction]) -> float:
+    def _row_bytes(self, cached: Iterable[HloInstruction]) -> float:
         """Return the bytes that passes over one row touch."""
-        arrays = (*self.reads, *kept)
+        arrays = (*self.reads, *cached)
         return self.region.row_length * sum(x.array_shape.element_type.byte_size for x in arrays)
 
     def _beginnings(self) -> float:
@@ -117,11 +117,11 @@ class _Passes:
                 break
             side_by_side *= region.dims[d]
         if side_by_side == 1:
-            return region.row_count * (1 + max(region.walks()))
+            return region.row_count * (1 + max(region.pass_roots()))
         return region.points / side_by_side
 
 
-def _turns(x: HloInstruction) -> bool:
+def _transposes(x: HloInstruction) -> bool:
     """Return whether neighbours in the result are not neighbours in the operand."""
     if x.opcode is not Opcode.TRANSPOSE:
         return False

@@ -11,17 +11,17 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runtime.fusion.cost.prices import Prices
+from runtime.fusion.cost.cost_model import CostModel
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.emitters import Emitted, emitted_region
 from runtime.fusion.fusion_graph import FusionGraph
 from runtime.fusion.fusion_kernel import Kernel
 from runtime.fusion.live_profile import LiveProfile
-from runtime.fusion.make_fusions import PlannedKernel
+from runtime.fusion.make_fusions import FusedKernel
 from runtime.fusion.plain import is_plain
-from runtime.fusion.products.product_fusion import ProductFusion, whole
+from runtime.fusion.products.product_fusion import ProductFusion, full_box
 from runtime.fusion.refusal import NoEmitterError
-from runtime.program.bands import bands_of
+from runtime.program.blocks import blocks_of
 from runtime.program.dot_matrices import product_types
 from spmd.analysis.structure import StructuralKeys, instruction_form
 from spmd.hlo import HloInstruction, Opcode
@@ -33,71 +33,73 @@ from spmd.verifier.collectives import STARTS_OF
 _EXCHANGES = frozenset({*KIND, *STARTS_OF, Opcode.ASYNC_START})
 
 
-def products_taken(graph: FusionGraph, profile: LiveProfile, prices: Prices) -> TakenProducts:
-    return _Epilogues(graph, profile, prices).taken()
+def products_taken(
+    graph: FusionGraph, profile: LiveProfile, cost_model: CostModel
+) -> TakenProducts:
+    return _Epilogues(graph, profile, cost_model).taken()
 
 
 @dataclass(frozen=True, slots=True)
 class TakenProducts:
     """Products in kernels. ``within``: new plans of kernels that contain a product; ``alone``: products with slices."""
 
-    within: Mapping[Kernel, PlannedKernel]
-    alone: Sequence[PlannedKernel]
+    within: Mapping[Kernel, FusedKernel]
+    alone: Sequence[FusedKernel]
 
 
 @dataclass
 class _Epilogues:
     graph: FusionGraph
     profile: LiveProfile
-    prices: Prices
+    cost_model: CostModel
     keys: StructuralKeys = field(default_factory=StructuralKeys)
     #: Emitters by the structure of kernel and product: layers repeat.
-    planned: dict[Hashable, Emitted | None] = field(default_factory=dict)
+    plans: dict[Hashable, Emitted | None] = field(default_factory=dict)
     #: Positions of kernels that contain a product, and of those products.
-    kernel_places: dict[Kernel, int] = field(default_factory=dict)
-    product_places: dict[HloInstruction, int] = field(default_factory=dict)
+    kernel_positions: dict[Kernel, int] = field(default_factory=dict)
+    product_positions: dict[HloInstruction, int] = field(default_factory=dict)
 
     def taken(self) -> TakenProducts:
-        found: dict[Kernel, PlannedKernel] = {}
-        alone: list[PlannedKernel] = []
+        found: dict[Kernel, FusedKernel] = {}
+        alone: list[FusedKernel] = []
         for x in self.graph.order:
             if x.opcode is not Opcode.DOT or not is_plain(x):
                 continue
             reads = self.graph.operands_of(x)
             for kernel in sorted(self.graph.readers.get(x, {}), key=lambda k: k.position):
-                made = None if kernel in found else self.together(x, reads, kernel)
+                made = None if kernel in found else self.with_product(x, reads, kernel)
                 if made is not None:
                     found[kernel] = made
-                    self.kernel_places[kernel] = self.product_places[x] = made.position
+                    self.kernel_positions[kernel] = self.product_positions[x] = made.position
                     break
             else:
-                if self.graph.takes_slices(x):
+                if self.graph.reads_slices(x):
                     emitted = emitted_region((x,), {y: n for n, y in enumerate(reads)})
-                    alone.append(PlannedKernel((x,), reads, self.graph.position[x], emitted))
+                    alone.append(FusedKernel((x,), reads, self.graph.position[x], emitted))
         return TakenProducts(found, alone)
 
-    def together(
+    def with_product(
         self, product: HloInstruction, reads: Sequence[HloInstruction], kernel: Kernel
-    ) -> PlannedKernel | None:
+    ) -> FusedKernel | None:
         """Return the kernel with the product and its ``reads``, if it saves time and can run at either position."""
         graph = self.graph
-        others = [self.kernel_place(r) for r in graph.readers[product] if r is not kernel]
+        others = [self.kernel_position(r) for r in graph.readers[product] if r is not kernel]
         others += graph.outside_readers(product)
-        position = self.place(product, kernel, min(others, default=len(graph.order)))
+        position = self.position_of_both(product, kernel, min(others, default=len(graph.order)))
         if position is None:
             return None
         roots = (*kernel.roots, product) if others else kernel.roots
         read = [x for x in kernel.inputs if x is not product]
         inputs = tuple(dict.fromkeys((*read, *reads)))
         emitted = self.emitted(product, kernel, roots, inputs)
-        if emitted is None or not self.profile.keeps_places(kernel, reads):
+        if emitted is None or not self.profile.keeps_in_place_updates(kernel, reads):
             return None
         assert isinstance(emitted.plan, ProductFusion)
         if self.saved(product, emitted.plan) <= 0.0:
             return None
-        return PlannedKernel(roots, inputs, position, emitted)
+        return FusedKernel(roots, inputs, position, emitted)
 
-    def place(self, product: HloInstruction, kernel: Kernel, needed: int) -> int | None:
+    def position_of_both(self, product: HloInstruction, kernel: Kernel, needed: int) -> int | None:
         """Return where both can run: at the kernel, else at the product. ``needed``: first other use of the product.
 
         Returns None if a collective lies between them: the kernel may have been placed to overlap with it.
@@ -108,19 +110,19 @@ class _Epilogues:
             return None
         if needed > last:
             return last
-        inputs = [self.place_of(x) for x in kernel.inputs if x is not product]
+        inputs = [self.position_of(x) for x in kernel.inputs if x is not product]
         return first if max(inputs, default=-1) < first else None
 
-    def kernel_place(self, kernel: Kernel) -> int:
-        return self.kernel_places.get(kernel, kernel.position)
+    def kernel_position(self, kernel: Kernel) -> int:
+        return self.kernel_positions.get(kernel, kernel.position)
 
-    def place_of(self, x: HloInstruction) -> int:
+    def position_of(self, x: HloInstruction) -> int:
         """Return the position of ``x`` as planned so far: a product may have moved into a later kernel."""
-        made = self.product_places.get(x)
+        made = self.product_positions.get(x)
         if made is not None:
             return made
         producer = self.graph.kernel_of.get(x)
-        return self.graph.position[x] if producer is None else self.kernel_place(producer)
+        return self.graph.position[x] if producer is None else self.kernel_position(producer)
 
     def emitted(
         self,
@@ -131,15 +133,20 @@ class _Epilogues:
     ) -> Emitted | None:
         """Return the emitter and plan of the combined kernel; None if there is none."""
         number = {x: n for n, x in enumerate(inputs)}
-        key = (kernel.kind.number, kernel.place[product], self.form(product, number), len(roots))
-        if key not in self.planned:
+        key = (
+            kernel.kind.number,
+            kernel.index_of[product],
+            self.structural_key(product, number),
+            len(roots),
+        )
+        if key not in self.plans:
             try:
-                self.planned[key] = emitted_region(roots, number)
+                self.plans[key] = emitted_region(roots, number)
             except NoEmitterError:
-                self.planned[key] = None
-        return self.planned[key]
+                self.plans[key] = None
+        return self.plans[key]
 
-    def form(
+    def structural_key(
         self, product: HloInstruction, inputs: Mapping[HloInstruction, int]
     ) -> tuple[Hashable, ...]:
         """Return the structural key of ``product`` and its slices in terms of ``inputs``."""
@@ -153,14 +160,19 @@ class _Epilogues:
         )
 
     def saved(self, product: HloInstruction, plan: ProductFusion) -> float:
-        """Return the seconds saved: cached bytes and a thunk, less the extra time of computing the product in bands."""
-        machine, shape = self.prices.machine, product.array_shape
-        size, band = float(shape.byte_size), math.prod(plan.band) * shape.element_type.byte_size
-        near = self.prices.array(size) - self.prices.again(size, 2.0 * band)
-        touched = 1.0 if plan.kept is not None else 2.0
-        whole = self.seconds(product, plan, plan.dims)
-        parts = sum(self.seconds(product, plan, sizes) for sizes in _band_sizes(plan))
-        return machine.thunk_seconds + touched * max(near, 0.0) - (parts - whole)
+        """Return the seconds saved: cached bytes and a thunk, less the time that dividing the product costs."""
+        machine, shape = self.cost_model.machine, product.array_shape
+        size, block_bytes = (
+            float(shape.byte_size),
+            math.prod(plan.block) * shape.element_type.byte_size,
+        )
+        saved_by_cache = self.cost_model.array(size) - self.cost_model.again(
+            size, 2.0 * block_bytes
+        )
+        touched = 1.0 if plan.product_result is not None else 2.0
+        undivided = self.seconds(product, plan, plan.dims)
+        parts = sum(self.seconds(product, plan, sizes) for sizes in _block_sizes(plan))
+        return machine.thunk_seconds + touched * max(saved_by_cache, 0.0) - (parts - undivided)
 
     def seconds(
         self, product: HloInstruction, plan: ProductFusion, sizes: tuple[int, ...]
@@ -171,10 +183,10 @@ class _Epilogues:
         depth = math.prod(lhs.dims[d] for d in attrs.lhs_contracting)
         first = plan.batch + plan.rows
         m, n = math.prod(sizes[plan.batch : first]), math.prod(sizes[first:])
-        each = self.prices.machine.product_seconds(product_types(product), (m, depth, n))
+        each = self.cost_model.machine.product_seconds(product_types(product), (m, depth, n))
         return math.prod(sizes[: plan.batch]) * each
 
 
-def _band_sizes(plan: ProductFusion) -> Iterator[tuple[int, ...]]:
-    for box in bands_of(whole(plan.dims), plan.band):
+def _block_sizes(plan: ProductFusion) -> Iterator[tuple[int, ...]]:
+    for box in blocks_of(full_box(plan.dims), plan.block):
         yield tuple(stop - start for start, stop in box)

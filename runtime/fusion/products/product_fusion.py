@@ -1,7 +1,7 @@
 """Product fusions: a matrix product, and what is computed from its result at the same indices.
 
-The product is computed in *bands*, parts of its result that fit a near cache. A band is read while it is cached and
-needs no buffer: if no other kernel reads the product, all bands use the same scratch.
+The product is computed in *blocks*, parts of its result that fit the second-level cache. A block is read while it is
+cached and needs no buffer: if no other kernel reads the product, all blocks use the same scratch.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from runtime.fusion.loop_fusion import LoopFusion, loop_fusion
 from runtime.fusion.products.factors import Factors, factors_of
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusion, has_reductions, row_fusion
-from runtime.fusion.view_path import place_of
-from runtime.program.bands import Box
+from runtime.fusion.view_path import access_map
+from runtime.program.blocks import Box
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import DotAttrs
 from spmd.shape import ArrayShape
 
-#: Approximate bytes of a band. It is written and read next to packed operands, all in the
+#: Approximate bytes of a block. It is written and read next to packed operands, all in the
 #: second-level cache.
-BAND_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 20
 #: Largest size of one product of a batch: more would leave the cache, but cutting it would take
 #: time.
-MOST_BYTES = 2 * BAND_BYTES
-#: Fewest rows or columns of a band: fewer would not repay packing the other operand.
+MOST_BYTES = 2 * BLOCK_BYTES
+#: Fewest rows or columns of a block: fewer would not repay packing the other operand.
 LEAST_LINES = 128
 #: Multiple of the tiles of every kernel, and of cache lines.
 LINES = 32
@@ -38,20 +38,20 @@ LINES = 32
 class ProductFusion:
     """Plan of a product fusion. ``epilogue`` reads the product of ``factors`` as input ``product`` at its own index.
 
-    kept: the result of the fusion that is the product itself; None if it is in no buffer.
+    product_result: number of the result that is the product itself; None if it is in no buffer.
     dims: the product's; the first ``batch`` are batch dimensions, the next ``rows`` rows of lhs, the others columns.
-    band: size of a band along each dimension. Dimensions before the first one of size > 1 are iterated one by one;
+    block: size of a block along each dimension. Dimensions before the first one of size > 1 are iterated one by one;
         those after it are entire.
     """
 
     factors: Factors
     epilogue: LoopFusion | RowFusion
     product: int
-    kept: int | None
+    product_result: int | None
     dims: tuple[int, ...]
     batch: int
     rows: int
-    band: tuple[int, ...]
+    block: tuple[int, ...]
     overwrites: tuple[tuple[int, int], ...]
 
 
@@ -89,15 +89,15 @@ def product_fusion(
     within = {**inputs, product: number}
     if product_in(others, within) is not None:
         raise NoEmitterError("a kernel makes one product")
-    form = row_fusion if has_reductions(others, within) else loop_fusion
-    epilogue = form(others, within)
+    plan_epilogue = row_fusion if has_reductions(others, within) else loop_fusion
+    epilogue = plan_epilogue(others, within)
     dims = product.dims
     _require_same_indices(epilogue, number, product)
     attrs = product.attrs_as(DotAttrs)
     batch = len(attrs.lhs_batch)
     rows = product.operand(0).array_shape.rank - batch - len(attrs.lhs_contracting)
-    band = band_sizes(product.array_shape, batch, rows, _cut_dimensions(epilogue))
-    places = [n for n, x in enumerate(roots) if x is not product]
+    block = block_sizes(product.array_shape, batch, rows, _cut_dimensions(epilogue))
+    root_numbers = [n for n, x in enumerate(roots) if x is not product]
     taken = (factors.lhs.number, factors.rhs.number, number)
     return ProductFusion(
         factors,
@@ -107,12 +107,12 @@ def product_fusion(
         dims,
         batch,
         rows,
-        band,
-        tuple((places[result], n) for result, n in epilogue.overwrites if n not in taken),
+        block,
+        tuple((root_numbers[result], n) for result, n in epilogue.overwrites if n not in taken),
     )
 
 
-def whole(dims: Sequence[int]) -> Box:
+def full_box(dims: Sequence[int]) -> Box:
     return tuple((0, size) for size in dims)
 
 
@@ -130,21 +130,21 @@ def _cut_dimensions(epilogue: LoopFusion | RowFusion) -> frozenset[int]:
     return frozenset(range(len(epilogue.pieces[0].dims)))
 
 
-def band_sizes(shape: ArrayShape, batch: int, rows: int, cut: frozenset[int]) -> tuple[int, ...]:
-    """Return the sizes of a band: all of it if small, else one or several products, else rows or columns of one.
+def block_sizes(shape: ArrayShape, batch: int, rows: int, cut: frozenset[int]) -> tuple[int, ...]:
+    """Return the sizes of a block: all of it if small, else one or several products, else rows or columns of one.
 
-    Of rows and columns, the longer side is cut, because the other operand is packed again for each band.
+    Of rows and columns, the longer side is cut, because the other operand is packed again for each block.
     Raises NoEmitterError if the epilogue reduces along the dimensions to be cut.
     """
     dims, item = shape.dims, shape.element_type.byte_size
-    if math.prod(dims) * item <= BAND_BYTES:
+    if math.prod(dims) * item <= BLOCK_BYTES:
         return dims
     if not cut.issuperset(range(batch)):
         raise NoEmitterError("it reduces along a dimension that counts products")
     for d in range(batch):
         each = math.prod(dims[d + 1 :]) * item
-        if each <= (MOST_BYTES if d == batch - 1 else BAND_BYTES):
-            return (*(1,) * d, min(max(1, BAND_BYTES // each), dims[d]), *dims[d + 1 :])
+        if each <= (MOST_BYTES if d == batch - 1 else BLOCK_BYTES):
+            return (*(1,) * d, min(max(1, BLOCK_BYTES // each), dims[d]), *dims[d + 1 :])
     sides = [range(batch, batch + rows), range(batch + rows, len(dims))]
     for side in sorted(sides, key=lambda side: -math.prod(dims[d] for d in side)):
         if cut.issuperset(side):
@@ -153,16 +153,16 @@ def band_sizes(shape: ArrayShape, batch: int, rows: int, cut: frozenset[int]) ->
 
 
 def _lines(dims: tuple[int, ...], batch: int, side: range, item: int) -> tuple[int, ...]:
-    """Return a band of some rows or columns of one product; all bands have about the same size."""
+    """Return a block of some rows or columns of one product; all blocks have about the same size."""
     across = math.prod(dims[batch:]) // math.prod(dims[d] for d in side)
-    lines = max(LEAST_LINES, BAND_BYTES // (across * item))
-    band = [1] * batch + list(dims[batch:])
+    lines = max(LEAST_LINES, BLOCK_BYTES // (across * item))
+    block = [1] * batch + list(dims[batch:])
     for d in side:
         inner = math.prod(dims[e] for e in side if e > d)
-        band[d] = _even(dims[d], max(1, lines // inner))
-        if band[d] > 1 or inner <= 1:
+        block[d] = _even(dims[d], max(1, lines // inner))
+        if block[d] > 1 or inner <= 1:
             break
-    return tuple(band)
+    return tuple(block)
 
 
 def _even(size: int, most: int) -> int:
@@ -185,10 +185,10 @@ def _require_same_indices(
         (piece,) = epilogue.pieces
         dims, inside, elsewhere = piece.dims, [piece.graph], []
     shape = array_shape(product)
-    here = place_of((), shape.dims)
+    here = access_map((), shape.dims)
     reads = [leaf for graph in inside for leaf in _reads(graph, number)]
     others = [leaf for graph in (*elsewhere, *epilogue.starts) for leaf in _reads(graph, number)]
-    same = all(place_of(leaf.path, shape.dims) == here for leaf in reads)
+    same = all(access_map(leaf.path, shape.dims) == here for leaf in reads)
     if dims != shape.dims or others or not same:
         raise NoEmitterError(f"{product.name} is read at other indices than it has")
 

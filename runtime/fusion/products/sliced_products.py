@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from runtime.fusion.cost.prices import Prices
+from runtime.fusion.cost.cost_model import CostModel
 from runtime.fusion.emitters import emitted_region
 from runtime.fusion.plain import is_plain
 from runtime.fusion.products.factors import SEEN_THROUGH, factors_of
 from runtime.fusion.refusal import NoEmitterError
-from runtime.program.dot_matrices import product_sizes, product_types, turned_operands
+from runtime.program.dot_matrices import product_sizes, product_types, transposed_operands
 from runtime.program.strides import StridedView
 from spmd.hlo import HloInstruction, Opcode
 from spmd.machine.products import class_for
@@ -23,7 +23,7 @@ from spmd.shape import ArrayShape
 
 
 def slices_read(
-    product: HloInstruction, is_view: Callable[[HloInstruction], bool], prices: Prices
+    product: HloInstruction, is_view: Callable[[HloInstruction], bool], cost_model: CostModel
 ) -> tuple[HloInstruction, ...]:
     """Return the inputs of ``product`` as a kernel with its slices: arrays first; empty if it uses no slice.
 
@@ -33,12 +33,12 @@ def slices_read(
     if not any(slices):
         return ()
     try:
-        slowdowns = _slowdowns(product, _inputs(product, slices), prices)
-        kept: Slices = [
-            taken if taken is not None and saves_time(taken, slowdown, prices) else None
+        slowdowns = _slowdowns(product, _inputs(product, slices), cost_model)
+        chosen: Slices = [
+            taken if taken is not None and saves_time(taken, slowdown, cost_model) else None
             for taken, slowdown in zip(slices, slowdowns, strict=True)
         ]
-        inputs = _inputs(product, kept)
+        inputs = _inputs(product, chosen)
         emitted_region((product,), inputs)
     except NoEmitterError:
         return ()
@@ -61,24 +61,24 @@ def _inputs(product: HloInstruction, slices: Slices) -> dict[HloInstruction, int
     return {x: n for n, x in enumerate(found)}
 
 
-def saves_time(taken: HloInstruction, slowdown: float, prices: Prices) -> bool:
+def saves_time(taken: HloInstruction, slowdown: float, cost_model: CostModel) -> bool:
     """Return whether reading a slice in place, ``slowdown`` times slower than a copy, beats copying it first."""
-    once = prices.array(float(taken.shape.byte_size))
-    return slowdown * once < prices.kernel(2.0 * once, 0.0)
+    once = cost_model.array(float(taken.shape.byte_size))
+    return slowdown * once < cost_model.kernel(2.0 * once, 0.0)
 
 
 def _slowdowns(
-    product: HloInstruction, inputs: Mapping[HloInstruction, int], prices: Prices
+    product: HloInstruction, inputs: Mapping[HloInstruction, int], cost_model: CostModel
 ) -> tuple[float, float]:
-    """Return for lhs and rhs how many times longer than a copy the product takes to load bytes from far memory."""
-    known = class_for(prices.machine.products, product_types(product), product_sizes(product))
+    """Return for lhs and rhs the time to load bytes from memory, as a multiple of that of a copy."""
+    known = class_for(cost_model.machine.products, product_types(product), product_sizes(product))
     if known is None:
         return 1.0, 1.0
     dense = [StridedView.dense(x.array_shape) for x in inputs]
     lhs, rhs = (x.seen(dense[x.number]) for x in factors_of(product, inputs).both)
     assert lhs is not None, "a factor lies in strides"
     assert rhs is not None, "a factor lies in strides"
-    slow_lhs, slow_rhs, _ = known.far(turned_operands(product, (lhs, rhs)))
+    slow_lhs, slow_rhs, _ = known.far(transposed_operands(product, (lhs, rhs)))
     return slow_lhs, slow_rhs
 
 
@@ -119,10 +119,10 @@ def _is_handed_on(element: HloInstruction) -> bool:
     index = element.attrs_as(TupleIndexAttrs).index
     if index >= root.num_operands:
         return False
-    kept = root.operand(index)
+    returned = root.operand(index)
     return (
-        kept.opcode is Opcode.GET_TUPLE_ELEMENT
-        and kept.operand(0) is element.operand(0)
-        and kept.attrs_as(TupleIndexAttrs).index == index
-        and isinstance(kept.shape, ArrayShape)
+        returned.opcode is Opcode.GET_TUPLE_ELEMENT
+        and returned.operand(0) is element.operand(0)
+        and returned.attrs_as(TupleIndexAttrs).index == index
+        and isinstance(returned.shape, ArrayShape)
     )

@@ -16,7 +16,7 @@ from runtime.codegen.ir.dynamic_starts import (
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.codegen.ir.values import typed
-from runtime.gpu.codegen.launch import ALIGNMENT, Held, PtxArgument
+from runtime.gpu.codegen.launch import ALIGNMENT, ArgumentKind, PtxArgument
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.index_maps import Shift
 from runtime.program.records import loop
@@ -31,7 +31,7 @@ _MOST = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class GpuWalk:
+class GpuArrayAccess:
     """Access to an array: ``start`` and ``strides`` in bytes relative to the argument; without one, s64 numbers."""
 
     argument: PtxArgument | None
@@ -53,44 +53,50 @@ class GpuWalk:
         return stored_type(self.kind)
 
 
-def array_walk(held: Held, number: int, array: StridedView) -> GpuWalk:
-    """Return the access to an array as it is."""
-    argument = PtxArgument(held, number)
-    return GpuWalk(argument, array.element_type, array.offset, array.strides)
+def array_access(kind: ArgumentKind, number: int, array: StridedView) -> GpuArrayAccess:
+    """Return the access to an entire array."""
+    argument = PtxArgument(kind, number)
+    return GpuArrayAccess(argument, array.element_type, array.offset, array.strides)
 
 
-def seen_walk(held: Held, number: int, array: StridedView, view: StridedView) -> GpuWalk:
-    """Return the access to an array seen as ``view`` from its first element."""
-    argument, start = PtxArgument(held, number), array.offset + view.offset
-    return GpuWalk(argument, view.element_type, start, view.strides)
+def view_access(
+    kind: ArgumentKind, number: int, array: StridedView, view: StridedView
+) -> GpuArrayAccess:
+    """Return the access to ``view``, which is relative to the first element of ``array``."""
+    argument, start = PtxArgument(kind, number), array.offset + view.offset
+    return GpuArrayAccess(argument, view.element_type, start, view.strides)
 
 
-def leaf_access(leaf: LoopLeaf, operands: Sequence[StridedView]) -> GpuWalk:
+def leaf_access(leaf: LoopLeaf, operands: Sequence[StridedView]) -> GpuArrayAccess:
     if isinstance(leaf, Numbers):
-        return GpuWalk(None, PrimitiveType.S64, leaf.view.offset, leaf.view.strides, leaf.shifts)
-    argument, start = PtxArgument(Held.OPERAND, leaf.operand), operands[leaf.operand].offset
+        return GpuArrayAccess(
+            None, PrimitiveType.S64, leaf.view.offset, leaf.view.strides, leaf.shifts
+        )
+    argument, start = PtxArgument(ArgumentKind.OPERAND, leaf.operand), operands[leaf.operand].offset
     view = leaf.view
-    return GpuWalk(argument, view.element_type, start + view.offset, view.strides, leaf.shifts)
+    return GpuArrayAccess(
+        argument, view.element_type, start + view.offset, view.strides, leaf.shifts
+    )
 
 
 def index_type(
-    sizes: Sequence[int], walks: Sequence[GpuWalk], strides: Sequence[Sequence[int]]
+    sizes: Sequence[int], accesses: Sequence[GpuArrayAccess], strides: Sequence[Sequence[int]]
 ) -> str:
     """Return i32 if all indices, including a grid's beyond the last one, and all byte offsets fit; else i64."""
     ways = [
         sum(abs(stride) * size for stride, size in zip(own, sizes, strict=True))
-        for own, walk in zip(strides, walks, strict=True)
+        for own, access in zip(strides, accesses, strict=True)
     ]
     return "i32" if 2 * math.prod(sizes) < _MOST and max(ways, default=0) < _MOST else "i64"
 
 
 # ---- where arrays begin
-def begun(writer: PtxWriter, walk: GpuWalk) -> str:
+def begun(writer: PtxWriter, access: GpuArrayAccess) -> str:
     """Emit the address of the first element, or the first number."""
-    if walk.argument is None:
-        return str(walk.start)
-    pointer = writer.pointer(walk.argument)
-    return writer.value(f"getelementptr i8, ptr {pointer}, i64 {walk.start}")
+    if access.argument is None:
+        return str(access.start)
+    pointer = writer.pointer(access.argument)
+    return writer.value(f"getelementptr i8, ptr {pointer}, i64 {access.start}")
 
 
 def starts_functions(stages: Sequence[loop.StartsStage]) -> list[str]:
@@ -105,67 +111,77 @@ def computed(
     writer: PtxWriter, stages: Sequence[loop.StartsStage], operands: Sequence[StridedView]
 ) -> list[str]:
     """Emit the results of the last stage; every thread computes them for itself."""
-    forms = []
+    generated = []
     for stage in stages:
-        walks = [leaf_access(leaf, operands) for leaf in stage.leaves]
-        writer.constants += [begun(writer, walk) for walk in walks]
-        writer.constants += _shift_words(walks)
-        counts = tuple(walk.counts for walk in walks)
-        forms.append(StartsStage(stage.program, counts, _shift_numbers(walks)))
-    return [start.name for start in computed_starts(writer, StartsVariant(tuple(forms), ()))]
+        accesses = [leaf_access(leaf, operands) for leaf in stage.leaves]
+        writer.constants += [begun(writer, access) for access in accesses]
+        writer.constants += _shift_constants(accesses)
+        counts = tuple(access.counts for access in accesses)
+        generated.append(StartsStage(stage.program, counts, _shift_numbers(accesses)))
+    return [start.name for start in computed_starts(writer, StartsVariant(tuple(generated), ()))]
 
 
-def moved(writer: PtxWriter, walks: Sequence[GpuWalk], starts: Sequence[str]) -> list[str]:
+def moved(
+    writer: PtxWriter, accesses: Sequence[GpuArrayAccess], starts: Sequence[str]
+) -> list[str]:
     """Emit the base address of each array, moved by its shifts."""
     first = {
-        i: typed(writer, "i64" if walk.counts else "ptr", begun(writer, walk))
-        for i, walk in enumerate(walks)
+        i: typed(writer, "i64" if access.counts else "ptr", begun(writer, access))
+        for i, access in enumerate(accesses)
     }
-    writer.constants += _shift_words(walks)
+    writer.constants += _shift_constants(accesses)
     numbers = [Int(writer, "i64", start) for start in starts]
-    places = moved_by(writer, _shift_numbers(walks), numbers, first)
-    return [places[i].name for i in range(len(walks))]
+    addresses = moved_by(writer, _shift_numbers(accesses), numbers, first)
+    return [addresses[i].name for i in range(len(accesses))]
 
 
-def _shift_words(walks: Sequence[GpuWalk]) -> list[str]:
+def _shift_constants(accesses: Sequence[GpuArrayAccess]) -> list[str]:
     return [
-        str(word) for walk in walks for shift in walk.shifts for word in (shift.limit, shift.stride)
+        str(constant)
+        for access in accesses
+        for shift in access.shifts
+        for constant in (shift.limit, shift.stride)
     ]
 
 
-def _shift_numbers(walks: Sequence[GpuWalk]) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(shift.start for shift in walk.shifts) for walk in walks)
+def _shift_numbers(accesses: Sequence[GpuArrayAccess]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(shift.start for shift in access.shifts) for access in accesses)
 
 
-# ---- elements side by side
-def piece(walk: GpuWalk, strides: Sequence[int], count: int) -> int:
+# ---- contiguous elements
+def piece(access: GpuArrayAccess, strides: Sequence[int], count: int) -> int:
     """Return how many of ``count`` neighbours along the last of ``strides`` one instruction can move.
 
     Groups of ``count`` begin at multiples of it. 1: they are not neighbours in memory.
     """
-    if walk.counts or not strides or strides[-1] != walk.item:
+    if access.counts or not strides or strides[-1] != access.item:
         return 1
     *outer, _ = strides
-    places = (walk.start, count * walk.item, *outer, *(shift.stride for shift in walk.shifts))
-    return max(1, math.gcd(ALIGNMENT, *places) // walk.item)
+    offsets = (
+        access.start,
+        count * access.item,
+        *outer,
+        *(shift.stride for shift in access.shifts),
+    )
+    return max(1, math.gcd(ALIGNMENT, *offsets) // access.item)
 
 
 def load(
-    writer: PtxWriter, walk: GpuWalk, place: str, stride: int, count: int, piece: int
+    writer: PtxWriter, access: GpuArrayAccess, address: str, stride: int, count: int, piece: int
 ) -> list[str]:
-    """Emit loads of ``count`` elements from ``place`` on, ``stride`` apart; numbers are computed, not read."""
-    if walk.counts:
+    """Emit loads of ``count`` elements from ``address`` on, ``stride`` apart; numbers are computed, not read."""
+    if access.counts:
         return [
-            place if j * stride == 0 else writer.value(f"add i64 {place}, {j * stride}")
+            address if j * stride == 0 else writer.value(f"add i64 {address}, {j * stride}")
             for j in range(count)
         ]
-    t = walk.stored
+    t = access.stored
     if stride == 0:
-        return [writer.value(f"load {t}, ptr {place}, align {walk.item}")] * count
+        return [writer.value(f"load {t}, ptr {address}, align {access.item}")] * count
     found = []
     for first in range(0, count, piece):
-        at = moved_place(writer, place, first * stride)
-        align = piece * walk.item
+        at = offset_address(writer, address, first * stride)
+        align = piece * access.item
         if piece == 1:
             found.append(writer.value(f"load {t}, ptr {at}, align {align}"))
             continue
@@ -177,13 +193,18 @@ def load(
 
 
 def store(
-    writer: PtxWriter, walk: GpuWalk, place: str, stride: int, elements: Sequence[str], piece: int
+    writer: PtxWriter,
+    access: GpuArrayAccess,
+    address: str,
+    stride: int,
+    elements: Sequence[str],
+    piece: int,
 ) -> None:
-    """Emit stores of ``elements`` from ``place`` on, ``stride`` apart."""
-    t = walk.stored
+    """Emit stores of ``elements`` from ``address`` on, ``stride`` apart."""
+    t = access.stored
     for first in range(0, len(elements), piece):
-        at = moved_place(writer, place, first * stride)
-        align = piece * walk.item
+        at = offset_address(writer, address, first * stride)
+        align = piece * access.item
         if piece == 1:
             writer.add(f"store {t} {elements[first]}, ptr {at}, align {align}")
             continue
@@ -195,15 +216,15 @@ def store(
         writer.add(f"store <{piece} x {t}> {vector}, ptr {at}, align {align}")
 
 
-def moved_place(writer: PtxWriter, place: str, way: int) -> str:
-    return place if way == 0 else writer.value(f"getelementptr i8, ptr {place}, i64 {way}")
+def offset_address(writer: PtxWriter, address: str, way: int) -> str:
+    return address if way == 0 else writer.value(f"getelementptr i8, ptr {address}, i64 {way}")
 
 
-def place_at(writer: PtxWriter, walk: GpuWalk, base: str, way: str) -> str:
+def address_at(writer: PtxWriter, access: GpuArrayAccess, base: str, way: str) -> str:
     """Emit the address ``base`` moved by ``way``, an index."""
     if way == "0":
         return base
     distance = writer.to_i64(way)
-    if walk.counts:
+    if access.counts:
         return writer.value(f"add i64 {base}, {distance}")
     return writer.value(f"getelementptr i8, ptr {base}, i64 {distance}")

@@ -1,13 +1,13 @@
-"""Copies on a GPU, also of blocks whose position is known at run time only: loops that compute nothing."""
+"""Copies on a GPU, also of blocks whose position is known at run time only: loops without a computation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.gpu.codegen.array_access import GpuWalk, array_walk
-from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
-from runtime.gpu.codegen.launch import Held, KernelSource, PtxArgument, PtxTarget
+from runtime.gpu.codegen.array_access import GpuArrayAccess, array_access
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
+from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxArgument, PtxTarget
 from runtime.gpu.codegen.loop import loop_source, pieces_sources
 from runtime.gpu.codegen.loop_nest import Nest, nest_of
 from runtime.program.index_maps import Shift
@@ -41,8 +41,8 @@ _BITS = {
 
 
 def copy_source(
-    source: GpuWalk,
-    target: GpuWalk,
+    source: GpuArrayAccess,
+    target: GpuArrayAccess,
     dims: Sequence[int],
     target_gpu: PtxTarget,
     stages: Sequence[StartsStage] = (),
@@ -52,8 +52,8 @@ def copy_source(
     if 0 in dims:
         return ()
     kind = _BITS[source.item]
-    walks = [replace(walk, kind=kind) for walk in (source, target)]
-    nest = nest_of(ScalarProgram((kind,), (), (0,)), dims, walks, operands, stages)
+    accesses = [replace(access, kind=kind) for access in (source, target)]
+    nest = nest_of(ScalarProgram((kind,), (), (0,)), dims, accesses, operands, stages)
     return (loop_source(_widest(nest), target_gpu),)
 
 
@@ -67,20 +67,20 @@ def _widest(nest: Nest) -> Nest:
 
 
 def _of_width(nest: Nest, width: int) -> Nest | None:
-    item, inner = nest.walks[0].item, nest.sizes[-1]
+    item, inner = nest.accesses[0].item, nest.sizes[-1]
     if width <= item or inner * item % width:
         return None
-    for walk, own in zip(nest.walks, nest.strides, strict=True):
+    for access, own in zip(nest.accesses, nest.strides, strict=True):
         *outer, last = own
-        places = [walk.start, *outer, *(shift.stride for shift in walk.shifts)]
-        if last != item or any(place % width for place in places):
+        offsets = [access.start, *outer, *(shift.stride for shift in access.shifts)]
+        if last != item or any(offset % width for offset in offsets):
             return None
     kind = _BITS[width]
     return replace(
         nest,
         program=ScalarProgram((kind,), (), (0,)),
         sizes=(*nest.sizes[:-1], inner * item // width),
-        walks=tuple(replace(walk, kind=kind) for walk in nest.walks),
+        accesses=tuple(replace(access, kind=kind) for access in nest.accesses),
         strides=tuple((*own[:-1], width) for own in nest.strides),
     )
 
@@ -98,16 +98,16 @@ def repeated(view: StridedView, dims: tuple[int, ...]) -> StridedView:
     return StridedView(view.element_type, dims, (0,) * len(dims), view.offset)
 
 
-def _operand(number: int, view: StridedView) -> GpuWalk:
-    return array_walk(Held.OPERAND, number, view)
+def _operand(number: int, view: StridedView) -> GpuArrayAccess:
+    return array_access(ArgumentKind.OPERAND, number, view)
 
 
-def _result(view: StridedView) -> GpuWalk:
-    return array_walk(Held.RESULT, 0, view)
+def _result(view: StridedView) -> GpuArrayAccess:
+    return array_access(ArgumentKind.RESULT, 0, view)
 
 
-@gpu_form(CopyKernel)
-def copy_form(_: CopyKernel, arrays: GpuArrays) -> Sources:
+@kernel_emitter(CopyKernel)
+def emit_copy(_: CopyKernel, arrays: GpuArrays) -> Sources:
     (source,), (target,) = arrays.operands, arrays.results
     return copy_source(_operand(0, source), _result(target), target.dims, arrays.target)
 
@@ -121,25 +121,25 @@ def unless_same(
     """
     if arrays.operands[operand].offset != arrays.results[result].offset:
         return tuple(found)
-    both = (PtxArgument(Held.OPERAND, operand), PtxArgument(Held.RESULT, result))
+    both = (PtxArgument(ArgumentKind.OPERAND, operand), PtxArgument(ArgumentKind.RESULT, result))
     return tuple(replace(source, unless_same=both) for source in found)
 
 
-@gpu_form(UpdateKernel)
-def update_form(kernel: UpdateKernel, arrays: GpuArrays) -> Sources:
+@kernel_emitter(UpdateKernel)
+def emit_update(kernel: UpdateKernel, arrays: GpuArrays) -> Sources:
     copies: list[KernelSource] = []
     for result, operand in kernel.updates:
         target = arrays.results[result]
         source = arrays.operands[operand].reshape(target.dims)
         if source is None:
             return None
-        whole = copy_source(
+        copied = copy_source(
             _operand(operand, source),
-            array_walk(Held.RESULT, result, target),
+            array_access(ArgumentKind.RESULT, result, target),
             target.dims,
             arrays.target,
         )
-        copies += unless_same(whole, operand, result, arrays)
+        copies += unless_same(copied, operand, result, arrays)
     return (*copies, *pieces_sources(kernel.pieces, arrays))
 
 
@@ -170,31 +170,31 @@ def _index_stage(operands: Sequence[StridedView], first: int) -> StartsStage:
     return StartsStage(ScalarProgram(kinds, tuple(steps), tuple(results)), leaves)
 
 
-def _shifts(whole: StridedView, sizes: Sequence[int]) -> tuple[Shift, ...]:
+def _shifts(source_view: StridedView, sizes: Sequence[int]) -> tuple[Shift, ...]:
     """Return the shifts of a block of ``sizes`` whose start in dimension d is scalar d."""
     return tuple(
         Shift(d, limit - size, stride)
         for d, (limit, size, stride) in enumerate(
-            zip(whole.dims, sizes, whole.strides, strict=True)
+            zip(source_view.dims, sizes, source_view.strides, strict=True)
         )
         if limit != size
     )
 
 
-@gpu_form(DynamicSliceKernel)
-def dynamic_slice_form(kernel: DynamicSliceKernel, arrays: GpuArrays) -> Sources:
-    whole, (target,) = arrays.operands[0], arrays.results
-    source = replace(_operand(0, whole), shifts=_shifts(whole, kernel.sizes))
+@kernel_emitter(DynamicSliceKernel)
+def emit_dynamic_slice(kernel: DynamicSliceKernel, arrays: GpuArrays) -> Sources:
+    source_view, (target,) = arrays.operands[0], arrays.results
+    source = replace(_operand(0, source_view), shifts=_shifts(source_view, kernel.sizes))
     stages = (_index_stage(arrays.operands, 1),)
-    walks = source, _result(target)
-    return copy_source(*walks, kernel.sizes, arrays.target, stages, arrays.operands)
+    accesses = source, _result(target)
+    return copy_source(*accesses, kernel.sizes, arrays.target, stages, arrays.operands)
 
 
-@gpu_form(DynamicUpdateSliceKernel)
-def dynamic_update_slice_form(_: DynamicUpdateSliceKernel, arrays: GpuArrays) -> Sources:
-    whole, update, *_starts = arrays.operands
+@kernel_emitter(DynamicUpdateSliceKernel)
+def emit_dynamic_update_slice(_: DynamicUpdateSliceKernel, arrays: GpuArrays) -> Sources:
+    source_view, update, *_starts = arrays.operands
     (target,) = arrays.results
-    copy = copy_source(_operand(0, whole), _result(target), target.dims, arrays.target)
+    copy = copy_source(_operand(0, source_view), _result(target), target.dims, arrays.target)
     moved = replace(_result(target), shifts=_shifts(target, update.dims))
     stages = (_index_stage(arrays.operands, 2),)
     source = _operand(1, update)
@@ -202,8 +202,8 @@ def dynamic_update_slice_form(_: DynamicUpdateSliceKernel, arrays: GpuArrays) ->
     return (*unless_same(copy, 0, 0, arrays), *write)
 
 
-@gpu_form(ConcatenateKernel)
-def concatenate_form(kernel: ConcatenateKernel, arrays: GpuArrays) -> Sources:
+@kernel_emitter(ConcatenateKernel)
+def emit_concatenate(kernel: ConcatenateKernel, arrays: GpuArrays) -> Sources:
     (target,) = arrays.results
     found: list[KernelSource] = []
     start = 0
@@ -215,8 +215,8 @@ def concatenate_form(kernel: ConcatenateKernel, arrays: GpuArrays) -> Sources:
     return tuple(found)
 
 
-@gpu_form(PadKernel)
-def pad_form(kernel: PadKernel, arrays: GpuArrays) -> Sources:
+@kernel_emitter(PadKernel)
+def emit_pad(kernel: PadKernel, arrays: GpuArrays) -> Sources:
     source, value = arrays.operands
     (target,) = arrays.results
     around = [target]

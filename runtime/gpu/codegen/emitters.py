@@ -22,30 +22,30 @@ class GpuArrays:
     target: PtxTarget
 
 
-#: Consecutive launches; None if the kernel has no GPU form for such arrays.
+#: Consecutive launches; None if the kernel has no GPU code for such arrays.
 Sources: TypeAlias = tuple[KernelSource, ...] | None
 
 K = TypeVar("K", bound=Kernel)
-_FORMS: Registry[type[Kernel], Callable[..., Sources]] = Registry("GPU form")
+_EMITTERS: Registry[type[Kernel], Callable[..., Sources]] = Registry("GPU form")
 
 
-def gpu_form(
+def kernel_emitter(
     kind: type[K],
 ) -> Callable[[Callable[[K, GpuArrays], Sources]], Callable[[K, GpuArrays], Sources]]:
-    """Decorator: register a function that emits records of ``kind`` for a GPU."""
+    """Return a decorator that registers a function that emits records of ``kind`` for a GPU."""
 
-    def decorator(form: Callable[[K, GpuArrays], Sources]) -> Callable[[K, GpuArrays], Sources]:
-        _FORMS.add(kind, form)
-        return form
+    def decorator(emitter: Callable[[K, GpuArrays], Sources]) -> Callable[[K, GpuArrays], Sources]:
+        _EMITTERS.add(kind, emitter)
+        return emitter
 
     return decorator
 
 
 def sources(kernel: Kernel, arrays: GpuArrays) -> Sources:
-    """Return the launches of a record; None if it has no GPU form."""
-    form = _FORMS.get(type(kernel))
-    return None if form is None else form(kernel, arrays)
+    """Return the launches of a record; None if it has no GPU code."""
+    emitter = _EMITTERS.get(type(kernel))
+    return None if emitter is None else emitter(kernel, arrays)
 
 
-def kinds_with_form() -> tuple[type[Kernel], ...]:
-    return tuple(_FORMS)
+def kinds_with_emitter() -> tuple[type[Kernel], ...]:
+    return tuple(_EMITTERS)

@@ -1,4 +1,4 @@
-"""Gather on a GPU, and windows of an array (far) at positions from an index array, with their other side (near).
+"""Gather on a GPU, and windows of an array at positions from an index array, with the array of slices.
 
 A gather's threads process elements of the result; each finds its window itself.
 """
@@ -13,17 +13,17 @@ from runtime.codegen.elements.builder import Int
 from runtime.codegen.ir.dynamic_starts import inside, widened_index
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.gpu.codegen.array_access import (
-    GpuWalk,
-    array_walk,
+    GpuArrayAccess,
+    address_at,
+    array_access,
     begun,
     index_type,
     load,
     piece,
-    place_at,
     store,
 )
-from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
-from runtime.gpu.codegen.launch import Held, KernelSource, PtxTarget
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
+from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxTarget
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.index_order import merged_dims
 from runtime.program.records.gather_scatter import GatherKernel, IndexedWindows
@@ -38,24 +38,24 @@ _WIDEST = 16
 
 @dataclass(frozen=True, slots=True)
 class _Space:
-    """Dimensions with their strides in far, near and the indices."""
+    """Dimensions with their strides in the array, the slices and the indices."""
 
     sizes: tuple[int, ...]
-    far: tuple[int, ...]
-    near: tuple[int, ...]
+    array: tuple[int, ...]
+    slices: tuple[int, ...]
     indices: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows of an array. far, near, indices: their accesses.
+    """Windows of an array. array, slices, indices: their accesses.
 
-    components: (byte offset in the index vector, stride in far, largest start) for each indexed dimension.
+    components: (byte offset in the index vector, stride in the array, largest start) for each indexed dimension.
     """
 
-    far: GpuWalk
-    near: GpuWalk
-    indices: GpuWalk
+    array: GpuArrayAccess
+    slices: GpuArrayAccess
+    indices: GpuArrayAccess
     batch: _Space
     window: _Space
     components: tuple[tuple[int, int, int], ...]
@@ -66,14 +66,14 @@ class Windows:
         sizes = [*self.batch.sizes, *self.window.sizes]
         strides = [
             [s for each in spaces for s in getattr(each, name)]
-            for name in ("far", "near", "indices")
+            for name in ("array", "slices", "indices")
         ]
-        return index_type(sizes, (self.far, self.near, self.indices), strides)
+        return index_type(sizes, (self.array, self.slices, self.indices), strides)
 
-    def together(self) -> int:
+    def vector_elements(self) -> int:
         """Return the number of neighbours of a window that one instruction moves; it divides the last dimension."""
-        item, size = self.near.item, self.window.sizes[-1]
-        if (self.window.far[-1], self.window.near[-1]) != (self.far.item, item):
+        item, size = self.slices.item, self.window.sizes[-1]
+        if (self.window.array[-1], self.window.slices[-1]) != (self.array.item, item):
             return 1
         count = max(1, min(8, _WIDEST // item))
         while size % count:
@@ -81,30 +81,34 @@ class Windows:
         return count
 
     def pieces(self, count: int) -> tuple[int, int]:
-        """Return how many of ``count`` neighbours are moved at once in far, and in near."""
+        """Return how many of ``count`` neighbours are moved at once in the array, and in the slices."""
         moves = [stride for _, stride, _ in self.components]
-        far = (*moves, *self.batch.far, *self.window.far)
-        near = (*self.batch.near, *self.window.near)
-        return piece(self.far, far, count), piece(self.near, near, count)
+        array = (*moves, *self.batch.array, *self.window.array)
+        slices = (*self.batch.slices, *self.window.slices)
+        return piece(self.array, array, count), piece(self.slices, slices, count)
 
 
 def windows_of(
-    windows: IndexedWindows, far: GpuWalk, near: GpuWalk, indices: GpuWalk, dims: Sequence[int]
+    windows: IndexedWindows,
+    array: GpuArrayAccess,
+    slices: GpuArrayAccess,
+    indices: GpuArrayAccess,
+    dims: Sequence[int],
 ) -> Windows:
-    """Merge the dimensions of the windows. ``dims``: the sizes of near."""
+    """Merge the dimensions of the windows. ``dims``: the sizes of the array of slices."""
     batch = _space(
         [
-            (dims[n], 0 if f is None else far.strides[f], near.strides[n], indices.strides[i])
+            (dims[n], 0 if f is None else array.strides[f], slices.strides[n], indices.strides[i])
             for n, i, f in windows.batch
         ]
     )
-    window = [(dims[n], far.strides[f], near.strides[n], 0) for n, f in windows.window]
+    window = [(dims[n], array.strides[f], slices.strides[n], 0) for n, f in windows.window]
     window.sort(key=lambda dimension: -abs(dimension[2]))
     step = 0 if windows.vector is None else indices.strides[windows.vector]
     components = tuple(
-        (k * step, far.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)
+        (k * step, array.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)
     )
-    return Windows(far, near, indices, batch, _space(window), components)
+    return Windows(array, slices, indices, batch, _space(window), components)
 
 
 def _space(dimensions: Sequence[tuple[int, int, int, int]]) -> _Space:
@@ -125,8 +129,8 @@ class WindowWriter:
 
     def begin(self) -> None:
         windows, writer = self.windows, self.writer
-        self.far, self.near, self.indices = (
-            begun(writer, walk) for walk in (windows.far, windows.near, windows.indices)
+        self.array, self.slices, self.indices = (
+            begun(writer, access) for access in (windows.array, windows.slices, windows.indices)
         )
 
     def first(self, threads: int) -> tuple[str, str]:
@@ -138,51 +142,53 @@ class WindowWriter:
         """Emit the components of an index vector, as i64."""
         windows, writer = self.windows, self.writer
         way = writer.way(batch, windows.batch.indices)
-        vector = place_at(writer, windows.indices, self.indices, way)
+        vector = address_at(writer, windows.indices, self.indices, way)
         found = []
         for offset, _, _ in windows.components:
-            place = writer.value(f"getelementptr i8, ptr {vector}, i64 {offset}")
+            address = writer.value(f"getelementptr i8, ptr {vector}, i64 {offset}")
             kind = windows.indices.kind
-            index = writer.value(f"load {stored_type(kind)}, ptr {place}, align {kind.byte_size}")
+            index = writer.value(f"load {stored_type(kind)}, ptr {address}, align {kind.byte_size}")
             found.append(widened_index(kind, Int(writer, f"i{8 * kind.byte_size}", index)).name)
         return found
 
-    def moved(self, place: str, starts: Sequence[str]) -> str:
+    def moved(self, address: str, starts: Sequence[str]) -> str:
         for start, (_, stride, _) in zip(starts, self.windows.components, strict=True):
             way = self.writer.value(f"mul i64 {start}, {stride}")
-            place = self.writer.value(f"getelementptr i8, ptr {place}, i64 {way}")
-        return place
+            address = self.writer.value(f"getelementptr i8, ptr {address}, i64 {way}")
+        return address
 
-    def at(self, array: str, batch: Sequence[str], window: Sequence[str], count: int) -> str:
-        """Emit an address in "far" or "near", at indices of the batch and of the window in groups of ``count``."""
+    def at(self, side: str, batch: Sequence[str], window: Sequence[str], count: int) -> str:
+        """Emit an address in "array" or "slices", at indices of the batch and of the window in groups of ``count``."""
         windows, writer = self.windows, self.writer
-        walk, place = getattr(windows, array), getattr(self, array)
-        *outer, last = getattr(windows.window, array)
+        access, address = getattr(windows, side), getattr(self, side)
+        *outer, last = getattr(windows.window, side)
         ways = (
-            writer.way(batch, getattr(windows.batch, array)),
+            writer.way(batch, getattr(windows.batch, side)),
             writer.way(window, (*outer, last * count)),
         )
         for way in ways:
-            place = place_at(writer, walk, place, way)
-        return str(place)
+            address = address_at(writer, access, address, way)
+        return str(address)
 
 
 # ---- gather
-@gpu_form(GatherKernel)
-def gather_form(kernel: GatherKernel, arrays: GpuArrays) -> Sources:
-    far, indices = (array_walk(Held.OPERAND, n, x) for n, x in enumerate(arrays.operands))
+@kernel_emitter(GatherKernel)
+def emit_gather(kernel: GatherKernel, arrays: GpuArrays) -> Sources:
+    array, indices = (
+        array_access(ArgumentKind.OPERAND, n, x) for n, x in enumerate(arrays.operands)
+    )
     (result,) = arrays.results
     if result.num_elements == 0:
         return ()
-    near = array_walk(Held.RESULT, 0, result)
-    windows = windows_of(kernel.windows, far, near, indices, result.dims)
+    slices = array_access(ArgumentKind.RESULT, 0, result)
+    windows = windows_of(kernel.windows, array, slices, indices, result.dims)
     return (_Gather(windows, arrays.target).source(),)
 
 
 class _Gather(WindowWriter):
     def __init__(self, windows: Windows, target: PtxTarget) -> None:
         super().__init__(windows)
-        self.count = windows.together()
+        self.count = windows.vector_elements()
         *outer, last = windows.window.sizes
         self.sizes = [*windows.batch.sizes, *outer, last // self.count]
         self.total = math.prod(self.sizes)
@@ -196,17 +202,17 @@ class _Gather(WindowWriter):
         first = writer.value(f"add nuw nsw {writer.index} {before}, {thread}")
         step = self.blocks * THREADS
         with writer.strided_loop(first, str(self.total), str(step)) as number:
-            digits = writer.digits(number, self.sizes)
+            indices = writer.delinearize(number, self.sizes)
             rank = len(windows.batch.sizes)
-            batch, window = digits[:rank], digits[rank:]
+            batch, window = indices[:rank], indices[rank:]
             starts = [
                 inside(Int(writer, "i64", start), limit).name
                 for start, (_, _, limit) in zip(self.starts(batch), windows.components, strict=True)
             ]
-            source = self.moved(self.at("far", batch, window, self.count), starts)
-            target = self.at("near", batch, window, self.count)
+            source = self.moved(self.at("array", batch, window, self.count), starts)
+            target = self.at("slices", batch, window, self.count)
             pieces = windows.pieces(self.count)
-            steps = windows.window.far[-1], windows.window.near[-1]
-            elements = load(writer, windows.far, source, steps[0], self.count, pieces[0])
-            store(writer, windows.near, target, steps[1], elements, pieces[1])
+            steps = windows.window.array[-1], windows.window.slices[-1]
+            elements = load(writer, windows.array, source, steps[0], self.count, pieces[0])
+            store(writer, windows.slices, target, steps[1], elements, pieces[1])
         return writer.source("spmd_gather", (), self.blocks, THREADS)

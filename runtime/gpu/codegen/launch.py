@@ -26,7 +26,7 @@ class PtxTarget:
     shared_bytes: int = 48 << 10
 
 
-class Held(Enum):
+class ArgumentKind(Enum):
     """Kind of memory that an argument points to."""
 
     OPERAND = "operand"
@@ -40,7 +40,7 @@ class Held(Enum):
 class PtxArgument:
     """Pointer to the byte from which the view of array ``number`` counts."""
 
-    held: Held
+    kind: ArgumentKind
     number: int = 0
 
 
@@ -108,12 +108,16 @@ class PlacedLaunch:
 
 
 def placed(
-    launches: tuple[PtxLaunch, ...], places: Mapping[Held, Sequence[int]]
+    launches: tuple[PtxLaunch, ...], pointers: Mapping[ArgumentKind, Sequence[int]]
 ) -> tuple[PlacedLaunch, ...]:
-    """Bind ``launches`` to the pointers ``places``, without those that ``unless_same`` skips."""
+    """Bind ``launches`` to the pointers ``pointers``, without those that ``unless_same`` skips."""
 
     def pointer(argument: PtxArgument) -> int | None:
-        return None if argument.held is Held.WORKSPACE else places[argument.held][argument.number]
+        return (
+            None
+            if argument.kind is ArgumentKind.WORKSPACE
+            else pointers[argument.kind][argument.number]
+        )
 
     return tuple(
         PlacedLaunch(launch, tuple(map(pointer, launch.arguments)))

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from runtime.gpu.codegen.array_access import (
-    array_walk,
+    address_at,
+    array_access,
     computed,
     index_type,
     load,
     moved,
     piece,
-    place_at,
     store,
 )
-from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
-from runtime.gpu.codegen.launch import Held, KernelSource, PtxTarget
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
+from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxTarget
 from runtime.gpu.codegen.loop_nest import Nest, Spans, body, loop_nest, nest_functions, nest_of
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.gpu.codegen.tiled_loop import tiled_source
@@ -34,7 +34,7 @@ THREADS = 256
 #: Bytes that one instruction moves, and the most elements that a thread processes at once.
 _WIDEST, _MOST_ELEMENTS = 16, 8
 #: Elements of all arrays that a thread holds at once, limited by registers.
-_MOST_HELD = 64
+_MOST_LIVE = 64
 #: A thread reads further groups of neighbours before it waits as long as fewer bytes are in flight;
 #: the most groups that it reads so, and the most program steps that are unrolled.
 _BYTES_READ, _MOST_GROUPS, _MOST_STEPS = 128, 4, 512
@@ -42,14 +42,14 @@ _BYTES_READ, _MOST_GROUPS, _MOST_STEPS = 128, 4, 512
 _RESIDENT = 2048
 
 
-@gpu_form(LoopKernel)
-def loop_form(kernel: LoopKernel, arrays: GpuArrays) -> Sources:
+@kernel_emitter(LoopKernel)
+def emit_loop(kernel: LoopKernel, arrays: GpuArrays) -> Sources:
     nest = loop_nest(kernel, arrays.operands, arrays.results)
     return () if nest is None else (loop_source(nest, arrays.target),)
 
 
-@gpu_form(PiecesKernel)
-def pieces_form(kernel: PiecesKernel, arrays: GpuArrays) -> Sources:
+@kernel_emitter(PiecesKernel)
+def emit_pieces(kernel: PiecesKernel, arrays: GpuArrays) -> Sources:
     return pieces_sources(kernel.pieces, arrays)
 
 
@@ -59,19 +59,21 @@ def pieces_sources(pieces: Sequence[LoopKernel], arrays: GpuArrays) -> tuple[Ker
     return tuple(loop_source(nest, arrays.target) for nest in nests if nest is not None)
 
 
-@gpu_form(NativeElementwiseKernel)
-def elementwise_form(kernel: NativeElementwiseKernel, arrays: GpuArrays) -> Sources:
+@kernel_emitter(NativeElementwiseKernel)
+def emit_elementwise(kernel: NativeElementwiseKernel, arrays: GpuArrays) -> Sources:
     (result,) = arrays.results
-    walks = [array_walk(Held.OPERAND, n, view) for n, view in enumerate(arrays.operands)]
-    walks.append(array_walk(Held.RESULT, 0, result))
+    accesses = [
+        array_access(ArgumentKind.OPERAND, n, view) for n, view in enumerate(arrays.operands)
+    ]
+    accesses.append(array_access(ArgumentKind.RESULT, 0, result))
     if result.num_elements == 0:
         return ()
-    nest = nest_of(one_operation(kernel.signature), result.dims, walks, arrays.operands)
+    nest = nest_of(one_operation(kernel.signature), result.dims, accesses, arrays.operands)
     return (loop_source(nest, arrays.target),)
 
 
-@gpu_form(UninitializedKernel)
-def unwritten_form(_: UninitializedKernel, __: GpuArrays) -> Sources:
+@kernel_emitter(UninitializedKernel)
+def emit_uninitialized(_: UninitializedKernel, __: GpuArrays) -> Sources:
     return ()
 
 
@@ -79,7 +81,7 @@ def loop_source(nest: Nest, target: PtxTarget) -> KernelSource:
     return tiled_source(nest, target) or _Loop(nest, target).source()
 
 
-def elements_together(nest: Nest, target: PtxTarget) -> int:
+def elements_per_thread(nest: Nest, target: PtxTarget) -> int:
     """Return how many neighbours a thread processes: as many as one instruction moves of the narrowest array.
 
     A small loop is divided among more threads.
@@ -87,9 +89,9 @@ def elements_together(nest: Nest, target: PtxTarget) -> int:
     if any(d == len(nest.sizes) - 1 for d, _ in nest.ranges):
         return 1
     packed = [
-        walk.item
-        for walk, own in zip(nest.walks, nest.strides, strict=True)
-        if not walk.counts and own[-1] == walk.item
+        access.item
+        for access, own in zip(nest.accesses, nest.strides, strict=True)
+        if not access.counts and own[-1] == access.item
     ]
     if not packed:
         return 1
@@ -97,14 +99,14 @@ def elements_together(nest: Nest, target: PtxTarget) -> int:
     total = math.prod(nest.sizes)
     while count > 1 and (
         (len(nest.sizes) > 1 and nest.sizes[-1] % count)
-        or count * len(nest.walks) > _MOST_HELD
+        or count * len(nest.accesses) > _MOST_LIVE
         or total // count < target.multiprocessors * THREADS
     ):
         count //= 2
     return count
 
 
-def groups_together(nest: Nest, count: int, target: PtxTarget) -> int:
+def groups_per_thread(nest: Nest, count: int, target: PtxTarget) -> int:
     """Return how many groups of ``count`` neighbours a thread reads before it computes, to keep memory busy.
 
     The number is limited by registers, and by the threads that must remain. An array that several elements share, such
@@ -113,40 +115,40 @@ def groups_together(nest: Nest, count: int, target: PtxTarget) -> int:
     if nest.ranges:
         return 1
     bytes_read = sum(
-        count * walk.item
-        for walk, own in zip(nest.walks[: nest.inputs], nest.strides, strict=False)
-        if not walk.counts and all(own)
+        count * access.item
+        for access, own in zip(nest.accesses[: nest.inputs], nest.strides, strict=False)
+        if not access.counts and all(own)
     )
     groups = math.prod(nest.sizes) // count
-    together = 1
+    unrolled = 1
     while (
-        together < _MOST_GROUPS
-        and 2 * together * bytes_read < _BYTES_READ
-        and 2 * together * count * len(nest.walks) <= _MOST_HELD
-        and 2 * together * count * len(nest.program.steps) <= _MOST_STEPS
-        and groups // (2 * together) >= target.multiprocessors * _RESIDENT
+        unrolled < _MOST_GROUPS
+        and 2 * unrolled * bytes_read < _BYTES_READ
+        and 2 * unrolled * count * len(nest.accesses) <= _MOST_LIVE
+        and 2 * unrolled * count * len(nest.program.steps) <= _MOST_STEPS
+        and groups // (2 * unrolled) >= target.multiprocessors * _RESIDENT
     ):
-        together *= 2
-    return together
+        unrolled *= 2
+    return unrolled
 
 
 class _Loop:
     def __init__(self, nest: Nest, target: PtxTarget) -> None:
         self.nest = nest
-        self.count = elements_together(nest, target)
-        self.together = groups_together(nest, self.count, target)
+        self.count = elements_per_thread(nest, target)
+        self.unrolled = groups_per_thread(nest, self.count, target)
         *outer, inner = nest.sizes
         self.groups = [*outer, inner // self.count]
         self.left = inner % self.count
         work = max(math.prod(self.groups), self.left)
-        self.tile = THREADS * self.together
+        self.tile = THREADS * self.unrolled
         self.blocks = -(-work // self.tile)
-        self.writer = PtxWriter(index=index_type(nest.sizes, nest.walks, nest.strides))
+        self.writer = PtxWriter(index=index_type(nest.sizes, nest.accesses, nest.strides))
 
     def source(self) -> KernelSource:
         writer, nest = self.writer, self.nest
         starts = computed(writer, nest.stages, nest.operands)
-        self.bases = moved(writer, nest.walks, starts)
+        self.bases = moved(writer, nest.accesses, starts)
         self.spans = Spans(writer, nest, starts)
         t = writer.index
         block = writer.to_index(writer.block_number())
@@ -167,51 +169,51 @@ class _Loop:
     def tile_from(self, first: str, total: int) -> None:
         """Emit the thread's groups of a block's tile, one block of threads apart."""
         writer, t = self.writer, self.writer.index
-        if self.together == 1:
+        if self.unrolled == 1:
             self.group(first)
             return
         numbers = [first]
-        for n in range(1, self.together):
+        for n in range(1, self.unrolled):
             numbers.append(writer.value(f"add nuw nsw {t} {first}, {n * THREADS}"))
-        whole = writer.value(f"icmp ult {t} {numbers[-1]}, {total}")
-        with writer.when(whole):
-            self.elements([writer.digits(x, self.groups) for x in numbers], self.count)
+        is_full = writer.value(f"icmp ult {t} {numbers[-1]}, {total}")
+        with writer.when(is_full):
+            self.elements([writer.delinearize(x, self.groups) for x in numbers], self.count)
         if total % self.tile:
-            part = writer.value(f"select i1 {whole}, {t} 0, {t} {total}")
+            part = writer.value(f"select i1 {is_full}, {t} 0, {t} {total}")
             with writer.strided_loop(first, part, str(THREADS)) as number:
                 self.group(number)
 
     def group(self, number: str) -> None:
-        digits = self.writer.digits(number, self.groups)
+        indices = self.writer.delinearize(number, self.groups)
         with ExitStack() as stack:
-            condition = self.spans.holds(digits)
+            condition = self.spans.holds(indices)
             if condition is not None:
                 stack.enter_context(self.writer.when(condition))
-            self.elements([digits], self.count)
+            self.elements([indices], self.count)
 
     def elements(self, groups: Sequence[Sequence[str]], count: int) -> None:
         """Emit groups of ``count`` neighbours: all are read, then computed, then written."""
         writer, nest = self.writer, self.nest
         pieces = [
-            piece(walk, own, count) if count > 1 else 1
-            for walk, own in zip(nest.walks, nest.strides, strict=True)
+            piece(access, own, count) if count > 1 else 1
+            for access, own in zip(nest.accesses, nest.strides, strict=True)
         ]
-        places = [
+        addresses = [
             [
-                place_at(writer, walk, base, writer.way(digits, (*own[:-1], own[-1] * count)))
-                for walk, own, base in zip(nest.walks, nest.strides, self.bases, strict=True)
+                address_at(writer, access, base, writer.way(indices, (*own[:-1], own[-1] * count)))
+                for access, own, base in zip(nest.accesses, nest.strides, self.bases, strict=True)
             ]
-            for digits in groups
+            for indices in groups
         ]
         read = [
             [
-                load(writer, nest.walks[i], at[i], nest.strides[i][-1], count, pieces[i])
+                load(writer, nest.accesses[i], at[i], nest.strides[i][-1], count, pieces[i])
                 for i in range(nest.inputs)
             ]
-            for at in places
+            for at in addresses
         ]
-        for at, elements in zip(places, read, strict=True):
+        for at, elements in zip(addresses, read, strict=True):
             rows = [body(writer, nest, [own[j] for own in elements]) for j in range(count)]
-            for number, i in enumerate(range(nest.inputs, len(nest.walks))):
+            for number, i in enumerate(range(nest.inputs, len(nest.accesses))):
                 made = [row[number] for row in rows]
-                store(writer, nest.walks[i], at[i], nest.strides[i][-1], made, pieces[i])
+                store(writer, nest.accesses[i], at[i], nest.strides[i][-1], made, pieces[i])

@@ -10,12 +10,12 @@ from runtime.codegen.ir.dynamic_starts import inside
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
-    GpuWalk,
+    GpuArrayAccess,
     leaf_access,
-    seen_walk,
     starts_functions,
+    view_access,
 )
-from runtime.gpu.codegen.launch import Held
+from runtime.gpu.codegen.launch import ArgumentKind
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.index_maps import Range
 from runtime.program.index_order import LEAST_TILED, in_streaming_order, merged_apart
@@ -33,7 +33,7 @@ class Nest:
 
     program: ScalarProgram
     sizes: tuple[int, ...]
-    walks: tuple[GpuWalk, ...]
+    accesses: tuple[GpuArrayAccess, ...]
     strides: tuple[tuple[int, ...], ...]
     stages: tuple[StartsStage, ...]
     operands: tuple[StridedView, ...]
@@ -45,11 +45,14 @@ class Nest:
 
     @property
     def crossed(self) -> list[bool]:
-        """Whether each array has its neighbours along the dimension before the innermost one."""
+        """For each array, True if its elements are contiguous along the dimension before the innermost one."""
         large = len(self.sizes) > 1 and min(self.sizes[-2:]) >= LEAST_TILED
         return [
-            large and not walk.counts and own[-2] == walk.item and own[-1] not in (0, walk.item)
-            for walk, own in zip(self.walks, self.strides, strict=True)
+            large
+            and not access.counts
+            and own[-2] == access.item
+            and own[-1] not in (0, access.item)
+            for access, own in zip(self.accesses, self.strides, strict=True)
         ]
 
 
@@ -60,32 +63,36 @@ def loop_nest(
     if 0 in kernel.dims:
         return None
     shifts = kernel.result_shifts or ((),) * len(kernel.results)
-    walks = [leaf_access(leaf, operands) for leaf in kernel.leaves]
+    accesses = [leaf_access(leaf, operands) for leaf in kernel.leaves]
     for number, (view, own) in enumerate(zip(kernel.results, shifts, strict=True)):
-        walk = seen_walk(Held.RESULT, number, results[number], view)
-        walks.append(GpuWalk(walk.argument, walk.kind, walk.start, walk.strides, own))
-    return nest_of(kernel.program, kernel.dims, walks, operands, kernel.starts, kernel.ranges)
+        access = view_access(ArgumentKind.RESULT, number, results[number], view)
+        accesses.append(
+            GpuArrayAccess(access.argument, access.kind, access.start, access.strides, own)
+        )
+    return nest_of(kernel.program, kernel.dims, accesses, operands, kernel.starts, kernel.ranges)
 
 
 def nest_of(
     program: ScalarProgram,
     dims: Sequence[int],
-    walks: Sequence[GpuWalk],
+    accesses: Sequence[GpuArrayAccess],
     operands: Sequence[StridedView],
     stages: Sequence[StartsStage] = (),
     ranges: Sequence[Range] = (),
 ) -> Nest:
-    order = in_streaming_order(dims, walks, len(program.parameters))
-    places = {r.dimension: order.index(r.dimension) for r in ranges if r.dimension is not None}
-    strides = [[walk.strides[d] for d in order] for walk in walks]
-    sizes, strides, found = merged_apart([dims[d] for d in order], strides, places.values())
+    order = in_streaming_order(dims, accesses, len(program.parameters))
+    positions = {r.dimension: order.index(r.dimension) for r in ranges if r.dimension is not None}
+    strides = [[access.strides[d] for d in order] for access in accesses]
+    sizes, strides, found = merged_apart([dims[d] for d in order], strides, positions.values())
     if not sizes:
-        sizes, strides = [1], [[0] for _ in walks]
-    ranged = tuple((None if r.dimension is None else found[places[r.dimension]], r) for r in ranges)
+        sizes, strides = [1], [[0] for _ in accesses]
+    ranged = tuple(
+        (None if r.dimension is None else found[positions[r.dimension]], r) for r in ranges
+    )
     return Nest(
         program,
         tuple(sizes),
-        tuple(walks),
+        tuple(accesses),
         tuple(map(tuple, strides)),
         tuple(stages),
         tuple(operands),
@@ -113,11 +120,11 @@ class Spans:
                 value(f"call i64 @llvm.smin.i64(i64 {last}, i64 {ends})"),
             )
 
-    def holds(self, digits: Sequence[str]) -> str | None:
+    def holds(self, indices: Sequence[str]) -> str | None:
         """Emit whether the index is in all ranges; None if there is no range."""
         value, found = self.writer.value, ""
         for d, (begin, end) in self.spans.items():
-            at = "0" if d is None else self.writer.to_i64(digits[d])
+            at = "0" if d is None else self.writer.to_i64(indices[d])
             for condition in (f"sge i64 {at}, {begin}", f"slt i64 {at}, {end}"):
                 one = value(f"icmp {condition}")
                 found = value(f"and i1 {found}, {one}") if found else one
@@ -127,7 +134,7 @@ class Spans:
 def body(writer: PtxWriter, nest: Nest, elements: Sequence[str]) -> list[str]:
     """Emit the program's results for one index."""
     struct = struct_type(nest.program)
-    typed = [f"{walk.stored} {x}" for walk, x in zip(nest.walks, elements, strict=False)]
+    typed = [f"{access.stored} {x}" for access, x in zip(nest.accesses, elements, strict=False)]
     made = writer.value(f"call {struct} @body({', '.join(typed)})")
-    count = len(nest.walks) - nest.inputs
+    count = len(nest.accesses) - nest.inputs
     return [writer.value(f"extractvalue {struct} {made}, {n}") for n in range(count)]

@@ -28,7 +28,7 @@ from runtime.gpu.codegen import (  # noqa: F401 - they fill the table
 from runtime.gpu.codegen.emitters import GpuArrays, sources
 from runtime.gpu.codegen.entry_names import named
 from runtime.gpu.codegen.launch import (
-    Held,
+    ArgumentKind,
     PlacedLaunch,
     PtxLaunch,
     PtxTarget,
@@ -57,7 +57,7 @@ def ptx_for(
 ) -> tuple[PtxLaunch, ...] | None:
     """Return the launches, in order, that execute ``kernel`` on arrays with these views.
 
-    None: this record has no PTX form. No launch: there is nothing to do. The pointers must be multiples of
+    None: this record has no PTX code. No launch: there is nothing to do. The pointers must be multiples of
     ``launch.ALIGNMENT`` bytes (``launch.anchored``). The same arguments give the same text.
     """
     arrays = GpuArrays(tuple(operands), tuple(results), tuple(scratch), target)
@@ -81,9 +81,11 @@ def ptx_at(
     launches = ptx_for(kernel, seen, written, between, target)
     if launches is None:
         return None
-    held = (Held.OPERAND, Held.RESULT, Held.SCRATCH)
-    places = {h: [start for start, _ in group] for h, group in zip(held, groups, strict=True)}
-    return placed(launches, places)
+    argument_kinds = (ArgumentKind.OPERAND, ArgumentKind.RESULT, ArgumentKind.SCRATCH)
+    pointers = {
+        h: [start for start, _ in group] for h, group in zip(argument_kinds, groups, strict=True)
+    }
+    return placed(launches, pointers)
 
 
 @lru_cache(_MOST_TEXTS)

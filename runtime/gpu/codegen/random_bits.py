@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from runtime.codegen.ir.combine import element_of
 from runtime.codegen.ir.random_block_ir import RandomBitsVariant, block_function
-from runtime.gpu.codegen.array_access import array_walk, begun, index_type, store
-from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
-from runtime.gpu.codegen.launch import ALIGNMENT, WARP, Held, KernelSource
+from runtime.gpu.codegen.array_access import array_access, begun, index_type, store
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
+from runtime.gpu.codegen.launch import ALIGNMENT, WARP, ArgumentKind, KernelSource
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.records.random_bits import Algorithm, RandomBitsKernel, split_dimension
 
@@ -17,40 +17,42 @@ from runtime.program.records.random_bits import Algorithm, RandomBitsKernel, spl
 THREADS, BLOCKS = 256, 32
 
 
-@gpu_form(RandomBitsKernel)
-def random_bits_form(kernel: RandomBitsKernel, arrays: GpuArrays) -> Sources:
+@kernel_emitter(RandomBitsKernel)
+def emit_random_bits(kernel: RandomBitsKernel, arrays: GpuArrays) -> Sources:
     """Emit the new state last, in its own launch: it may overwrite the old one, which all threads read."""
-    form = RandomBitsVariant(
+    variant = RandomBitsVariant(
         kernel.algorithm, kernel.kind, arrays.operands[0].dims[0], len(arrays.results) > 1
     )
-    bits = _RandomBits(form, arrays)
+    bits = _RandomBits(variant, arrays)
     numbers = (bits.source(),) if bits.size else ()
-    return (*numbers, _RandomBits(form, arrays).state_source()) if form.gives_state else numbers
+    return (
+        (*numbers, _RandomBits(variant, arrays).state_source()) if variant.gives_state else numbers
+    )
 
 
 class _RandomBits:
-    def __init__(self, form: RandomBitsVariant, arrays: GpuArrays) -> None:
-        self.form, self.arrays = form, arrays
+    def __init__(self, variant: RandomBitsVariant, arrays: GpuArrays) -> None:
+        self.variant, self.arrays = variant, arrays
         self.bits = arrays.results[-1]
         self.size = self.bits.num_elements
-        self.walk = array_walk(Held.RESULT, len(arrays.results) - 1, self.bits)
-        self.stored = element_of(form.kind.numpy).stored
-        self.each = form.algorithm.block // (2 if form.kind.bits == 64 else 1)
+        self.access = array_access(ArgumentKind.RESULT, len(arrays.results) - 1, self.bits)
+        self.stored = element_of(variant.kind.numpy).stored
+        self.each = variant.algorithm.block // (2 if variant.kind.bits == 64 else 1)
         self.rows, self.lines, self.inner = 1, self.size, 1
-        self.pairs = form.algorithm is Algorithm.THREEFRY and form.kind.bits < 64
+        self.pairs = variant.algorithm is Algorithm.THREEFRY and variant.kind.bits < 64
         if self.pairs:
             self.rows, self.lines, self.inner = split_dimension(self.bits.dims)
         self.apart = self.pairs and (self.inner > 1 or (self.rows > 1 and self.lines % 2 > 0))
         self.counters = self.rows * -(-self.lines // self.each) * self.inner
         self.writer = PtxWriter(
-            index=index_type((2 * self.size,), (self.walk,), ((self.walk.item,),))
+            index=index_type((2 * self.size,), (self.access,), ((self.access.item,),))
         )
 
     def source(self) -> KernelSource:
         writer = self.writer
         t, value = writer.index, writer.value
         self.read_state()
-        target = begun(writer, self.walk)
+        target = begun(writer, self.access)
         blocks = min(-(-self.counters // THREADS), self.arrays.target.multiprocessors * BLOCKS)
         block = writer.to_index(writer.block_number())
         before = value(f"mul nuw nsw {t} {block}, {THREADS}")
@@ -61,18 +63,18 @@ class _RandomBits:
                 self.write_pair(number, elements, target)
             else:
                 self.write(number, elements, target)
-        return writer.source("spmd_random_bits", [block_function(self.form)], blocks, THREADS)
+        return writer.source("spmd_random_bits", [block_function(self.variant)], blocks, THREADS)
 
     def read_state(self) -> None:
         writer, (state,) = self.writer, self.arrays.operands
-        words = []
-        base = begun(writer, array_walk(Held.OPERAND, 0, state))
-        for i in range(self.form.state_length):
-            place = writer.value(f"getelementptr i8, ptr {base}, i64 {i * state.strides[0]}")
-            words.append(writer.value(f"load i64, ptr {place}, align 8"))
-        self.key, self.low = words[0], words[1]
-        self.high = words[2] if len(words) > 2 else words[0]
-        self.words = words
+        loaded = []
+        base = begun(writer, array_access(ArgumentKind.OPERAND, 0, state))
+        for i in range(self.variant.state_length):
+            address = writer.value(f"getelementptr i8, ptr {base}, i64 {i * state.strides[0]}")
+            loaded.append(writer.value(f"load i64, ptr {address}, align 8"))
+        self.key, self.low = loaded[0], loaded[1]
+        self.high = loaded[2] if len(loaded) > 2 else loaded[0]
+        self.state_values = loaded
 
     def carried(self, counter: str) -> str:
         """Emit the high word of a counter whose low word is ``counter``; a wrap-around of the low word carries."""
@@ -92,36 +94,36 @@ class _RandomBits:
 
     def write(self, number: str, elements: Sequence[str], target: str) -> None:
         """Emit stores to neighbouring elements; the last counter may have more numbers than are left."""
-        writer, t, item = self.writer, self.writer.index, self.walk.item
+        writer, t, item = self.writer, self.writer.index, self.access.item
         first = writer.value(f"mul nuw nsw {t} {number}, {self.each}")
         way = writer.to_i64(writer.way([first], [item]))
-        place = writer.value(f"getelementptr i8, ptr {target}, i64 {way}")
-        piece = max(1, math.gcd(ALIGNMENT, self.walk.start, self.each * item) // item)
+        address = writer.value(f"getelementptr i8, ptr {target}, i64 {way}")
+        piece = max(1, math.gcd(ALIGNMENT, self.access.start, self.each * item) // item)
         left = self.size % self.each
         if not left:
-            store(writer, self.walk, place, item, elements, piece)
+            store(writer, self.access, address, item, elements, piece)
             return
         last = self.size // self.each
         with writer.when(writer.value(f"icmp ult {t} {number}, {last}")):
-            store(writer, self.walk, place, item, elements, piece)
+            store(writer, self.access, address, item, elements, piece)
         with writer.when(writer.value(f"icmp eq {t} {number}, {last}")):
-            store(writer, self.walk, place, item, elements[:left], 1)
+            store(writer, self.access, address, item, elements[:left], 1)
 
     def write_pair(self, number: str, elements: Sequence[str], target: str) -> None:
         """Emit stores to (row, 2 pair, i) and, if it exists, (row, 2 pair + 1, i)."""
-        writer, t, item = self.writer, self.writer.index, self.walk.item
+        writer, t, item = self.writer, self.writer.index, self.access.item
         every = -(-self.lines // 2)
-        row, pair, i = writer.digits(number, [self.rows, every, self.inner])
+        row, pair, i = writer.delinearize(number, [self.rows, every, self.inner])
         strides = (self.lines * self.inner, 2 * self.inner, 1)
         first = writer.way([row, pair, i], [stride * item for stride in strides])
-        place = writer.value(f"getelementptr i8, ptr {target}, i64 {writer.to_i64(first)}")
-        store(writer, self.walk, place, item, elements[:1], 1)
-        second = writer.value(f"getelementptr i8, ptr {place}, i64 {self.inner * item}")
+        address = writer.value(f"getelementptr i8, ptr {target}, i64 {writer.to_i64(first)}")
+        store(writer, self.access, address, item, elements[:1], 1)
+        second = writer.value(f"getelementptr i8, ptr {address}, i64 {self.inner * item}")
         if self.lines % 2:
             with writer.when(writer.value(f"icmp ult {t} {pair}, {self.lines // 2}")):
-                store(writer, self.walk, second, item, elements[1:], 1)
+                store(writer, self.access, second, item, elements[1:], 1)
         else:
-            store(writer, self.walk, second, item, elements[1:], 1)
+            store(writer, self.access, second, item, elements[1:], 1)
 
     def state_source(self) -> KernelSource:
         """Return a kernel in which one thread advances the state by the counters used."""
@@ -129,11 +131,11 @@ class _RandomBits:
         self.read_state()
         after = writer.value(f"add i64 {self.low}, {self.counters}")
         values = [self.key, after]
-        if self.form.algorithm is Algorithm.PHILOX and len(self.words) > 2:
+        if self.variant.algorithm is Algorithm.PHILOX and len(self.state_values) > 2:
             values.append(self.carried(after))
-        target = begun(writer, array_walk(Held.RESULT, 0, state))
+        target = begun(writer, array_access(ArgumentKind.RESULT, 0, state))
         with writer.when(writer.value(f"icmp eq i32 {writer.thread()}, 0")):
             for i, x in enumerate(values):
-                place = writer.value(f"getelementptr i8, ptr {target}, i64 {8 * i}")
-                writer.add(f"store i64 {x}, ptr {place}, align 8")
+                address = writer.value(f"getelementptr i8, ptr {target}, i64 {8 * i}")
+                writer.add(f"store i64 {x}, ptr {address}, align 8")
         return writer.source("spmd_random_state", [], 1, WARP)

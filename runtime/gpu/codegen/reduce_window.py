@@ -15,10 +15,16 @@ from runtime.codegen.elements.combining import element_combining_ir
 from runtime.codegen.ir.element_operations import stored_type, wide_type
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.codegen.ir.selection_ir import keeps_ir
-from runtime.gpu.codegen.array_access import INSTRUCTIONS, array_walk, begun, index_type, place_at
+from runtime.gpu.codegen.array_access import (
+    INSTRUCTIONS,
+    address_at,
+    array_access,
+    begun,
+    index_type,
+)
 from runtime.gpu.codegen.copy import copy_source, repeated
-from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
-from runtime.gpu.codegen.launch import Held, KernelSource
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
+from runtime.gpu.codegen.launch import ArgumentKind, KernelSource
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.records.reduce import ReduceWindowKernel, SelectAndScatterKernel
 from runtime.program.scalar_program import Reducer, ScalarProgram
@@ -31,23 +37,25 @@ THREADS, BLOCKS = 128, 32
 LONG, MOST_COVERED = 1 << 10, 1 << 30
 
 
-@gpu_form(ReduceWindowKernel)
-def reduce_window_form(kernel: ReduceWindowKernel, arrays: GpuArrays) -> Sources:
+@kernel_emitter(ReduceWindowKernel)
+def emit_reduce_window(kernel: ReduceWindowKernel, arrays: GpuArrays) -> Sources:
     source, init = arrays.operands
     (result,) = arrays.results
     covered = math.prod(dim.size for dim in kernel.window.dims)
     if covered > LONG and result.num_elements * covered > MOST_COVERED:
         return None
     if source.num_elements == 0 or covered == 0:
-        start = array_walk(Held.OPERAND, 1, repeated(init, result.dims))
-        return copy_source(start, array_walk(Held.RESULT, 0, result), result.dims, arrays.target)
+        start = array_access(ArgumentKind.OPERAND, 1, repeated(init, result.dims))
+        return copy_source(
+            start, array_access(ArgumentKind.RESULT, 0, result), result.dims, arrays.target
+        )
     if result.num_elements == 0:
         return ()
     return (_ReduceWindow(kernel, arrays).source(),)
 
 
-@gpu_form(SelectAndScatterKernel)
-def select_and_scatter_form(kernel: SelectAndScatterKernel, arrays: GpuArrays) -> Sources:
+@kernel_emitter(SelectAndScatterKernel)
+def emit_select_and_scatter(kernel: SelectAndScatterKernel, arrays: GpuArrays) -> Sources:
     if any(dim.padding_low < 0 or dim.base_dilation > 1 for dim in kernel.window.dims):
         return None
     (result,) = arrays.results
@@ -61,15 +69,21 @@ class _PerElement(ABC):
 
     def __init__(self, window: Window, arrays: GpuArrays) -> None:
         self.window, self.arrays = window, arrays
-        self.walks = [array_walk(Held.OPERAND, n, x) for n, x in enumerate(arrays.operands)]
+        self.accesses = [
+            array_access(ArgumentKind.OPERAND, n, x) for n, x in enumerate(arrays.operands)
+        ]
         (result,) = arrays.results
-        self.target = array_walk(Held.RESULT, 0, result)
+        self.target = array_access(ArgumentKind.RESULT, 0, result)
         self.dims = result.dims
-        reach = [dim.size * dim.window_dilation for dim in window.dims]
-        sizes = [*self.dims, *reach]
+        extent = [dim.size * dim.window_dilation for dim in window.dims]
+        sizes = [*self.dims, *extent]
         longest = [max(n, m) for n, m in zip(self.dims, arrays.operands[0].dims, strict=True)]
-        every = [walk for walk in (*self.walks, self.target) if len(walk.strides) == len(longest)]
-        wide = index_type(longest, every, [walk.strides for walk in every])
+        every = [
+            access
+            for access in (*self.accesses, self.target)
+            if len(access.strides) == len(longest)
+        ]
+        wide = index_type(longest, every, [access.strides for access in every])
         fits = math.prod(sizes) < 1 << 30
         self.writer = PtxWriter(index=wide if fits else "i64")
         order = sorted(range(len(self.dims)), key=lambda d: -abs(self.target.strides[d]))
@@ -82,19 +96,21 @@ class _PerElement(ABC):
         writer = self.writer
         t, value = writer.index, writer.value
         self.prepare()
-        self.bases = [begun(writer, walk) for walk in self.walks]
+        self.bases = [begun(writer, access) for access in self.accesses]
         target = begun(writer, self.target)
         block = writer.to_index(writer.block_number())
         before = value(f"mul nuw nsw {t} {block}, {THREADS}")
         first = value(f"add nuw nsw {t} {before}, {writer.to_index(writer.thread())}")
         step = self.blocks * THREADS
         with writer.strided_loop(first, str(self.total), str(step)) as number:
-            found = writer.digits(number, [self.dims[d] for d in self.order])
-            digits = [found[self.order.index(d)] for d in range(len(self.dims))]
-            result = self.element(digits)
-            place = place_at(writer, self.target, target, writer.way(digits, self.target.strides))
+            found = writer.delinearize(number, [self.dims[d] for d in self.order])
+            indices = [found[self.order.index(d)] for d in range(len(self.dims))]
+            result = self.element(indices)
+            address = address_at(
+                writer, self.target, target, writer.way(indices, self.target.strides)
+            )
             writer.add(
-                f"store {self.target.stored} {result}, ptr {place}, align {self.target.item}"
+                f"store {self.target.stored} {result}, ptr {address}, align {self.target.item}"
             )
         return writer.source(self.entry, self.functions(), self.blocks, THREADS)
 
@@ -103,54 +119,54 @@ class _PerElement(ABC):
         """Reserve stack slots, which become registers."""
 
     @abstractmethod
-    def element(self, digits: Sequence[str]) -> str:
-        """Emit the result element at ``digits``, in its stored type."""
+    def element(self, indices: Sequence[str]) -> str:
+        """Emit the result element at ``indices``, in its stored type."""
 
     @abstractmethod
     def functions(self) -> list[str]:
         """Return the definitions that the kernel calls."""
 
-    def loaded(self, n: int, digits: Sequence[str]) -> str:
-        walk = self.walks[n]
-        way = self.writer.way(digits, walk.strides) if digits else "0"
-        place = place_at(self.writer, walk, self.bases[n], way)
-        return self.writer.value(f"load {walk.stored}, ptr {place}, align {walk.item}")
+    def loaded(self, n: int, indices: Sequence[str]) -> str:
+        access = self.accesses[n]
+        way = self.writer.way(indices, access.strides) if indices else "0"
+        address = address_at(self.writer, access, self.bases[n], way)
+        return self.writer.value(f"load {access.stored}, ptr {address}, align {access.item}")
 
     @contextmanager
     def covered(
-        self, origins: Sequence[str], base: Sequence[int]
+        self, window_starts: Sequence[str], base: Sequence[int]
     ) -> Iterator[tuple[str, list[str]]]:
         """Repeat the code written within for each element of a window that lies in ``base``, in order.
 
-        origins: begin of the window. Yields the element's number in the window, and its indices.
+        window_starts: begin of the window. Yields the element's number in the window, and its indices.
         """
         writer, t = self.writer, self.writer.index
         value, dims = writer.value, self.window.dims
         count = math.prod(dim.size for dim in dims)
         with writer.strided_loop("0", str(count), "1") as number:
-            steps = writer.digits(number, [dim.size for dim in dims])
-            places, inside = [], ""
-            for dim, origin, k, size in zip(dims, origins, steps, base, strict=True):
-                at = origin
+            steps = writer.delinearize(number, [dim.size for dim in dims])
+            source_indices, inside = [], ""
+            for dim, window_start, k, size in zip(dims, window_starts, steps, base, strict=True):
+                at = window_start
                 if dim.size > 1:
                     way = value(f"mul nsw {t} {k}, {dim.window_dilation}")
-                    at = value(f"add nsw {t} {origin}, {way}")
+                    at = value(f"add nsw {t} {window_start}, {way}")
                 if not _is_plain(dim):
-                    reach = (size - 1) * dim.base_dilation + 1
-                    conditions = [value(f"icmp ult {t} {at}, {reach}")]
+                    extent = (size - 1) * dim.base_dilation + 1
+                    conditions = [value(f"icmp ult {t} {at}, {extent}")]
                     if dim.base_dilation > 1:
                         rest = value(f"urem {t} {at}, {dim.base_dilation}")
                         conditions.append(value(f"icmp eq {t} {rest}, 0"))
                         at = value(f"udiv {t} {at}, {dim.base_dilation}")
                     for condition in conditions:
                         inside = value(f"and i1 {inside}, {condition}") if inside else condition
-                places.append(at)
+                source_indices.append(at)
             with ExitStack() as stack:
                 if inside:
                     stack.enter_context(writer.when(inside))
-                yield number, places
+                yield number, source_indices
 
-    def origins(self, windows: Sequence[str]) -> list[str]:
+    def window_starts(self, windows: Sequence[str]) -> list[str]:
         """Emit the begins of windows, which may lie in the padding before the first element."""
         writer, t = self.writer, self.writer.index
         found = []
@@ -177,8 +193,8 @@ class _ReduceWindow(_PerElement):
         super().__init__(kernel.window, arrays)
         self.reduction: Reducer = kernel.reduction
         self.kind = self.target.kind
-        whole = isinstance(kernel.reduction, ScalarProgram)
-        self.wide = stored_type(self.kind) if whole else wide_type(self.kind)
+        is_program = isinstance(kernel.reduction, ScalarProgram)
+        self.wide = stored_type(self.kind) if is_program else wide_type(self.kind)
 
     def functions(self) -> list[str]:
         if isinstance(self.reduction, ScalarProgram):
@@ -186,17 +202,17 @@ class _ReduceWindow(_PerElement):
         return [*element_combining_ir(self.kind, self.reduction, "", INSTRUCTIONS)]
 
     def prepare(self) -> None:
-        self.place = self.writer.value(f"alloca {self.wide}")
+        self.accumulator = self.writer.value(f"alloca {self.wide}")
 
-    def element(self, digits: Sequence[str]) -> str:
+    def element(self, indices: Sequence[str]) -> str:
         writer, wide = self.writer, self.wide
-        writer.add(f"store {wide} {self.widened(self.loaded(1, ()))}, ptr {self.place}")
+        writer.add(f"store {wide} {self.widened(self.loaded(1, ()))}, ptr {self.accumulator}")
         base = self.arrays.operands[0].dims
-        with self.covered(self.origins(digits), base) as (_, places):
-            x = self.widened(self.loaded(0, places))
-            total = writer.value(f"load {wide}, ptr {self.place}")
-            writer.add(f"store {wide} {self.combined(total, x)}, ptr {self.place}")
-        total = writer.value(f"load {wide}, ptr {self.place}")
+        with self.covered(self.window_starts(indices), base) as (_, source_indices):
+            x = self.widened(self.loaded(0, source_indices))
+            total = writer.value(f"load {wide}, ptr {self.accumulator}")
+            writer.add(f"store {wide} {self.combined(total, x)}, ptr {self.accumulator}")
+        total = writer.value(f"load {wide}, ptr {self.accumulator}")
         if isinstance(self.reduction, ScalarProgram):
             return total
         return writer.value(f"call {self.target.stored} @narrow({wide} {total})")
@@ -232,13 +248,13 @@ class _SelectAndScatter(_PerElement):
     def prepare(self) -> None:
         value = self.writer.value
         self.sum, self.best = value(f"alloca {self.wide}"), value(f"alloca {self.wide}")
-        self.kept = value(f"alloca {self.writer.index}")
+        self.selected = value(f"alloca {self.writer.index}")
 
-    def element(self, digits: Sequence[str]) -> str:
+    def element(self, indices: Sequence[str]) -> str:
         writer, wide = self.writer, self.wide
         writer.add(f"store {wide} {self.widened(self.loaded(2, ()))}, ptr {self.sum}")
-        with self.covering(digits) as (windows, own):
-            chosen = self.chosen(self.origins(windows))
+        with self.covering(indices) as (windows, own):
+            chosen = self.chosen(self.window_starts(windows))
             with writer.when(writer.value(f"icmp eq {writer.index} {chosen}, {own}")):
                 x = self.widened(self.loaded(1, windows))
                 total = writer.value(f"load {wide}, ptr {self.sum}")
@@ -248,16 +264,16 @@ class _SelectAndScatter(_PerElement):
         return writer.value(f"call {self.target.stored} @narrow({wide} {total})")
 
     @contextmanager
-    def covering(self, digits: Sequence[str]) -> Iterator[tuple[list[str], str]]:
+    def covering(self, indices: Sequence[str]) -> Iterator[tuple[list[str], str]]:
         """Repeat for each window that covers an element, in order. Yields the window and the element's number in it."""
         writer, t = self.writer, self.writer.index
         value, dims = writer.value, self.window.dims
         most = [(dim.size - 1) * dim.window_dilation // dim.stride + 1 for dim in dims]
         with writer.strided_loop("0", str(math.prod(most)), "1") as number:
-            turns = writer.digits(number, most)
+            turns = writer.delinearize(number, most)
             windows, own, inside = [], "0", ""
             for dim, i, turn, count, size in zip(
-                dims, digits, turns, most, self.arrays.operands[1].dims, strict=True
+                dims, indices, turns, most, self.arrays.operands[1].dims, strict=True
             ):
                 at = value(f"add nsw {t} {i}, {dim.padding_low}")
                 last = value(f"udiv {t} {at}, {dim.stride}")
@@ -265,10 +281,10 @@ class _SelectAndScatter(_PerElement):
                 window = value(f"add nsw {t} {before}, {turn}")
                 begin = value(f"mul nsw {t} {window}, {dim.stride}")
                 way = value(f"sub nsw {t} {at}, {begin}")
-                reach = (dim.size - 1) * dim.window_dilation + 1
+                extent = (dim.size - 1) * dim.window_dilation + 1
                 conditions = [
                     value(f"icmp ult {t} {window}, {size}"),
-                    value(f"icmp ult {t} {way}, {reach}"),
+                    value(f"icmp ult {t} {way}, {extent}"),
                 ]
                 k = way
                 if dim.window_dilation > 1:
@@ -278,33 +294,33 @@ class _SelectAndScatter(_PerElement):
                 for condition in conditions:
                     inside = value(f"and i1 {inside}, {condition}") if inside else condition
                 windows.append(window)
-                so_far = value(f"mul {t} {own}, {dim.size}")
-                own = value(f"add {t} {so_far}, {k}")
+                scaled = value(f"mul {t} {own}, {dim.size}")
+                own = value(f"add {t} {scaled}, {k}")
             with ExitStack() as stack:
                 if inside:
                     stack.enter_context(writer.when(inside))
                 yield windows, own
 
-    def chosen(self, origins: Sequence[str]) -> str:
+    def chosen(self, window_starts: Sequence[str]) -> str:
         """Emit the number of the selected element: the first, or a later one that the best so far does not beat."""
         writer, t, wide = self.writer, self.writer.index, self.wide
         value = writer.value
-        writer.add(f"store {t} -1, ptr {self.kept}")
+        writer.add(f"store {t} -1, ptr {self.selected}")
         writer.add(f"store {wide} {_zero(wide)}, ptr {self.best}")
-        with self.covered(origins, self.arrays.operands[0].dims) as (number, places):
-            x = self.widened(self.loaded(0, places))
-            best, kept = (
+        with self.covered(window_starts, self.arrays.operands[0].dims) as (number, source_indices):
+            x = self.widened(self.loaded(0, source_indices))
+            best, selected = (
                 value(f"load {wide}, ptr {self.best}"),
-                value(f"load {t}, ptr {self.kept}"),
+                value(f"load {t}, ptr {self.selected}"),
             )
-            has_one = value(f"icmp sge {t} {kept}, 0")
+            has_one = value(f"icmp sge {t} {selected}, 0")
             keeps = value(f"call i1 @keeps({wide} {best}, {wide} {x})")
             stays = value(f"and i1 {has_one}, {keeps}")
             best = value(f"select i1 {stays}, {wide} {best}, {wide} {x}")
-            kept = value(f"select i1 {stays}, {t} {kept}, {t} {number}")
+            selected = value(f"select i1 {stays}, {t} {selected}, {t} {number}")
             writer.add(f"store {wide} {best}, ptr {self.best}")
-            writer.add(f"store {t} {kept}, ptr {self.kept}")
-        return value(f"load {t}, ptr {self.kept}")
+            writer.add(f"store {t} {selected}, ptr {self.selected}")
+        return value(f"load {t}, ptr {self.selected}")
 
     def widened(self, x: str) -> str:
         return self.writer.value(f"call {self.wide} @widen({self.target.stored} {x})")

@@ -18,7 +18,7 @@ _COMMUTE = frozenset(ReductionKind) - {ReductionKind.MIN, ReductionKind.MAX}
 
 
 class RowSums:
-    """Emitter of totals. ``sums``: for each reduction and row of the thread, the stack slot of its total.
+    """Emitter of totals. ``sums``: for each reduction and row of the thread, the address of its total on the stack.
 
     wides: types of totals. thread, warp, lane: numbers of the thread. first: its first group of a row.
     """
@@ -37,8 +37,8 @@ class RowSums:
         for j in each.reductions:
             kind = self.reductions[j]
             start = self.writer.value(neutral_element(kind.element_type, kind.kind))
-            for place in self.sums[j]:
-                self.writer.add(f"store {self.wides[j]} {start}, ptr {place}")
+            for accumulator in self.sums[j]:
+                self.writer.add(f"store {self.wides[j]} {start}, ptr {accumulator}")
 
     def add_up(self, j: int, elements: Sequence[str], valid: str | None) -> None:
         """Add elements to the thread's own totals; the neutral element replaces invalid ones."""
@@ -49,9 +49,9 @@ class RowSums:
             if valid is not None:
                 neutral = writer.value(neutral_element(kind.element_type, kind.kind))
                 own = writer.value(f"select i1 {valid}, {wide} {own}, {wide} {neutral}")
-            place = self.sums[j][e if self.plan.side > 1 else 0]
-            total = writer.value(f"load {wide}, ptr {place}")
-            writer.add(f"store {wide} {self.combined(j, total, own)}, ptr {place}")
+            accumulator = self.sums[j][e if self.plan.side > 1 else 0]
+            total = writer.value(f"load {wide}, ptr {accumulator}")
+            writer.add(f"store {wide} {self.combined(j, total, own)}, ptr {accumulator}")
 
     def combined(self, j: int, a: str, b: str) -> str:
         wide = self.wides[j]
@@ -60,27 +60,30 @@ class RowSums:
     def totals(self, reductions: Sequence[int]) -> None:
         """Combine the totals of all threads of a row; all of them get the result, with the same bits."""
         writer, plan = self.writer, self.plan
-        own = [(j, place) for j in reductions for place in self.sums[j]]
+        own = [(j, accumulator) for j in reductions for accumulator in self.sums[j]]
         totals = []
-        for j, place in own:
-            total = writer.value(f"load {self.wides[j]}, ptr {place}")
+        for j, accumulator in own:
+            total = writer.value(f"load {self.wides[j]}, ptr {accumulator}")
             if plan.along_rows:
                 total = self.over_lanes(j, total, min(plan.lanes, WARP))
             totals.append(total)
         if plan.shares > 1 and own:
             totals = self.shared(own, totals)
-        for (j, place), total in zip(own, totals, strict=True):
-            writer.add(f"store {self.wides[j]} {total}, ptr {place}")
+        for (j, accumulator), total in zip(own, totals, strict=True):
+            writer.add(f"store {self.wides[j]} {total}, ptr {accumulator}")
 
     def shared(self, own: Sequence[tuple[int, str]], totals: Sequence[str]) -> list[str]:
         """Write every share's totals to shared memory; all threads then combine them in the same order."""
         writer, plan = self.writer, self.plan
         share = self.warp if plan.along_rows else self.first
-        slot = "0" if plan.along_rows else self.lane
-        before = writer.value(f"mul i32 {share}, {plan.slots}")
-        number = writer.value(f"add i32 {before}, {slot}")
+        index = "0" if plan.along_rows else self.lane
+        before = writer.value(f"mul i32 {share}, {plan.totals_per_share}")
+        number = writer.value(f"add i32 {before}, {index}")
         sizes = [self.wide_bytes(j) for j, _ in own]
-        starts = [writer.shared(plan.shares * plan.slots * size, max(16, size)) for size in sizes]
+        starts = [
+            writer.shared(plan.shares * plan.totals_per_share * size, max(16, size))
+            for size in sizes
+        ]
         for (j, _), total, start, size in zip(own, totals, starts, sizes, strict=True):
             writer.store_shared(self.wides[j], total, start, size, number)
         writer.barrier()
@@ -88,7 +91,7 @@ class RowSums:
         for (j, _), start, size in zip(own, starts, sizes, strict=True):
             total = ""
             for n in range(plan.shares):
-                other = writer.value(f"add i32 {slot}, {n * plan.slots}")
+                other = writer.value(f"add i32 {index}, {n * plan.totals_per_share}")
                 x = writer.load_shared(self.wides[j], start, size, other)
                 total = self.combined(j, total, x) if total else x
             found.append(total)

@@ -5,8 +5,8 @@ groups of neighbours a block apart, lanes exchange their totals, and warps combi
 neighbours belong to adjacent rows, a warp's lanes process adjacent groups of rows, and the block's warps divide the
 elements of these. The order of a sum depends on the sizes alone.
 
-A row that fits into the registers of a block is read from memory once, and kept values stay in registers. For longer
-rows, kept values are computed again from what is read.
+A row that fits into the registers of a block is read from memory once, and cached values stay in registers. For longer
+rows, cached values are computed again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.fusion.row_fusion import Source
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
+    address_at,
     computed,
     index_type,
     load,
     moved,
     piece,
-    place_at,
     starts_functions,
     store,
 )
@@ -51,13 +51,13 @@ class Rows(RowSums):
         self.strides = [
             (*a, *b) for a, b in zip(parts.counted_strides, parts.reduced_strides, strict=True)
         ]
-        self.writer = PtxWriter(index=index_type(sizes, parts.walks, self.strides))
+        self.writer = PtxWriter(index=index_type(sizes, parts.accesses, self.strides))
         inner = parts.reduced_strides if plan.along_rows else parts.counted_strides
         others = parts.counted_strides if plan.along_rows else parts.reduced_strides
         self.steps = [own[-1] for own in inner]
         self.pieces = [
-            piece(walk, (*other, *own), plan.together) if plan.together > 1 else 1
-            for walk, own, other in zip(parts.walks, inner, others, strict=True)
+            piece(access, (*other, *own), plan.vector_elements) if plan.vector_elements > 1 else 1
+            for access, own, other in zip(parts.accesses, inner, others, strict=True)
         ]
         self.wides = [wide_type(each.element_type) for each in self.reductions]
         #: Values of the current row, for each of the thread's rows: reductions, row values,
@@ -65,7 +65,7 @@ class Rows(RowSums):
         self.reduced: dict[int, list[str]] = {}
         self.row_values: dict[int, list[str]] = {}
         self.elements: dict[tuple[int, int], list[str]] = {}
-        self.kept: dict[tuple[int, int], list[str]] = {}
+        self.cached: dict[tuple[int, int], list[str]] = {}
 
     # ---- the kernel
     def source(self) -> KernelSource:
@@ -74,7 +74,7 @@ class Rows(RowSums):
         side = plan.side
         self.sums = [[value(f"alloca {wide}") for _ in range(side)] for wide in self.wides]
         starts = computed(writer, self.kernel.starts, self.arrays.operands)
-        self.bases = moved(writer, parts.walks, starts)
+        self.bases = moved(writer, parts.accesses, starts)
         thread = writer.thread()
         self.lane = value(f"and i32 {thread}, {plan.lanes - 1}")
         own = value(f"lshr i32 {thread}, {plan.lanes.bit_length() - 1}")
@@ -83,12 +83,12 @@ class Rows(RowSums):
         self.thread, self.warp = thread, value(f"lshr i32 {thread}, 5")
         block = writer.to_index(writer.block_number())
         with writer.strided_loop(block, str(self.rounds), str(self.blocks)) as number:
-            before = value(f"mul nuw nsw {t} {self.round_of(number)}, {plan.rows_together}")
+            before = value(f"mul nuw nsw {t} {self.round_of(number)}, {plan.rows_per_block}")
             at = value(f"add nuw nsw {t} {before}, {writer.to_index(row)}")
-            self.counts = self.within(at, plan.row_groups, plan.row_groups % plan.rows_together)
+            self.counts = self.within(at, plan.row_groups, plan.row_groups % plan.rows_per_block)
             self.at = self.clamped(at, plan.row_groups, self.counts)
             *outer, last = parts.counted
-            self.row_digits = writer.digits(self.at, [*outer, last // side])
+            self.row_indices = writer.delinearize(self.at, [*outer, last // side])
             self.row()
             if writer.shared_bytes:
                 writer.barrier()
@@ -125,20 +125,20 @@ class Rows(RowSums):
 
     def row(self) -> None:
         """Emit all passes over the thread's current rows."""
-        for cache in (self.reduced, self.row_values, self.elements, self.kept):
+        for cache in (self.reduced, self.row_values, self.elements, self.cached):
             cache.clear()
         for number, each in enumerate(self.parts.passes):
             self.begin_sums(each)
             if self.plan.groups:
-                self.walk(number, each)
+                self.emit_pass(number, each)
             self.totals(each.reductions)
             self.end_sums(number, each)
             self.row_part(number, each)
 
     # ---- elements
-    def walk(self, number: int, each: RowPart) -> None:
+    def emit_pass(self, number: int, each: RowPart) -> None:
         """Emit a pass over all groups of a row that are the thread's."""
-        if not (each.reductions or each.kept or each.results):
+        if not (each.reductions or each.cached or each.results):
             return
         plan, writer = self.plan, self.writer
         if plan.chunks == 1:
@@ -146,13 +146,13 @@ class Rows(RowSums):
             return
         with writer.strided_loop(*self.chunks(), "1") as chunk:
             self.elements.clear()
-            self.kept.clear()
+            self.cached.clear()
             step = plan.step * plan.unrolled
             before = writer.value(f"mul nuw nsw {writer.index} {chunk}, {step}")
             own = writer.to_index(self.first)
             self.chunk(number, each, writer.value(f"add nuw nsw {writer.index} {before}, {own}"))
             self.elements.clear()
-            self.kept.clear()
+            self.cached.clear()
 
     def chunks(self) -> tuple[str, str]:
         """Return the first and the end chunk of a row that the block processes."""
@@ -162,7 +162,7 @@ class Rows(RowSums):
         """Emit the unrolled groups from ``first`` on, ``plan.step`` apart: read, computed, then written."""
         plan, writer = self.plan, self.writer
         counts: list[str | None] = []
-        self.group_digits = []
+        self.group_indices = []
         for r in range(plan.unrolled):
             at = first
             if r:
@@ -172,23 +172,23 @@ class Rows(RowSums):
             counts.append(valid)
             at = self.clamped(at, plan.groups, valid)
             *outer, last = self.parts.reduced
-            self.group_digits.append(writer.digits(at, [*outer, last // plan.along]))
+            self.group_indices.append(writer.delinearize(at, [*outer, last // plan.along]))
         for r in range(plan.unrolled):
             self.read(number, r)
         made = [self.results(number, r) for r in range(plan.unrolled)]
         for r, results in enumerate(made):
             for position, j in enumerate(each.reductions):
                 self.add_up(j, results[position], counts[r])
-            for position, n in enumerate(each.results, len(each.reductions) + len(each.kept)):
-                self.write(n, self.group_digits[r], results[position], counts[r])
+            for position, n in enumerate(each.results, len(each.reductions) + len(each.cached)):
+                self.write(n, self.group_indices[r], results[position], counts[r])
 
     def read(self, number: int, r: int) -> None:
         """Load the arrays' elements that pass ``number`` needs for group ``r`` and that are not loaded yet."""
         for leaf in self.parts.passes[number].elements.leaves:
             if isinstance(leaf, int):
                 if (leaf, r) not in self.elements:
-                    self.elements[leaf, r] = self.loaded(leaf, self.group_digits[r])
-            elif leaf.source is Source.KEPT and (leaf.number, r) not in self.kept:
+                    self.elements[leaf, r] = self.loaded(leaf, self.group_indices[r])
+            elif leaf.source is Source.CACHED and (leaf.number, r) not in self.cached:
                 self.read(self.parts.producer(leaf.number)[0], r)
 
     def results(self, number: int, r: int) -> list[list[str]]:
@@ -198,23 +198,23 @@ class Rows(RowSums):
         for leaf in part.leaves:
             if isinstance(leaf, int):
                 leaves.append(self.elements[leaf, r])
-            elif leaf.source is Source.KEPT:
-                leaves.append(self.kept_values(leaf.number, r))
+            elif leaf.source is Source.CACHED:
+                leaves.append(self.cached_values(leaf.number, r))
             else:
-                held = self.reduced if leaf.source is Source.REDUCTION else self.row_values
-                own = held[leaf.number]
-                leaves.append(own if self.plan.side > 1 else own * self.plan.together)
-        made = self.called(f"elements{number}", part, leaves, self.plan.together)
+                values = self.reduced if leaf.source is Source.REDUCTION else self.row_values
+                own = values[leaf.number]
+                leaves.append(own if self.plan.side > 1 else own * self.plan.vector_elements)
+        made = self.called(f"elements{number}", part, leaves, self.plan.vector_elements)
         first = len(self.parts.passes[number].reductions)
-        for position, n in enumerate(self.parts.passes[number].kept, first):
-            self.kept[n, r] = made[position]
+        for position, n in enumerate(self.parts.passes[number].cached, first):
+            self.cached[n, r] = made[position]
         return made
 
-    def kept_values(self, kept: int, r: int) -> list[str]:
-        """Return the kept values of the pass that made them; of rows that are not held, compute them again."""
-        if (kept, r) not in self.kept:
-            self.results(self.parts.producer(kept)[0], r)
-        return self.kept[kept, r]
+    def cached_values(self, cached: int, r: int) -> list[str]:
+        """Return the cached values of the pass that made them. If they are not in registers, compute them again."""
+        if (cached, r) not in self.cached:
+            self.results(self.parts.producer(cached)[0], r)
+        return self.cached[cached, r]
 
     def called(
         self, name: str, part: Part, leaves: Sequence[Sequence[str]], count: int
@@ -228,40 +228,40 @@ class Rows(RowSums):
                 f"{stored_type(kind)} {own[e]}"
                 for kind, own in zip(program.parameters, leaves, strict=True)
             ]
-            whole = value(f"call {struct} @{name}({', '.join(typed)})")
+            call = value(f"call {struct} @{name}({', '.join(typed)})")
             for n in results:
-                made[n].append(value(f"extractvalue {struct} {whole}, {n}"))
+                made[n].append(value(f"extractvalue {struct} {call}, {n}"))
         return made
 
     # ---- arrays
-    def place(self, i: int, group: Sequence[str]) -> str:
+    def address(self, i: int, group: Sequence[str]) -> str:
         """Emit the address in array ``i`` at the thread's row and at ``group``; without a group, of the row."""
         parts, plan, writer = self.parts, self.plan, self.writer
         *outer, last = parts.counted_strides[i]
-        ways = [writer.way(self.row_digits, (*outer, last * plan.side))]
+        ways = [writer.way(self.row_indices, (*outer, last * plan.side))]
         if group:
             *outer, last = parts.reduced_strides[i]
             ways.append(writer.way(group, (*outer, last * plan.along)))
-        place = self.bases[i]
+        address = self.bases[i]
         for way in ways:
-            place = place_at(writer, parts.walks[i], place, way)
-        return place
+            address = address_at(writer, parts.accesses[i], address, way)
+        return address
 
     def loaded(self, i: int, group: Sequence[str]) -> list[str]:
-        walk, plan = self.parts.walks[i], self.plan
-        count = plan.together if group else plan.side
-        place = self.place(i, group)
-        return load(self.writer, walk, place, self.steps[i], count, min(self.pieces[i], count))
+        access, plan = self.parts.accesses[i], self.plan
+        count = plan.vector_elements if group else plan.side
+        address = self.address(i, group)
+        return load(self.writer, access, address, self.steps[i], count, min(self.pieces[i], count))
 
     def write(
         self, i: int, group: Sequence[str], elements: Sequence[str], valid: str | None
     ) -> None:
         conditions = [c for c in (valid, self.counts) if c is not None]
-        place = self.place(i, group)
+        address = self.address(i, group)
         count = min(self.pieces[i], len(elements))
 
         def put() -> None:
-            store(self.writer, self.parts.walks[i], place, self.steps[i], elements, count)
+            store(self.writer, self.parts.accesses[i], address, self.steps[i], elements, count)
 
         if not conditions:
             put()
@@ -291,11 +291,13 @@ class Rows(RowSums):
         for j, own in zip(each.reductions, inits, strict=True):
             wide, stored = self.wides[j], stored_type(self.reductions[j].element_type)
             found = []
-            for init, place in zip(own, self.sums[j], strict=True):
+            for init, accumulator in zip(own, self.sums[j], strict=True):
                 start = writer.value(f"call {wide} @widen_reduction{j}({stored} {init})")
-                total = writer.value(f"load {wide}, ptr {place}")
-                whole = self.combined(j, start, total)
-                found.append(writer.value(f"call {stored} @narrow_reduction{j}({wide} {whole})"))
+                total = writer.value(f"load {wide}, ptr {accumulator}")
+                with_init = self.combined(j, start, total)
+                found.append(
+                    writer.value(f"call {stored} @narrow_reduction{j}({wide} {with_init})")
+                )
             self.reduced[j] = found
 
     def per_row(self, name: str, part: Part) -> list[list[str]]:
@@ -305,8 +307,8 @@ class Rows(RowSums):
             if isinstance(leaf, int):
                 leaves.append(self.loaded(leaf, ()))
             else:
-                held = self.reduced if leaf.source is Source.REDUCTION else self.row_values
-                leaves.append(held[leaf.number])
+                values = self.reduced if leaf.source is Source.REDUCTION else self.row_values
+                leaves.append(values[leaf.number])
         return self.called(name, part, leaves, self.plan.side)
 
     def row_part(self, number: int, each: RowPart) -> None:

@@ -1,10 +1,10 @@
 """Scatter on a GPU: windows are written to, or combined with, an array at positions from an index array.
 
-A thread processes the same element of all windows that begin in its block's share of far, in the order of their index
-vectors. So elements in several windows are combined in the processor's order, in every run. A block's threads examine
-the index vectors together, a chunk at a time: each marks in a byte of shared memory which of its vectors begin in the
-share, then all of them process the marked ones. Integers of a word are combined by atomic operations instead, whose
-order does not matter. One block processes windows that may overlap in part.
+A thread processes the same element of all windows that begin in its block's share of the array, in the order of their
+index vectors. So elements in several windows are combined in the processor's order, in every run. A block's threads
+examine the index vectors together, a chunk at a time: each marks in a byte of shared memory which of its vectors begin
+in the share, then all of them process the marked ones. Integers of a word are combined by atomic operations instead,
+whose order does not matter. One block processes windows that may overlap in part.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from runtime.codegen.ir.element_operations import wide_type
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
-    GpuWalk,
-    array_walk,
+    GpuArrayAccess,
+    array_access,
     load,
     store,
 )
 from runtime.gpu.codegen.copy import copy_source, unless_same
-from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.gather import BLOCKS, THREADS, Windows, WindowWriter, windows_of
-from runtime.gpu.codegen.launch import Held, KernelSource, PtxTarget
+from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxTarget
 from runtime.gpu.codegen.loop import loop_source
 from runtime.gpu.codegen.loop_nest import nest_of
 from runtime.program.records.gather_scatter import IndexedWindows, ScatterKernel
@@ -45,33 +45,35 @@ MARKS = 8
 CHUNK = THREADS * MARKS
 #: Bits of the words in which marks are read.
 WORD = 32
-#: Most shares of far: each examines all index vectors.
+#: Most shares of the array: each examines all index vectors.
 MOST_SHARES = 512
 #: An odd number near 2^64 times the golden section (Knuth, The Art of Computer Programming 3, 6.4).
 _MIX = 0x9E3779B97F4A7C15
 
 
-@gpu_form(ScatterKernel)
-def scatter_form(kernel: ScatterKernel, arrays: GpuArrays) -> Sources:
+@kernel_emitter(ScatterKernel)
+def emit_scatter(kernel: ScatterKernel, arrays: GpuArrays) -> Sources:
     source, indices, updates = arrays.operands
     (result,) = arrays.results
-    far = array_walk(Held.RESULT, 0, result)
+    array = array_access(ArgumentKind.RESULT, 0, result)
     before: tuple[KernelSource, ...]
     after: tuple[KernelSource, ...] = ()
     if arrays.scratch:
         (total,) = arrays.scratch
-        far = array_walk(Held.SCRATCH, 0, total)
-        before = _converted(array_walk(Held.OPERAND, 0, source), far, total.dims, arrays)
-        after = _converted(far, array_walk(Held.RESULT, 0, result), total.dims, arrays)
+        array = array_access(ArgumentKind.SCRATCH, 0, total)
+        before = _converted(
+            array_access(ArgumentKind.OPERAND, 0, source), array, total.dims, arrays
+        )
+        after = _converted(array, array_access(ArgumentKind.RESULT, 0, result), total.dims, arrays)
     else:
-        whole = array_walk(Held.OPERAND, 0, source)
-        copy = copy_source(whole, far, result.dims, arrays.target)
+        source_access = array_access(ArgumentKind.OPERAND, 0, source)
+        copy = copy_source(source_access, array, result.dims, arrays.target)
         before = unless_same(copy, 0, 0, arrays)
     if updates.num_elements == 0:
         return (*before, *after)
-    near = array_walk(Held.OPERAND, 2, updates)
+    slices = array_access(ArgumentKind.OPERAND, 2, updates)
     windows = windows_of(
-        kernel.windows, far, near, array_walk(Held.OPERAND, 1, indices), updates.dims
+        kernel.windows, array, slices, array_access(ArgumentKind.OPERAND, 1, indices), updates.dims
     )
     combine = _Scatter(windows, kernel.reduction, arrays.target)
     if _overlap(kernel.windows, updates) and not combine.atomic:
@@ -80,7 +82,7 @@ def scatter_form(kernel: ScatterKernel, arrays: GpuArrays) -> Sources:
 
 
 def _converted(
-    source: GpuWalk, target: GpuWalk, dims: Sequence[int], arrays: GpuArrays
+    source: GpuArrayAccess, target: GpuArrayAccess, dims: Sequence[int], arrays: GpuArrays
 ) -> tuple[KernelSource, ...]:
     if 0 in dims:
         return ()
@@ -110,11 +112,11 @@ class _Scatter(WindowWriter):
     def __init__(self, windows: Windows, reduction: Reducer | None, target: PtxTarget) -> None:
         super().__init__(windows)
         self.reduction = reduction
-        kind = windows.far.kind
+        kind = windows.array.kind
         self.atomic = ""
         if isinstance(reduction, ReductionKind) and kind in (P.S32, P.U32, P.S64, P.U64):
             self.atomic = _ATOMIC.get(reduction, ("", ""))[not kind.is_signed_integer]
-        self.count = 1 if self.atomic else windows.together()
+        self.count = 1 if self.atomic else windows.vector_elements()
         *outer, last = windows.window.sizes
         self.groups = [*outer, last // self.count]
         self.vectors = math.prod(windows.batch.sizes)
@@ -141,7 +143,7 @@ class _Scatter(WindowWriter):
         total, step = str(math.prod(self.groups)), str(self.across * THREADS)
         if self.atomic:
             with writer.strided_loop(first, total, step) as number:
-                window = writer.digits(number, self.groups)
+                window = writer.delinearize(number, self.groups)
                 with writer.strided_loop(share, str(self.vectors), str(self.shares)) as vector:
                     self.apart(vector, window)
         else:
@@ -154,22 +156,22 @@ class _Scatter(WindowWriter):
             return []
         if isinstance(self.reduction, ScalarProgram):
             return program_ir(self.reduction, "reducer", INSTRUCTIONS)
-        kind = self.windows.near.kind
+        kind = self.windows.slices.kind
         return [*element_combining_ir(kind, self.reduction, "", INSTRUCTIONS)]
 
     def apart(self, vector: str, window: Sequence[str]) -> None:
         """Emit the atomic combination of one element of one vector's window, in any order."""
         writer, windows = self.writer, self.windows
-        batch = writer.digits(vector, windows.batch.sizes)
+        batch = writer.delinearize(vector, windows.batch.sizes)
         starts = self.starts(batch)
         with writer.when(self.fits(starts)):
-            place = self.moved(self.at("far", batch, window, 1), starts)
-            near = windows.near
+            address = self.moved(self.at("array", batch, window, 1), starts)
+            slices = windows.slices
             x = writer.value(
-                f"load {near.stored}, ptr {self.at('near', batch, window, 1)}, align {near.item}"
+                f"load {slices.stored}, ptr {self.at('slices', batch, window, 1)}, align {slices.item}"
             )
             writer.value(
-                f"atomicrmw {self.atomic} ptr {place}, {near.stored} {x} "
+                f"atomicrmw {self.atomic} ptr {address}, {slices.stored} {x} "
                 'syncscope("device") monotonic'
             )
 
@@ -190,10 +192,10 @@ class _Scatter(WindowWriter):
                 before = writer.value(f"add nuw nsw {t} {chunk}, {before}")
                 with writer.each_bit(bits) as bit:
                     vector = writer.value(f"add nuw nsw {t} {before}, {writer.to_index(bit)}")
-                    batch = writer.digits(vector, self.windows.batch.sizes)
+                    batch = writer.delinearize(vector, self.windows.batch.sizes)
                     starts = self.starts(batch)
                     with writer.strided_loop(first, total, step) as group:
-                        self.combine(batch, starts, writer.digits(group, self.groups))
+                        self.combine(batch, starts, writer.delinearize(group, self.groups))
             writer.barrier()
 
     def mark(self, marks: int, chunk: str, share: str) -> None:
@@ -210,7 +212,7 @@ class _Scatter(WindowWriter):
             if self.vectors % CHUNK:
                 there = writer.value(f"icmp ult {t} {vector}, {self.vectors}")
                 vector = writer.value(f"select i1 {there}, {t} {vector}, {t} {self.vectors - 1}")
-            batch = writer.digits(vector, self.windows.batch.sizes)
+            batch = writer.delinearize(vector, self.windows.batch.sizes)
             starts = self.starts(batch)
             condition = self.both(self.fits(starts), there)
             if self.shares > 1:
@@ -231,7 +233,7 @@ class _Scatter(WindowWriter):
     def is_of(self, share: str, batch: Sequence[str], starts: Sequence[str]) -> str:
         """Emit whether a window begins in the share, by a hash of the position of its first element."""
         value, writer = self.writer.value, self.writer
-        way = writer.to_i64(writer.way(batch, self.windows.batch.far))
+        way = writer.to_i64(writer.way(batch, self.windows.batch.array))
         for start, (_, stride, _) in zip(starts, self.windows.components, strict=True):
             more = value(f"mul i64 {start}, {stride}")
             way = value(f"add i64 {way}, {more}")
@@ -242,29 +244,29 @@ class _Scatter(WindowWriter):
 
     def combine(self, batch: Sequence[str], starts: Sequence[str], window: Sequence[str]) -> None:
         writer, windows = self.writer, self.windows
-        far, near = windows.pieces(self.count)
-        steps = windows.window.far[-1], windows.window.near[-1]
-        place = self.moved(self.at("far", batch, window, self.count), starts)
-        source = self.at("near", batch, window, self.count)
-        elements = load(writer, windows.near, source, steps[1], self.count, near)
+        array, slices = windows.pieces(self.count)
+        steps = windows.window.array[-1], windows.window.slices[-1]
+        address = self.moved(self.at("array", batch, window, self.count), starts)
+        source = self.at("slices", batch, window, self.count)
+        elements = load(writer, windows.slices, source, steps[1], self.count, slices)
         if self.reduction is not None:
-            so_far = load(writer, windows.far, place, steps[0], self.count, far)
-            elements = [self.combined(a, b) for a, b in zip(so_far, elements, strict=True)]
-        store(writer, windows.far, place, steps[0], elements, far)
+            current = load(writer, windows.array, address, steps[0], self.count, array)
+            elements = [self.combined(a, b) for a, b in zip(current, elements, strict=True)]
+        store(writer, windows.array, address, steps[0], elements, array)
 
-    def combined(self, so_far: str, update: str) -> str:
-        """Emit the combination. Known reductions use their wide type, which far may have already."""
-        value, near = self.writer.value, self.windows.near
-        stored, wide = near.stored, wide_type(near.kind)
+    def combined(self, current: str, update: str) -> str:
+        """Emit the combination. Known reductions use their wide type, which the array may have already."""
+        value, slices = self.writer.value, self.windows.slices
+        stored, wide = slices.stored, wide_type(slices.kind)
         if isinstance(self.reduction, ScalarProgram):
             struct = struct_type(self.reduction)
-            both = value(f"call {struct} @reducer({stored} {so_far}, {stored} {update})")
+            both = value(f"call {struct} @reducer({stored} {current}, {stored} {update})")
             return value(f"extractvalue {struct} {both}, 0")
-        same = self.windows.far.kind is near.kind
+        same = self.windows.array.kind is slices.kind
         if same:
-            so_far = value(f"call {wide} @widen({stored} {so_far})")
+            current = value(f"call {wide} @widen({stored} {current})")
         update = value(f"call {wide} @widen({stored} {update})")
-        total = value(f"call {wide} @combine({wide} {so_far}, {wide} {update})")
+        total = value(f"call {wide} @combine({wide} {current}, {wide} {update})")
         return value(f"call {stored} @narrow({wide} {total})") if same else total
 
 
@@ -277,11 +279,11 @@ class _InTurn(_Scatter):
         thread = writer.to_index(writer.thread())
         total = math.prod(self.groups)
         with writer.strided_loop("0", str(self.vectors), "1") as vector:
-            batch = writer.digits(vector, self.windows.batch.sizes)
+            batch = writer.delinearize(vector, self.windows.batch.sizes)
             starts = self.starts(batch)
             end = writer.value(f"select i1 {self.fits(starts)}, {t} {total}, {t} 0")
             with writer.strided_loop(thread, end, str(MOST_THREADS)) as number:
-                self.combine(batch, starts, writer.digits(number, self.groups))
+                self.combine(batch, starts, writer.delinearize(number, self.groups))
             writer.barrier()
         functions = self.functions()
         return writer.source("spmd_scatter_in_turn", functions, 1, MOST_THREADS)

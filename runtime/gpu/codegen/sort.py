@@ -15,33 +15,37 @@ from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.scalar_program_ir import program_ir, struct_type
 from runtime.gpu.codegen.array_access import (
     INSTRUCTIONS,
-    GpuWalk,
-    array_walk,
+    GpuArrayAccess,
+    address_at,
+    array_access,
     begun,
     index_type,
-    place_at,
 )
-from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
-from runtime.gpu.codegen.launch import WARP, Held, KernelSource, PtxArgument
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
+from runtime.gpu.codegen.launch import WARP, ArgumentKind, KernelSource, PtxArgument
 from runtime.gpu.codegen.thread_writer import PtxWriter
 from runtime.program.records.sort import SortKernel
 
 #: Most threads of a block, blocks per multiprocessor; bytes of a position.
-_MOST_THREADS, _BLOCKS, _PLACE = 512, 4, 4
+_MOST_THREADS, _BLOCKS, _POSITION_BYTES = 512, 4, 4
 #: Largest row: positions have 32 bits, and one block is slow on longer rows.
 _MOST = 1 << 22
 
 
-@gpu_form(SortKernel)
-def sort_form(kernel: SortKernel, arrays: GpuArrays) -> Sources:
+@kernel_emitter(SortKernel)
+def emit_sort(kernel: SortKernel, arrays: GpuArrays) -> Sources:
     return None if kernel.size > _MOST else (_Sort(kernel, arrays).source(),)
 
 
 class _Sort:
     def __init__(self, kernel: SortKernel, arrays: GpuArrays) -> None:
         self.kernel, self.arrays = kernel, arrays
-        self.sources = [array_walk(Held.OPERAND, n, x) for n, x in enumerate(arrays.operands)]
-        self.targets = [array_walk(Held.RESULT, n, x) for n, x in enumerate(arrays.results)]
+        self.sources = [
+            array_access(ArgumentKind.OPERAND, n, x) for n, x in enumerate(arrays.operands)
+        ]
+        self.targets = [
+            array_access(ArgumentKind.RESULT, n, x) for n, x in enumerate(arrays.results)
+        ]
         dims = arrays.operands[0].dims
         self.others = [d for d in range(len(dims)) if d != kernel.axis]
         self.row_sizes = [dims[d] for d in self.others]
@@ -53,31 +57,34 @@ class _Sort:
         sizes = [
             max(x.dims[d] for x in (*arrays.operands, *arrays.results)) for d in range(len(dims))
         ]
-        wide = index_type(sizes, every, [walk.strides for walk in every])
+        wide = index_type(sizes, every, [access.strides for access in every])
         self.writer = PtxWriter(index=wide if self.rows * self.length < 1 << 30 else "i64")
-        self.in_shared = self.length * _PLACE <= arrays.target.shared_bytes
+        self.in_shared = self.length * _POSITION_BYTES <= arrays.target.shared_bytes
 
     def source(self) -> KernelSource:
         writer = self.writer
         value = writer.value
-        self.bases = [begun(writer, walk) for walk in (*self.sources, *self.targets)]
+        self.bases = [begun(writer, access) for access in (*self.sources, *self.targets)]
         self.thread, block = writer.thread(), writer.block_number()
         workspace = 0
         if self.in_shared:
-            self.start = writer.shared(self.length * _PLACE)
+            self.start = writer.shared(self.length * _POSITION_BYTES)
         else:
-            workspace = self.blocks * self.length * _PLACE
-            pointer = writer.pointer(PtxArgument(Held.WORKSPACE))
+            workspace = self.blocks * self.length * _POSITION_BYTES
+            pointer = writer.pointer(PtxArgument(ArgumentKind.WORKSPACE))
             wide = value(f"zext i32 {block} to i64")
-            way = value(f"mul i64 {wide}, {self.length * _PLACE}")
-            self.places = value(f"getelementptr i8, ptr {pointer}, i64 {way}")
+            way = value(f"mul i64 {wide}, {self.length * _POSITION_BYTES}")
+            self.positions = value(f"getelementptr i8, ptr {pointer}, i64 {way}")
         with writer.strided_loop(writer.to_index(block), str(self.rows), str(self.blocks)) as row:
-            digits = writer.digits(row, self.row_sizes) if self.row_sizes else []
+            indices = writer.delinearize(row, self.row_sizes) if self.row_sizes else []
             self.at = [
-                place_at(
-                    writer, walk, base, writer.way(digits, [walk.strides[d] for d in self.others])
+                address_at(
+                    writer,
+                    access,
+                    base,
+                    writer.way(indices, [access.strides[d] for d in self.others]),
                 )
-                for walk, base in zip((*self.sources, *self.targets), self.bases, strict=True)
+                for access, base in zip((*self.sources, *self.targets), self.bases, strict=True)
             ]
             self.every(self.length, self.begin)
             self.sort()
@@ -99,21 +106,25 @@ class _Sort:
     def begin(self, number: str) -> None:
         self.put(number, number)
 
-    # ---- places (i32)
-    def put(self, number: str, place: str) -> None:
+    # ---- positions (i32)
+    def put(self, number: str, position: str) -> None:
         if self.in_shared:
-            self.writer.store_shared("i32", place, self.start, _PLACE, number)
+            self.writer.store_shared("i32", position, self.start, _POSITION_BYTES, number)
         else:
-            self.writer.add(f"store i32 {place}, ptr {self.slot(number)}, align {_PLACE}")
+            self.writer.add(
+                f"store i32 {position}, ptr {self.position_address(number)}, align {_POSITION_BYTES}"
+            )
 
     def get(self, number: str) -> str:
         if self.in_shared:
-            return self.writer.load_shared("i32", self.start, _PLACE, number)
-        return self.writer.value(f"load i32, ptr {self.slot(number)}, align {_PLACE}")
+            return self.writer.load_shared("i32", self.start, _POSITION_BYTES, number)
+        return self.writer.value(
+            f"load i32, ptr {self.position_address(number)}, align {_POSITION_BYTES}"
+        )
 
-    def slot(self, number: str) -> str:
+    def position_address(self, number: str) -> str:
         wide = self.writer.value(f"zext i32 {number} to i64")
-        return self.writer.value(f"getelementptr i32, ptr {self.places}, i64 {wide}")
+        return self.writer.value(f"getelementptr i32, ptr {self.positions}, i64 {wide}")
 
     # ---- the network
     def sort(self) -> None:
@@ -144,8 +155,8 @@ class _Sort:
         first = value(f"or i32 {twice}, {low}")
         second = value(f"add i32 {first}, {distance}")
         a, b = self.get(first), self.get(second)
-        turned = value(f"and i32 {first}, {run}")
-        backwards = value(f"icmp ne i32 {turned}, 0")
+        direction = value(f"and i32 {first}, {run}")
+        backwards = value(f"icmp ne i32 {direction}, 0")
         # Wanted first and actual first: they are exchanged if they differ.
         one = value(f"select i1 {backwards}, i32 {b}, i32 {a}")
         other = value(f"select i1 {backwards}, i32 {a}, i32 {b}")
@@ -160,10 +171,12 @@ class _Sort:
         last = size - 1
         xs, ys = (
             [
-                self.element(walk, at, value(f"call i32 @llvm.umin.i32(i32 {place}, i32 {last})"))
-                for walk, at in zip(self.sources, self.at, strict=False)
+                self.element(
+                    access, at, value(f"call i32 @llvm.umin.i32(i32 {position}, i32 {last})")
+                )
+                for access, at in zip(self.sources, self.at, strict=False)
             ]
-            for place in (a, b)
+            for position in (a, b)
         )
         sooner = self.compared(xs, ys)
         later = self.compared(ys, xs)
@@ -172,7 +185,7 @@ class _Sort:
         found = value(f"select i1 {sooner}, i1 true, i1 {equal}")
         if self.length == size:
             return found
-        a_in, b_in = (value(f"icmp ult i32 {place}, {size}") for place in (a, b))
+        a_in, b_in = (value(f"icmp ult i32 {position}, {size}") for position in (a, b))
         both = value(f"and i1 {a_in}, {b_in}")
         return value(f"select i1 {both}, i1 {found}, i1 {stood}")
 
@@ -187,25 +200,26 @@ class _Sort:
         byte = value(f"extractvalue {struct} {made}, 0")
         return value(f"icmp ne i8 {byte}, 0")
 
-    def element(self, walk: GpuWalk, row: str, place: str) -> str:
-        at = self.along(walk, row, place)
-        return self.writer.value(f"load {walk.stored}, ptr {at}, align {walk.item}")
+    def element(self, access: GpuArrayAccess, row: str, position: str) -> str:
+        at = self.along(access, row, position)
+        return self.writer.value(f"load {access.stored}, ptr {at}, align {access.item}")
 
-    def along(self, walk: GpuWalk, row: str, place: str) -> str:
+    def along(self, access: GpuArrayAccess, row: str, position: str) -> str:
         value = self.writer.value
-        wide = value(f"zext i32 {place} to i64")
-        way = value(f"mul i64 {wide}, {walk.strides[self.kernel.axis]}")
+        wide = value(f"zext i32 {position} to i64")
+        way = value(f"mul i64 {wide}, {access.strides[self.kernel.axis]}")
         return value(f"getelementptr i8, ptr {row}, i64 {way}")
 
     def fetch(self, number: str) -> None:
         """Emit the copy of element ``number`` of each result."""
-        writer, place = self.writer, self.get(number)
+        writer, position = self.writer, self.get(number)
         own = [
-            self.element(walk, at, place) for walk, at in zip(self.sources, self.at, strict=False)
+            self.element(access, at, position)
+            for access, at in zip(self.sources, self.at, strict=False)
         ]
-        if self.kernel.with_places:
-            own.append(place)
-        for walk, at, x in zip(self.targets, self.at[len(self.sources) :], own, strict=True):
+        if self.kernel.with_indices:
+            own.append(position)
+        for access, at, x in zip(self.targets, self.at[len(self.sources) :], own, strict=True):
             writer.add(
-                f"store {walk.stored} {x}, ptr {self.along(walk, at, number)}, align {walk.item}"
+                f"store {access.stored} {x}, ptr {self.along(access, at, number)}, align {access.item}"
             )

@@ -8,8 +8,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from runtime.gpu.codegen.emitters import GpuArrays, Sources, gpu_form
-from runtime.gpu.codegen.launch import ALIGNMENT, WARP, Held, KernelSource, PtxArgument, PtxTarget
+from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
+from runtime.gpu.codegen.launch import (
+    ALIGNMENT,
+    WARP,
+    ArgumentKind,
+    KernelSource,
+    PtxArgument,
+    PtxTarget,
+)
 from runtime.gpu.codegen.row_inputs import RowPart, RowParts, row_parts
 from runtime.gpu.codegen.row_schedule import RowPlan, power_of_two, row_plan
 from runtime.gpu.codegen.rows import Rows
@@ -17,11 +24,11 @@ from runtime.program.records.rows import RowKernel
 
 #: Blocks per multiprocessor that parts of rows should provide.
 _BLOCKS = 4
-_WORKSPACE = PtxArgument(Held.WORKSPACE)
+_WORKSPACE = PtxArgument(ArgumentKind.WORKSPACE)
 
 
-@gpu_form(RowKernel)
-def rows_form(kernel: RowKernel, arrays: GpuArrays) -> Sources:
+@kernel_emitter(RowKernel)
+def emit_rows(kernel: RowKernel, arrays: GpuArrays) -> Sources:
     fusion = kernel.fusion
     if any(fusion.dims[d] == 0 for d in fusion.counted):
         return ()
@@ -48,17 +55,17 @@ def split_sources(
     last = replace(
         plan,
         along_rows=True,
-        together=1,
+        vector_elements=1,
         lanes=lanes,
         threads=4 * WARP,
         row_groups=math.prod(parts.counted),
-        rows_together=4 * WARP // lanes,
+        rows_per_block=4 * WARP // lanes,
     )
     made = [
         _Parts(kernel, parts, plan, arrays, splits),
-        _Whole(kernel, parts, last, arrays, splits),
+        _RowTotals(kernel, parts, last, arrays, splits),
     ]
-    size = made[0].places[-1]
+    size = made[0].offsets[-1]
     return tuple(replace(each.source(), workspace_bytes=size) for each in made)
 
 
@@ -70,12 +77,12 @@ class _Split(Rows):
         self.splits = splits
         self.count = math.prod(parts.counted)
         #: Offset of each reduction's totals in the workspace, and the total size.
-        self.places = [0]
+        self.offsets = [0]
         for j in range(len(self.reductions)):
             size = splits * self.count * self.wide_bytes(j)
-            self.places.append(self.places[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
+            self.offsets.append(self.offsets[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
 
-    def place_of(self, j: int, part: str, e: int) -> str:
+    def total_address(self, j: int, part: str, e: int) -> str:
         """Emit the address of the total of a part (an index) of the thread's row number ``e``."""
         writer, t = self.writer, self.writer.index
         row = writer.value(f"mul nuw nsw {t} {self.at}, {self.plan.side}")
@@ -84,7 +91,7 @@ class _Split(Rows):
         number = writer.value(f"add nuw nsw {t} {first}, {e}")
         way = writer.value(f"mul i64 {writer.to_i64(number)}, {self.wide_bytes(j)}")
         begin = writer.value(
-            f"getelementptr i8, ptr {writer.pointer(_WORKSPACE)}, i64 {self.places[j]}"
+            f"getelementptr i8, ptr {writer.pointer(_WORKSPACE)}, i64 {self.offsets[j]}"
         )
         return writer.value(f"getelementptr i8, ptr {begin}, i64 {way}")
 
@@ -121,27 +128,27 @@ class _Parts(_Split):
             for j in each.reductions:
                 for e, own in enumerate(self.sums[j]):
                     total = writer.value(f"load {self.wides[j]}, ptr {own}")
-                    place = self.place_of(j, self.part, e)
+                    address = self.total_address(j, self.part, e)
                     align = self.wide_bytes(j)
-                    writer.add(f"store {self.wides[j]} {total}, ptr {place}, align {align}")
+                    writer.add(f"store {self.wides[j]} {total}, ptr {address}, align {align}")
 
     def row_part(self, number: int, each: RowPart) -> None:
-        """Emit nothing: the second launch computes what is per row."""
+        """Emit nothing: the second launch computes the values per row."""
 
 
-class _Whole(_Split):
+class _RowTotals(_Split):
     """Second launch: rows of parts' totals, and what is computed with the rows' totals."""
 
     entry = "spmd_row_totals"
 
-    def walk(self, number: int, each: RowPart) -> None:
+    def emit_pass(self, number: int, each: RowPart) -> None:
         writer, plan = self.writer, self.plan
         first = writer.to_index(self.first)
         with writer.strided_loop(first, str(self.splits), str(plan.lanes)) as part:
             for j in each.reductions:
                 wide, align = self.wides[j], self.wide_bytes(j)
-                place = self.place_of(j, part, 0)
-                x = writer.value(f"load {wide}, ptr {place}, align {align}")
+                address = self.total_address(j, part, 0)
+                x = writer.value(f"load {wide}, ptr {address}, align {align}")
                 total = writer.value(f"load {wide}, ptr {self.sums[j][0]}")
-                whole = self.combined(j, total, x)
-                writer.add(f"store {wide} {whole}, ptr {self.sums[j][0]}")
+                combined = self.combined(j, total, x)
+                writer.add(f"store {wide} {combined}, ptr {self.sums[j][0]}")

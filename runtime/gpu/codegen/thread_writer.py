@@ -69,19 +69,19 @@ class PtxWriter(FunctionWriter):
         self.shared_bytes = start + size
         return start
 
-    def shared_place(self, start: int, item: int, number: str) -> str:
+    def shared_address(self, start: int, item: int, number: str) -> str:
         """Emit the address of element ``number`` (i32), of ``item`` bytes, from byte ``start`` of shared memory."""
         way = self.value(f"mul i32 {number}, {item}")
         at = self.value(f"add i32 {way}, {start}")
         return self.value(f"getelementptr i8, {_SHARED} @shared, i32 {at}")
 
     def load_shared(self, kind: str, start: int, item: int, number: str) -> str:
-        place = self.shared_place(start, item, number)
-        return self.value(f"load {kind}, {_SHARED} {place}, align {item}")
+        address = self.shared_address(start, item, number)
+        return self.value(f"load {kind}, {_SHARED} {address}, align {item}")
 
     def store_shared(self, kind: str, x: str, start: int, item: int, number: str) -> None:
-        place = self.shared_place(start, item, number)
-        self.add(f"store {kind} {x}, {_SHARED} {place}, align {item}")
+        address = self.shared_address(start, item, number)
+        self.add(f"store {kind} {x}, {_SHARED} {address}, align {item}")
 
     def exchanged(self, kind: str, bits: int, x: str, mask: int) -> str:
         """Emit the value ``x``, of ``bits``, of the lane whose number differs in ``mask``; all lanes must run it."""
@@ -93,23 +93,23 @@ class PtxWriter(FunctionWriter):
 
     def _shuffled(self, way: str, kind: str, bits: int, x: str, lane: str) -> str:
         """Emit a shuffle of one 32-bit word after the other."""
-        words = max(bits, 32)
+        width = max(bits, 32)
         own = self.value(f"bitcast {kind} {x} to i{bits}")
         if bits < 32:
             own = self.value(f"zext i{bits} {own} to i32")
         total = ""
-        for shift in range(0, words, 32):
+        for shift in range(0, width, 32):
             word = own
-            if words > 32:
-                low = self.value(f"lshr i{words} {own}, {shift}")
-                word = self.value(f"trunc i{words} {low} to i32")
+            if width > 32:
+                low = self.value(f"lshr i{width} {own}, {shift}")
+                word = self.value(f"trunc i{width} {low} to i32")
             other = self.value(
                 f"call i32 @llvm.nvvm.shfl.sync.{way}.i32(i32 -1, i32 {word}, i32 {lane}, i32 {WARP - 1})"
             )
-            if words > 32:
-                wide = self.value(f"zext i32 {other} to i{words}")
-                other = self.value(f"shl i{words} {wide}, {shift}")
-                other = self.value(f"or i{words} {total}, {other}") if total else other
+            if width > 32:
+                wide = self.value(f"zext i32 {other} to i{width}")
+                other = self.value(f"shl i{width} {wide}, {shift}")
+                other = self.value(f"or i{width} {total}, {other}") if total else other
             total = other
         if bits < 32:
             total = self.value(f"trunc i32 {total} to i{bits}")
@@ -125,7 +125,7 @@ class PtxWriter(FunctionWriter):
             return x
         return self.value(f"sext {self.index} {x} to i64")
 
-    def digits(self, number: str, sizes: Sequence[int]) -> list[str]:
+    def delinearize(self, number: str, sizes: Sequence[int]) -> list[str]:
         """Split ``number`` into indices, the last of ``sizes`` fastest."""
         t, found = self.index, []
         for size in reversed(sizes[1:]):
@@ -136,13 +136,13 @@ class PtxWriter(FunctionWriter):
             number = self.value(f"udiv {t} {number}, {size}")
         return [number, *reversed(found)] if sizes else []
 
-    def way(self, digits: Sequence[str], strides: Sequence[int]) -> str:
+    def way(self, indices: Sequence[str], strides: Sequence[int]) -> str:
         """Emit the sum of digits times strides, none of which is too large for the type of indices."""
         t, total = self.index, ""
-        for digit, stride in zip(digits, strides, strict=True):
-            if stride == 0 or digit == "0":
+        for index, stride in zip(indices, strides, strict=True):
+            if stride == 0 or index == "0":
                 continue
-            part = digit if stride == 1 else self.value(f"mul nsw {t} {digit}, {stride}")
+            part = index if stride == 1 else self.value(f"mul nsw {t} {index}, {stride}")
             total = self.value(f"add nsw {t} {total}, {part}") if total else part
         return total or "0"
 

@@ -1,4 +1,4 @@
-"""Loops with arrays whose neighbours lie across: tiles of these are transposed in a block's shared memory.
+"""Loops with arrays whose neighbours are in another dimension: a block transposes their tiles in shared memory.
 
 Threads form rows of 32 columns. If lanes go along an array's neighbours, entire memory sectors are read. The rows of a
 tile in shared memory begin in different banks, so that lanes that go across use all banks.
@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from runtime.gpu.codegen.array_access import computed, index_type, moved, place_at
+from runtime.gpu.codegen.array_access import address_at, computed, index_type, moved
 from runtime.gpu.codegen.launch import WARP, KernelSource, PtxTarget
 from runtime.gpu.codegen.loop_nest import Nest, Spans, body, nest_functions
 from runtime.gpu.codegen.thread_writer import PtxWriter
@@ -41,14 +41,14 @@ class _Tiles:
     def __init__(self, nest: Nest, crossed: Sequence[bool], target: PtxTarget) -> None:
         self.nest = nest
         self.crossed = [i for i, crosses in enumerate(crossed) if crosses]
-        items = [nest.walks[i].item for i in self.crossed]
+        items = [nest.accesses[i].item for i in self.crossed]
         *self.outer, self.rows, self.columns = nest.sizes
         large = math.prod(nest.sizes) // TILE**2 >= LEAST_BLOCKS * target.multiprocessors
         fits = TILE * TILE * sum(items) <= MOST_BUFFERS
         self.tile = TILE if large and fits else SMALL_TILE
         self.pieces = [-(-size // self.tile) for size in (self.rows, self.columns)]
         self.count = math.prod([*self.outer, *self.pieces])
-        self.writer = PtxWriter(index=index_type(nest.sizes, nest.walks, nest.strides))
+        self.writer = PtxWriter(index=index_type(nest.sizes, nest.accesses, nest.strides))
         self.buffers, self.pitches = {}, {}
         for i, item in zip(self.crossed, items, strict=True):
             # Rows begin an odd number of banks apart.
@@ -60,13 +60,13 @@ class _Tiles:
         writer, nest = self.writer, self.nest
         t, value = writer.index, writer.value
         starts = computed(writer, nest.stages, nest.operands)
-        bases = moved(writer, nest.walks, starts)
+        bases = moved(writer, nest.accesses, starts)
         spans = Spans(writer, nest, starts)
         block, thread = writer.to_index(writer.block_number()), writer.thread()
         self.lane = value(f"and i32 {thread}, {WARP - 1}")
         self.row = value(f"lshr i32 {thread}, 5")
-        *outer, band, column = writer.digits(block, [*self.outer, *self.pieces])
-        first = [value(f"mul nuw nsw {t} {x}, {self.tile}") for x in (band, column)]
+        *outer, row_tile, column = writer.delinearize(block, [*self.outer, *self.pieces])
+        first = [value(f"mul nuw nsw {t} {x}, {self.tile}") for x in (row_tile, column)]
         for i in self.crossed:
             if i < nest.inputs:
                 self.turn(i, outer, first, bases[i], spans, into=True)
@@ -98,19 +98,19 @@ class _Tiles:
         into: bool,
     ) -> None:
         """Emit the copy between array ``i``, whose neighbours are rows, and its buffer; lanes go along rows."""
-        writer, walk = self.writer, self.nest.walks[i]
+        writer, access = self.writer, self.nest.accesses[i]
         for along, across in self.parts():
             row, column = self.inside(self.lane, along), self.inside(self.row, across)
-            with self.where(outer, first, row, column, spans) as digits:
-                way = writer.way(digits, self.nest.strides[i])
-                place = place_at(writer, walk, base, way)
-                number = self.place(i, row, column)
+            with self.where(outer, first, row, column, spans) as indices:
+                way = writer.way(indices, self.nest.strides[i])
+                address = address_at(writer, access, base, way)
+                number = self.buffer_index(i, row, column)
                 if into:
-                    x = writer.value(f"load {walk.stored}, ptr {place}, align {walk.item}")
-                    writer.store_shared(walk.stored, x, self.buffers[i], walk.item, number)
+                    x = writer.value(f"load {access.stored}, ptr {address}, align {access.item}")
+                    writer.store_shared(access.stored, x, self.buffers[i], access.item, number)
                 else:
-                    x = writer.load_shared(walk.stored, self.buffers[i], walk.item, number)
-                    writer.add(f"store {walk.stored} {x}, ptr {place}, align {walk.item}")
+                    x = writer.load_shared(access.stored, self.buffers[i], access.item, number)
+                    writer.add(f"store {access.stored} {x}, ptr {address}, align {access.item}")
 
     def compute(
         self, outer: Sequence[str], first: Sequence[str], bases: Sequence[str], spans: Spans
@@ -118,41 +118,41 @@ class _Tiles:
         """Emit the program for a tile. Lanes go along columns; crossed arrays are accessed in the buffers."""
         for along, across in self.parts():
             row, column = self.inside(self.row, across), self.inside(self.lane, along)
-            with self.where(outer, first, row, column, spans) as digits:
-                self.element(digits, row, column, bases)
+            with self.where(outer, first, row, column, spans) as indices:
+                self.element(indices, row, column, bases)
 
-    def element(self, digits: list[str], row: str, column: str, bases: Sequence[str]) -> None:
+    def element(self, indices: list[str], row: str, column: str, bases: Sequence[str]) -> None:
         writer, nest = self.writer, self.nest
-        places = [
+        addresses = [
             ""
             if i in self.buffers
-            else place_at(writer, walk, bases[i], writer.way(digits, nest.strides[i]))
-            for i, walk in enumerate(nest.walks)
+            else address_at(writer, access, bases[i], writer.way(indices, nest.strides[i]))
+            for i, access in enumerate(nest.accesses)
         ]
         elements = []
         for i in range(nest.inputs):
-            walk = nest.walks[i]
+            access = nest.accesses[i]
             if i in self.buffers:
-                number = self.place(i, row, column)
-                x = writer.load_shared(walk.stored, self.buffers[i], walk.item, number)
-            elif walk.counts:
-                x = places[i]
+                number = self.buffer_index(i, row, column)
+                x = writer.load_shared(access.stored, self.buffers[i], access.item, number)
+            elif access.counts:
+                x = addresses[i]
             else:
-                x = writer.value(f"load {walk.stored}, ptr {places[i]}, align {walk.item}")
+                x = writer.value(f"load {access.stored}, ptr {addresses[i]}, align {access.item}")
             elements.append(x)
         for i, x in enumerate(body(writer, nest, elements), nest.inputs):
-            walk = nest.walks[i]
+            access = nest.accesses[i]
             if i in self.buffers:
-                number = self.place(i, row, column)
-                writer.store_shared(walk.stored, x, self.buffers[i], walk.item, number)
+                number = self.buffer_index(i, row, column)
+                writer.store_shared(access.stored, x, self.buffers[i], access.item, number)
             else:
-                writer.add(f"store {walk.stored} {x}, ptr {places[i]}, align {walk.item}")
+                writer.add(f"store {access.stored} {x}, ptr {addresses[i]}, align {access.item}")
 
     def inside(self, x: str, more: int) -> str:
         """Emit a row or column of the tile (i32)."""
         return x if more == 0 else self.writer.value(f"add nuw nsw i32 {x}, {more}")
 
-    def place(self, i: int, row: str, column: str) -> str:
+    def buffer_index(self, i: int, row: str, column: str) -> str:
         """Emit the index of an element in the buffer of array ``i``: columns of the tile are its rows."""
         before = self.writer.value(f"mul nuw nsw i32 {column}, {self.pitches[i]}")
         return self.writer.value(f"add nuw nsw i32 {before}, {row}")
@@ -181,18 +181,18 @@ class _Where(ExitStack):
     def __enter__(self) -> list[str]:  # type: ignore[override]
         super().__enter__()
         writer, t = self.tiles.writer, self.tiles.writer.index
-        digits, condition = list(self.outer), None
+        indices, condition = list(self.outer), None
         for begin, own, size in zip(
             self.first, self.own, (self.tiles.rows, self.tiles.columns), strict=True
         ):
-            digit = writer.value(f"add nuw nsw {t} {begin}, {writer.to_index(own)}")
-            digits.append(digit)
+            index = writer.value(f"add nuw nsw {t} {begin}, {writer.to_index(own)}")
+            indices.append(index)
             if size % self.tiles.tile:
-                below = writer.value(f"icmp ult {t} {digit}, {size}")
+                below = writer.value(f"icmp ult {t} {index}, {size}")
                 condition = writer.value(f"and i1 {condition}, {below}") if condition else below
-        held = self.spans.holds(digits)
-        if held is not None:
-            condition = writer.value(f"and i1 {condition}, {held}") if condition else held
+        in_spans = self.spans.holds(indices)
+        if in_spans is not None:
+            condition = writer.value(f"and i1 {condition}, {in_spans}") if condition else in_spans
         if condition is not None:
             self.enter_context(writer.when(condition))
-        return digits
+        return indices

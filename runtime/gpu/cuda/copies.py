@@ -14,7 +14,7 @@ from runtime.gpu.views import DeviceView
 from runtime.gpu.work import CopyWork
 
 #: Type as which an element of this many bytes is copied: CuPy does not have all of HLO's types.
-_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+_UNITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
 
 
 def load_copy(work: CopyWork, device: int, captures: CaptureLock) -> Enqueue:
@@ -42,7 +42,7 @@ def _moving(target: int, source: int, num_bytes: int) -> Enqueue:
 
 
 def _array(view: DeviceView, device: int) -> Any:
-    return cupy_array(view, device, np.dtype(_WORDS[view.view.element_type.byte_size]))
+    return cupy_array(view, device, np.dtype(_UNITS[view.view.element_type.byte_size]))
 
 
 def cupy_array(view: DeviceView, device: int, dtype: np.dtype[Any]) -> Any:

@@ -74,7 +74,7 @@ class CudaDriver:
         self._gpu = gpu_number(device)
         self.captures = self._gpu.captures
         self._ptx = PtxLoader(self.allocate, self._gpu.modules)
-        self._kept: list[NDArray] = []
+        self._retained: list[NDArray] = []
 
     @cached_property
     def _cublas(self) -> Cublas:
@@ -131,7 +131,7 @@ class CudaDriver:
                 runtime.hostRegister(address, memory.nbytes, 0)
         except runtime.CUDARuntimeError:
             return  # not every mapping can be pinned; then copies block the host
-        self._kept.append(memory)
+        self._retained.append(memory)
         weakref.finalize(self, _unpin, address)
 
     # ---- streams

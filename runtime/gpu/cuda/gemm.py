@@ -104,7 +104,7 @@ class Cublas:
     def _call(self, work: GemmWork, gemm: GemmCall) -> Callable[[], None]:
         first, second = (work.rhs, work.lhs) if gemm.swapped else (work.lhs, work.rhs)
         views = (first, second, work.result)
-        if gemm.places:
+        if gemm.offsets:
             return self._by_pointers(gemm, self._pointers(views, gemm))
         a, b, c = (
             view.first + matrix.offset
@@ -162,9 +162,9 @@ class Cublas:
         function: str,
         gemm: GemmCall,
         matrices: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]],
-        kept: GpuBlock | None,
+        retained: GpuBlock | None,
     ) -> Callable[[], None]:
-        """Return the call of ``function`` with the arguments for each matrix; ``kept``: memory that it reads."""
+        """Return the call of ``function`` with the arguments for each matrix; ``retained``: memory that it reads."""
         one, zero = (np.array(value, gemm.compute.numpy) for value in (1, 0))
         a, b, c = matrices
         arguments = (
@@ -185,7 +185,7 @@ class Cublas:
         )
         library = self._library
 
-        def run(_: object = (one, zero, kept)) -> None:  # keeps the arguments' memory alive
+        def run(_: object = (one, zero, retained)) -> None:  # keeps the arguments' memory alive
             call(library, function, *arguments)
 
         return run
@@ -193,4 +193,4 @@ class Cublas:
     def _pointers(self, views: Sequence[DeviceView], gemm: GemmCall) -> GpuBlock:
         """Return a device array with the addresses of all of a, then of all of b, then of all of c."""
         firsts = np.array([view.first for view in views], np.uint64)
-        return self.written(np.ascontiguousarray((np.array(gemm.places, np.uint64) + firsts).T))
+        return self.written(np.ascontiguousarray((np.array(gemm.offsets, np.uint64) + firsts).T))

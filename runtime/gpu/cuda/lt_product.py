@@ -34,8 +34,8 @@ class LtProduct:
         compute = COMPUTE_32F_FAST_TF32 if gemm.tf32 else COMPUTE[gemm.compute]
         self._operation = self._made("MatmulDesc", compute, TYPES[gemm.compute])
         for attribute, matrix in ((_TRANSPOSE_A, gemm.a), (_TRANSPOSE_B, gemm.b)):
-            turned = ctypes.c_int32(int(matrix.transposed))
-            self._set("MatmulDesc", self._operation, attribute, turned)
+            transposed = ctypes.c_int32(int(matrix.transposed))
+            self._set("MatmulDesc", self._operation, attribute, transposed)
         self._a = self._layout(gemm.a, gemm.m, gemm.k, gemm.a_kind)
         self._b = self._layout(gemm.b, gemm.k, gemm.n, gemm.b_kind)
         self._c = self._layout(gemm.c, gemm.m, gemm.n, gemm.result)
@@ -62,16 +62,16 @@ class LtProduct:
             if one.state == 0:
                 yield bytes(one.algorithm)
 
-    def takes(self, algorithm: bytes, workspace_bytes: int) -> bool:
+    def accepts(self, algorithm: bytes, workspace_bytes: int) -> bool:
         """Return whether the library can run ``algorithm``, which may come from a file, with so much workspace."""
         if len(algorithm) != ALGORITHM_BYTES:
             return False
-        told = Heuristic()
+        heuristic = Heuristic()
         status = self._library.cublasLtMatmulAlgoCheck(
             *(self._handle, self._operation, self._a, self._b, self._c, self._c),
-            *(algorithm, ctypes.byref(told)),
+            *(algorithm, ctypes.byref(heuristic)),
         )
-        return not status and told.workspace <= workspace_bytes
+        return not status and heuristic.workspace <= workspace_bytes
 
     def bound(
         self, addresses: tuple[int, int, int], algorithm: bytes, workspace: int, num_bytes: int

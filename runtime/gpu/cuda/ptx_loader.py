@@ -26,7 +26,7 @@ class PtxLoader:
         # largest needs.
         self._workspace: GpuBlock | None = None
         self._workspace_bytes = 0
-        self._kept: list[GpuBlock] = []
+        self._retained: list[GpuBlock] = []
 
     def load(self, work: PtxWork) -> Enqueue:
         launches = list(map(self._bound, work.placed))
@@ -57,7 +57,7 @@ class PtxLoader:
     def _workspace_of(self, num_bytes: int) -> int:
         if num_bytes > self._workspace_bytes:
             self._workspace, self._workspace_bytes = self._allocate(num_bytes), num_bytes
-            self._kept.append(self._workspace)  # earlier kernels retain theirs
+            self._retained.append(self._workspace)  # earlier kernels retain theirs
         return 0 if self._workspace is None else self._workspace.address
 
 
@@ -67,6 +67,6 @@ class _Parameters:
     def __init__(self, values: Sequence[int]) -> None:
         self._values = (ctypes.c_uint64 * max(1, len(values)))(*values)
         first, width = ctypes.addressof(self._values), ctypes.sizeof(ctypes.c_uint64)
-        places: list[Any] = [first + width * i for i in range(len(values))]
-        self._places = (ctypes.c_void_p * max(1, len(values)))(*places)
-        self.address = ctypes.addressof(self._places)
+        addresses: list[Any] = [first + width * i for i in range(len(values))]
+        self._addresses = (ctypes.c_void_p * max(1, len(values)))(*addresses)
+        self.address = ctypes.addressof(self._addresses)

@@ -41,14 +41,14 @@ _TYPES = {
 
 @dataclass
 class _Batch:
-    """Matrices of one work. addresses: of each array those of its part for each matrix. kept: memory of arguments."""
+    """Matrices of one work. addresses: by array, those of each matrix. retained: memory of arguments."""
 
     work: SolverWork
     count: int
     rows: int
     columns: int
     addresses: list[list[int]]
-    kept: list[object] = field(default_factory=list)
+    retained: list[object] = field(default_factory=list)
 
     @property
     def kind(self) -> PrimitiveType:
@@ -112,7 +112,7 @@ class Cusolver:
         """Return the address of room for one call at a time. Earlier works keep theirs."""
         if self._room is None or num_bytes > self._room_bytes:
             self._room, self._room_bytes = self._allocate(num_bytes), num_bytes
-        batch.kept.append(self._room)
+        batch.retained.append(self._room)
         return self._room.address
 
     def _pointers(self, addresses: Sequence[int], batch: _Batch) -> int:
@@ -120,7 +120,7 @@ class Cusolver:
         array = np.array(addresses, np.uint64)
         block = self._allocate(array.nbytes)
         self._write(block.address, array)
-        batch.kept.append(block)
+        batch.retained.append(block)
         return block.address
 
     def _object(self, function: str) -> ctypes.c_void_p:
@@ -197,7 +197,7 @@ class Cusolver:
         sizes = ctypes.byref(on_device), ctypes.byref(on_host)
         self._call(f"{name}_bufferSize", *arguments, *sizes, batch.count)
         host = np.zeros(max(on_host.value, 1), np.uint8)
-        batch.kept.append(host)
+        batch.retained.append(host)
         room = self._with_room(on_device.value, batch), on_device.value
         return partial(
             self._call, name, *arguments, *room, host.ctypes.data, on_host.value, info, batch.count

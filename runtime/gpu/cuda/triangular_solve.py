@@ -67,10 +67,10 @@ def load_triangular_solve(work: TriangularSolveWork, cublas: Cublas) -> Enqueue:
     )
 
 
-def keeping(call: Callable[[], None], *kept: NDArray | GpuBlock) -> Callable[[], None]:
+def keeping(call: Callable[[], None], *retained: NDArray | GpuBlock) -> Callable[[], None]:
     """Return ``call``; the memory of its arguments lives as long."""
 
-    def run(_: object = kept) -> None:
+    def run(_: object = retained) -> None:
         call()
 
     return run

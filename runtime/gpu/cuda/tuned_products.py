@@ -25,7 +25,7 @@ from spmd.shape import PrimitiveType
 #: Products of fewer operations take less time than their launch: nothing is to be gained.
 _LEAST_FLOPS = 1 << 28
 #: Trials of an algorithm after the first one, and bytes of random numbers that operands repeat.
-_TRIALS, _PATTERN = 5, 1 << 20
+_SAMPLES, _PATTERN = 5, 1 << 20
 #: An algorithm must be this much faster than the library's default to be taken.
 _GAIN = 0.99
 _MOST_ALIGNMENT = 256
@@ -65,14 +65,14 @@ class TunedProducts:
 
         ``default``: returns cuBLAS's call for such a product on other arrays.
         """
-        if gemm.places or flops(gemm) < _LEAST_FLOPS:
+        if gemm.offsets or flops(gemm) < _LEAST_FLOPS:
             return None
         try:
             product, key = self._product(gemm, addresses)
             choice = self._tuning.choice(key, partial(self._fastest, gemm, product, default))
         except CublasError:
             return None  # the default has no such limits
-        if not choice or not product.takes(choice, self._workspace[1]):
+        if not choice or not product.accepts(choice, self._workspace[1]):
             return None
         return product.bound(addresses, choice, *self._workspace)
 
@@ -83,7 +83,7 @@ class TunedProducts:
         """
         product, key = self._product(gemm, addresses)
         choice = self._tuning.choice(key, partial(self._fastest, gemm, product, None))
-        if not choice or not product.takes(choice, self._workspace[1]):
+        if not choice or not product.accepts(choice, self._workspace[1]):
             choice = next(product.candidates(self._workspace[1]), None)
         if choice is None:
             raise CublasError(f"cuBLASLt has no algorithm for {_described(gemm)}")
@@ -127,7 +127,7 @@ class TunedProducts:
         stream = cupy.cuda.Stream(non_blocking=True)
         run(stream.ptr)
         took = []
-        for _ in range(_TRIALS):
+        for _ in range(_SAMPLES):
             begin, end = cupy.cuda.Event(), cupy.cuda.Event()
             begin.record(stream)
             run(stream.ptr)

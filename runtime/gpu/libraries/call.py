@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from runtime.gpu.libraries.forms import library_work
+from runtime.gpu.libraries.library_emitters import library_work
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, Work
 from runtime.program.kernel import Kernel

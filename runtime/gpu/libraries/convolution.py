@@ -11,7 +11,7 @@ from runtime.gpu.libraries.convolution_ways import (
     Way,
     ways,
 )
-from runtime.gpu.libraries.sequence import Place, SequenceBuilder, in_sequence
+from runtime.gpu.libraries.sequence import SequenceArray, SequenceBuilder, in_sequence
 from runtime.program.records.convolution import (
     GroupConvolutionKernel,
     PanelConvolutionKernel,
@@ -38,8 +38,8 @@ def convolution(kernel: ConvolutionKernel, builder: SequenceBuilder) -> bool:
     """Add the conversions and the call. Returns False without cuDNN, or if zeros and conversion meet in one array."""
     if not builder.options.cudnn:
         return False
-    places = (*builder.operands, *builder.results)
-    for way in ways(kernel, [place.view for place in places]):
+    arrays = (*builder.operands, *builder.results)
+    for way in ways(kernel, [sequence_array.view for sequence_array in arrays]):
         library = _library(kernel, way)
         if library is not None and _fits(library, way):
             _add(library, way, builder)
@@ -55,11 +55,11 @@ def _fits(library: LibraryConvolution, way: Way) -> bool:
 def _add(library: LibraryConvolution, way: Way, builder: SequenceBuilder) -> None:
     """Add the stages. The roles of x, w and the result are those of both operands and the result in this order."""
     given, taken = [], []
-    for role, place in zip(
+    for role, sequence_array in zip(
         ORDER[way.direction], (*builder.operands, *builder.results), strict=True
     ):
         array = way.arrays[role]
-        given.append(Place(place.held, place.number, array.view))
+        given.append(SequenceArray(sequence_array.kind, sequence_array.number, array.view))
         if _suits(library, array, role):
             taken.append(given[-1])
         else:
@@ -73,7 +73,9 @@ def _add(library: LibraryConvolution, way: Way, builder: SequenceBuilder) -> Non
         builder.copy(taken[2], given[2])
 
 
-def _bring(array: ConvolutionArray, source: Place, room: Place, builder: SequenceBuilder) -> None:
+def _bring(
+    array: ConvolutionArray, source: SequenceArray, room: SequenceArray, builder: SequenceBuilder
+) -> None:
     if not array.zeros:
         builder.copy(source, room)
         return

@@ -113,7 +113,7 @@ class _Ways:
         )
 
     def input_gradient(self) -> Way:
-        """Return the gradient of the image of a convolution whose filter lies the other way round."""
+        """Return the gradient of the image of a convolution whose filter is reversed."""
         window = tuple(
             WindowDimension(
                 size=dim.size,
@@ -134,7 +134,7 @@ class _Ways:
         )
 
     def filter_gradient(self) -> Way:
-        """Return the gradient of the filter: strides and dilations change places, and so do window and result."""
+        """Return the gradient of the filter: strides and dilations are exchanged, and so are window and result."""
         window = tuple(
             WindowDimension(
                 size=size,
@@ -160,8 +160,8 @@ class _Ways:
     def _in_order(self, array: ConvolutionArray, *first: int) -> ConvolutionArray:
         return array.ordered(first, 2, self.rank)
 
-    def _filter(self, features: int, channels: int, turned: Sequence[int]) -> ConvolutionArray:
-        return self.w.ordered((0, features, channels), 1, self.rank).reversed(turned)
+    def _filter(self, features: int, channels: int, dimensions: Sequence[int]) -> ConvolutionArray:
+        return self.w.ordered((0, features, channels), 1, self.rank).reversed(dimensions)
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,8 @@ class ConvolutionArray:
     def reversed(self, dimensions: Sequence[int]) -> ConvolutionArray:
         """Return the array backwards along spatial ``dimensions``."""
         view = self.view
-        turned = view.reverse(tuple(3 + d for d in dimensions if view.dims[3 + d] > 1))
-        return replace(self, view=turned)
+        view_backwards = view.reverse(tuple(3 + d for d in dimensions if view.dims[3 + d] > 1))
+        return replace(self, view=view_backwards)
 
     def cut(self, window: Sequence[WindowDimension], outputs: Sequence[int]) -> ConvolutionArray:
         """Return the image without the elements at its ends that negative padding takes away."""
@@ -257,7 +257,7 @@ class ConvolutionArray:
 
 
 def _window(kernel: ConvolutionKernel) -> Window:
-    return kernel.whole.window if isinstance(kernel, PhaseConvolutionKernel) else kernel.window
+    return kernel.undivided.window if isinstance(kernel, PhaseConvolutionKernel) else kernel.window
 
 
 def _without_negatives(window: tuple[WindowDimension, ...]) -> tuple[WindowDimension, ...]:

@@ -56,8 +56,8 @@ class _Program:
         if kind in _PARTS:
             pivot = self.op(Opcode.REAL, _PARTS[kind], pivot)
         is_positive = self.compare("GT", pivot, self.constant(_PARTS.get(kind, kind), 0))
-        is_whole = self.compare("EQ", info, self.constant(_S32, 0))
-        return self.op(Opcode.AND, _PRED, is_positive, is_whole)
+        is_factored = self.compare("EQ", info, self.constant(_S32, 0))
+        return self.op(Opcode.AND, _PRED, is_positive, is_factored)
 
     def giving(self, result: int) -> ScalarProgram:
         return ScalarProgram(self._parameters, tuple(self._steps), (result,))

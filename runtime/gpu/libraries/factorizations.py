@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from functools import cache
 
-from runtime.gpu.libraries.linalg import as_columns, takes
+from runtime.gpu.libraries.linalg import accepts, as_columns
 from runtime.gpu.libraries.linalg_work import SolverCall, SolverFunction
-from runtime.gpu.libraries.sequence import Place, SequenceBuilder, in_sequence
+from runtime.gpu.libraries.sequence import SequenceArray, SequenceBuilder, in_sequence
 from runtime.program.records.linalg import FactorizationKernel, Routine
 from runtime.program.records.loop import LoopKernel, OperandElements
 from runtime.program.scalar_program import (
@@ -29,9 +29,9 @@ BATCHED_VALUES = 32
 
 @in_sequence(FactorizationKernel)
 def factorization(kernel: FactorizationKernel, builder: SequenceBuilder) -> bool:
-    if not takes(builder):
+    if not accepts(builder):
         return False
-    _FORMS[kernel.routine](kernel, builder)
+    _STAGES[kernel.routine](kernel, builder)
     return True
 
 
@@ -73,21 +73,21 @@ def _syevd(kernel: FactorizationKernel, builder: SequenceBuilder) -> None:
 
 
 def _gesdd(kernel: FactorizationKernel, builder: SequenceBuilder) -> None:
-    """The first result is the operand, as LAPACK leaves nothing there that would be wanted."""
+    """Add the stages of a singular value decomposition. The first result is a copy of the operand."""
     (source,), (a, values, u, vh, info) = builder.operands, builder.results
     rows, columns = source.view.dims[-2:]
-    told = builder.packed(values), builder.packed(info)
+    outputs = builder.packed(values), builder.packed(info)
     if math.prod(source.view.dims[:-2]) > 1 and max(rows, columns) <= BATCHED_VALUES:
-        _jacobi(kernel.flag, builder, *told)
+        _jacobi(kernel.flag, builder, *outputs)
     else:
-        _gesvd(kernel.flag, builder, *told)
+        _gesvd(kernel.flag, builder, *outputs)
     if kernel.flag == "N":
         for vectors in (u, vh):
             builder.zeros(vectors)
     builder.copy(source, a)
 
 
-def _gesvd(flag: str, builder: SequenceBuilder, values: Place, info: Place) -> None:
+def _gesvd(flag: str, builder: SequenceBuilder, values: SequenceArray, info: SequenceArray) -> None:
     """Decompose a, or its transpose if it has more columns than rows, which gesvd does not take: a^T = vh^T s u^T.
 
     Row-major matrices are their transposes for cuSOLVER.
@@ -111,7 +111,9 @@ def _gesvd(flag: str, builder: SequenceBuilder, values: Place, info: Place) -> N
         builder.copy(right, vh)
 
 
-def _jacobi(flag: str, builder: SequenceBuilder, values: Place, info: Place) -> None:
+def _jacobi(
+    flag: str, builder: SequenceBuilder, values: SequenceArray, info: SequenceArray
+) -> None:
     """Decompose a batch of small matrices with all vectors; cuSOLVER writes v instead of its adjoint."""
     (source,), (_a, _values, u, vh, _info) = builder.operands, builder.results
     *batch, rows, columns = source.view.dims
@@ -133,7 +135,7 @@ def _jacobi(flag: str, builder: SequenceBuilder, values: Place, info: Place) -> 
 
 
 def _call(
-    function: SolverFunction, source: Place, builder: SequenceBuilder, flag: str = ""
+    function: SolverFunction, source: SequenceArray, builder: SequenceBuilder, flag: str = ""
 ) -> SolverCall:
     """Return the call of a function. The sequence fails if it takes too many calls for the matrices of ``source``."""
     call = SolverCall(function, flag)
@@ -144,18 +146,18 @@ def _call(
     return call
 
 
-def _by_columns(source: Place, builder: SequenceBuilder) -> Place:
+def _by_columns(source: SequenceArray, builder: SequenceBuilder) -> SequenceArray:
     """Return a copy in the workspace."""
     copy = builder.room(source.view.element_type, source.view.dims, by_columns=True)
     builder.copy(source, copy)
     return copy
 
 
-def _first(room: Place, dims: tuple[int, ...]) -> Place:
+def _first(room: SequenceArray, dims: tuple[int, ...]) -> SequenceArray:
     """Return the first ``dims`` elements in each dimension."""
     view = room.view
     part = StridedView(view.element_type, dims, view.strides, view.offset)
-    return Place(room.held, room.number, part)
+    return SequenceArray(room.kind, room.number, part)
 
 
 def _from_first(view: StridedView) -> StridedView:
@@ -174,7 +176,7 @@ def _conjugate(kind: PrimitiveType) -> ScalarProgram:
     return ScalarProgram((kind,), steps, (4,))
 
 
-_FORMS = {
+_STAGES = {
     Routine.GETRF: _getrf,
     Routine.GEQRF: _geqrf,
     Routine.ORGQR: _orgqr,

@@ -39,7 +39,7 @@ class GemmCall:
     """Batch of ``count`` products c = a @ b in column-major terms, ``m`` by ``n`` with depth ``k``.
 
     ``swapped``: a is the product's right operand, as for every row-major result. a_kind, b_kind: types of a and b,
-    which differ for f8 only. ``compute``: type of sums. tf32: operands are f32 and are rounded to TF32. places: bytes
+    which differ for f8 only. ``compute``: type of sums. tf32: operands are f32 and are rounded to TF32. offsets: bytes
     from the first elements of a, b and c to each of the ``count`` matrices, if these are not evenly spaced; offsets and
     steps are 0 then.
     """
@@ -57,7 +57,7 @@ class GemmCall:
     result: PrimitiveType
     compute: PrimitiveType
     tf32: bool = False
-    places: tuple[tuple[int, int, int], ...] = ()
+    offsets: tuple[tuple[int, int, int], ...] = ()
 
 
 _F32, _F64 = PrimitiveType.F32, PrimitiveType.F64
@@ -172,7 +172,7 @@ def in_one_call(calls: tuple[GemmCall, ...], lhs: int, rhs: int, out: int) -> tu
     one = calls[0]
     firsts = (rhs, lhs, out) if one.swapped else (lhs, rhs, out)
     sizes = (one.a_kind.byte_size, one.b_kind.byte_size, one.result.byte_size)
-    places = tuple(
+    offsets = tuple(
         (
             call.a.offset + i * call.a.step * sizes[0],
             call.b.offset + i * call.b.step * sizes[1],
@@ -181,11 +181,11 @@ def in_one_call(calls: tuple[GemmCall, ...], lhs: int, rhs: int, out: int) -> tu
         for call in calls
         for i in range(call.count)
     )
-    for own in places:
-        if any((first + place) % _ALIGNED for first, place in zip(firsts, own, strict=True)):
+    for own in offsets:
+        if any((first + offset) % _ALIGNED for first, offset in zip(firsts, own, strict=True)):
             return calls
     a, b, c = (GemmMatrix(0, m.transposed, m.leading, 0) for m in (one.a, one.b, one.c))
-    return (replace(one, count=count, a=a, b=b, c=c, places=places),)
+    return (replace(one, count=count, a=a, b=b, c=c, offsets=offsets),)
 
 
 def _matrix(dims: Sequence[int], strides: Sequence[int], item: int) -> tuple[bool, int] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runtime.gpu.libraries.factor_selection import failure_program, selection_program
 from runtime.gpu.libraries.linalg_work import SolverCall, SolverFunction, TriangularSolve
-from runtime.gpu.libraries.sequence import Place, SequenceBuilder, in_sequence
+from runtime.gpu.libraries.sequence import SequenceArray, SequenceBuilder, in_sequence
 from runtime.program.records.linalg import CholeskyKernel, TriangularSolveKernel
 from runtime.program.records.loop import LoopKernel, LoopLeaf, Numbers, OperandElements
 from runtime.program.strides import StridedView
@@ -15,18 +15,18 @@ KINDS = (PrimitiveType.F32, PrimitiveType.F64, PrimitiveType.C64, PrimitiveType.
 _S32 = PrimitiveType.S32
 
 
-def takes(builder: SequenceBuilder) -> bool:
+def accepts(builder: SequenceBuilder) -> bool:
     """Return whether the libraries take matrices of the first operand's type, of which there are any elements."""
     view = builder.operands[0].view
     return view.element_type in KINDS and view.num_elements > 0
 
 
-def as_columns(place: Place) -> Place:
+def as_columns(array: SequenceArray) -> SequenceArray:
     """Return matrices by columns as the libraries' calls see them: packed, with dims [batch..., columns, rows]."""
-    view = place.view
+    view = array.view
     rank = len(view.dims)
     order = (*range(rank - 2), rank - 1, rank - 2)
-    return Place(place.held, place.number, view.transpose(order))
+    return SequenceArray(array.kind, array.number, view.transpose(order))
 
 
 @in_sequence(CholeskyKernel)
@@ -35,7 +35,7 @@ def cholesky(kernel: CholeskyKernel, builder: SequenceBuilder) -> bool:
 
     A row-major upper triangle is a column-major lower one, which potrf is faster at. Its factor is the transposed one.
     """
-    if not takes(builder):
+    if not accepts(builder):
         return False
     (source,), (result, *infos) = builder.operands, builder.results
     dims, kind = source.view.dims, source.view.element_type
@@ -46,8 +46,8 @@ def cholesky(kernel: CholeskyKernel, builder: SequenceBuilder) -> bool:
     builder.call(call, as_columns(copy) if kernel.lower else copy, info)
     selection = _selection(kernel, copy.view, source.view, result.view)
     builder.kernel(selection, (copy, info, source), (result,))
-    for told in infos:
-        builder.kernel(_failures(copy.view, told.view), (copy, info), (told,))
+    for failed in infos:
+        builder.kernel(_failures(copy.view, failed.view), (copy, info), (failed,))
     return True
 
 
@@ -69,13 +69,13 @@ def _selection(
     return LoopKernel(dims, program, tuple(leaves), (_from_first(result),))
 
 
-def _failures(copy: StridedView, told: StridedView) -> LoopKernel:
+def _failures(copy: StridedView, failed: StridedView) -> LoopKernel:
     """Return the kernel of results[1] from (factor, info)."""
     batch = copy.dims[:-2]
     pivots = _last_pivots(copy, (*batch, 1, 1))
     pivot = StridedView(copy.element_type, batch, pivots.strides[:-2], pivots.offset)
     leaves = (OperandElements(0, pivot), OperandElements(1, _infos(batch, 0)))
-    return LoopKernel(batch, failure_program(copy.element_type), leaves, (_from_first(told),))
+    return LoopKernel(batch, failure_program(copy.element_type), leaves, (_from_first(failed),))
 
 
 def _last_pivots(copy: StridedView, dims: tuple[int, ...]) -> StridedView:
@@ -100,7 +100,7 @@ def _from_first(view: StridedView) -> StridedView:
 @in_sequence(TriangularSolveKernel)
 def triangular_solve(kernel: TriangularSolveKernel, builder: SequenceBuilder) -> bool:
     """Solve the transposed system: cuBLAS sees both matrices so, which exchanges sides and triangles."""
-    if not takes(builder):
+    if not accepts(builder):
         return False
     (triangles, sides), (result,) = builder.operands, builder.results
     attrs = kernel.attrs
@@ -110,11 +110,11 @@ def triangular_solve(kernel: TriangularSolveKernel, builder: SequenceBuilder) ->
         packed = builder.room(triangles.view.element_type, triangles.view.dims)
         builder.copy(triangles, packed)
         triangles = packed
-    place = result
+    target = result
     if not result.view.is_packed:
-        place = builder.room(result.view.element_type, result.view.dims)
-    builder.copy(sides, place)
-    builder.call(call, triangles, place)
-    if place is not result:
-        builder.copy(place, result)
+        target = builder.room(result.view.element_type, result.view.dims)
+    builder.copy(sides, target)
+    builder.call(call, triangles, target)
+    if target is not result:
+        builder.copy(target, result)
     return True

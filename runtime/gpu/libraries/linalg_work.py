@@ -16,7 +16,7 @@ from runtime.gpu.work import Work
 
 @dataclass(frozen=True)
 class TriangularSolve(LibraryCall):
-    """cuBLAS's trsm of (triangles, sides): op(a) x = b if ``left``, else x op(a) = b, where x takes the place of b.
+    """cuBLAS's trsm of (triangles, sides): op(a) x = b if ``left``, else x op(a) = b, where x overwrites b.
 
     op: N, T or C (adjoint).
     """
@@ -37,7 +37,7 @@ class TriangularSolve(LibraryCall):
 class TriangularSolveWork(Work):
     """One ``solve`` for each matrix of a batch."""
 
-    form = "library"
+    implementation = "library"
     solve: TriangularSolve
     triangles: DeviceView
     sides: DeviceView
@@ -68,7 +68,7 @@ class SolverFunction(Enum):
     GESVDJ = "gesvdj"
 
 
-#: Functions whose library looks at results on their way.
+#: Functions whose library reads intermediate results on the host.
 _ITERATIVE = (SolverFunction.SYEVD, SolverFunction.GESVD, SolverFunction.GESVDJ)
 #: Most rows and columns of matrices that are decomposed by cuBLAS's batched functions.
 _MOST_BATCHED_ROWS = 128
@@ -109,7 +109,7 @@ class SolverCall(LibraryCall):
 class SolverWork(Work):
     """One ``call`` for each matrix of a batch."""
 
-    form = "library"
+    implementation = "library"
     call: SolverCall
     arrays: tuple[DeviceView, ...]
 

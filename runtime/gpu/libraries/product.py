@@ -29,22 +29,22 @@ Way: TypeAlias = tuple[DotKernel, tuple[StridedView | None, ...]]
 @in_sequence(DotKernel)
 def product(kernel: DotKernel, builder: SequenceBuilder) -> bool:
     """Add the conversions and the call. Returns False if sums are not of a float type or no conversion helps."""
-    places = (*builder.operands, *builder.results)
-    views = [place.view for place in places]
+    arrays = (*builder.operands, *builder.results)
+    views = [array.view for array in arrays]
     way = next(_ways(kernel, views, f8=builder.options.f8), None)
     if way is None:
         return False
     called, dense = way
     taken = [
-        place if view is None else builder.room_for(view)
-        for place, view in zip(places, dense, strict=True)
+        array if view is None else builder.room_for(view)
+        for array, view in zip(arrays, dense, strict=True)
     ]
-    for place, room in zip(places[:2], taken, strict=False):
-        if room is not place:
-            builder.copy(place, room)
+    for array, room in zip(arrays[:2], taken, strict=False):
+        if room is not array:
+            builder.copy(array, room)
     builder.call(KernelCall(called), *taken)
-    if taken[2] is not places[2]:
-        builder.copy(taken[2], places[2])
+    if taken[2] is not arrays[2]:
+        builder.copy(taken[2], arrays[2])
     return True
 
 
@@ -94,11 +94,11 @@ def _types(kernel: DotKernel) -> list[tuple[PrimitiveType, PrimitiveType, Primit
     ways = []
     if kernel.lhs is kernel.rhs and (kernel.lhs, kernel.compute) in SUMS:
         ways.append((kernel.lhs, kernel.rhs, kernel.compute))
-    whole = kernel.compute
-    if (whole, kernel.result) in SUMS:
-        ways.append((whole, whole, kernel.result))
-    if (whole, whole) in SUMS:
-        ways.append((whole, whole, whole))
+    compute = kernel.compute
+    if (compute, kernel.result) in SUMS:
+        ways.append((compute, compute, kernel.result))
+    if (compute, compute) in SUMS:
+        ways.append((compute, compute, compute))
     return ways
 
 

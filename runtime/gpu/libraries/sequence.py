@@ -1,4 +1,4 @@
-"""Sequences of PTX kernels and library calls that compute one kernel, with a workspace for what is between them.
+"""Sequences of PTX kernels and library calls that compute one kernel, with a workspace for intermediate arrays.
 
 Libraries take arrays of certain types and layouts, and some work in place: kernels bring operands there and results
 back. All sequences of a device share the workspace.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from runtime.gpu.arena import ALIGNMENT
-from runtime.gpu.codegen.launch import Held, PtxLaunch
+from runtime.gpu.codegen.launch import ArgumentKind, PtxLaunch
 from runtime.gpu.libraries.call import LibraryCall
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.planning import MakePtx, Views
@@ -27,14 +27,14 @@ from spmd.shape import ArrayShape, PrimitiveType
 
 
 @dataclass(frozen=True)
-class Place:
+class SequenceArray:
     """Array of a sequence: operand or result ``number`` of the kernel, or memory at byte ``number`` of the workspace.
 
     ``view``: of an operand or a result relative to the pointer that PTX kernels get (``anchored``), or another view of
     its elements.
     """
 
-    held: Held
+    kind: ArgumentKind
     number: int
     view: StridedView
 
@@ -45,8 +45,8 @@ class PtxStage:
 
     kernel: Kernel
     launches: tuple[PtxLaunch, ...]
-    operands: tuple[Place, ...]
-    results: tuple[Place, ...]
+    operands: tuple[SequenceArray, ...]
+    results: tuple[SequenceArray, ...]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class CallStage:
     """One library call."""
 
     call: LibraryCall
-    arrays: tuple[Place, ...]
+    arrays: tuple[SequenceArray, ...]
 
 
 Stage: TypeAlias = PtxStage | CallStage
@@ -62,7 +62,7 @@ Stage: TypeAlias = PtxStage | CallStage
 
 @dataclass(frozen=True)
 class LibrarySequence:
-    """``stages`` in order."""
+    """Sequence of ``stages``, which run in order."""
 
     stages: tuple[Stage, ...]
     workspace_bytes: int
@@ -83,21 +83,25 @@ class LibrarySequence:
 
 
 class SequenceBuilder:
-    """Builder of a sequence for arrays of given layouts. ``fails``: there is none, as if a kernel has no PTX form."""
+    """Builder of a sequence for arrays of given layouts. ``fails``: there is none, because a kernel has no PTX code."""
 
     def __init__(
         self, operands: Views, results: Views, make_ptx: MakePtx, options: GpuOptions
     ) -> None:
-        self.operands = tuple(Place(Held.OPERAND, n, view) for n, view in enumerate(operands))
-        self.results = tuple(Place(Held.RESULT, n, view) for n, view in enumerate(results))
+        self.operands = tuple(
+            SequenceArray(ArgumentKind.OPERAND, n, view) for n, view in enumerate(operands)
+        )
+        self.results = tuple(
+            SequenceArray(ArgumentKind.RESULT, n, view) for n, view in enumerate(results)
+        )
         self.fails = False
         self.options = options
         self._make_ptx = make_ptx
         self._stages: list[Stage] = []
-        self._unpacked: list[tuple[Place, Place]] = []
+        self._unpacked: list[tuple[SequenceArray, SequenceArray]] = []
         self._end = 0
 
-    def packed(self, result: Place) -> Place:
+    def packed(self, result: SequenceArray) -> SequenceArray:
         """Return ``result``, or memory in the workspace that is copied to it at the end if it is not packed."""
         if result.view.is_packed:
             return result
@@ -105,7 +109,9 @@ class SequenceBuilder:
         self._unpacked.append((room, result))
         return room
 
-    def room(self, kind: PrimitiveType, dims: Sequence[int], *, by_columns: bool = False) -> Place:
+    def room(
+        self, kind: PrimitiveType, dims: Sequence[int], *, by_columns: bool = False
+    ) -> SequenceArray:
         """Return new memory in the workspace: row-major, or with the last two dimensions exchanged in memory."""
         order = [*range(len(dims))]
         if by_columns:
@@ -113,22 +119,25 @@ class SequenceBuilder:
         shape = ArrayShape(kind, tuple(dims))
         return self.room_for(StridedView.dense_in_order(shape, tuple(order)))
 
-    def room_for(self, view: StridedView) -> Place:
+    def room_for(self, view: StridedView) -> SequenceArray:
         """Return new memory in the workspace for a dense view."""
         start, self._end = self._end, self._end + -(-view.byte_size // ALIGNMENT) * ALIGNMENT
-        return Place(Held.WORKSPACE, start, view)
+        return SequenceArray(ArgumentKind.WORKSPACE, start, view)
 
     def kernel(
-        self, kernel: Kernel, operands: tuple[Place, ...], results: tuple[Place, ...]
+        self,
+        kernel: Kernel,
+        operands: tuple[SequenceArray, ...],
+        results: tuple[SequenceArray, ...],
     ) -> None:
-        given, made = (tuple(place.view for place in own) for own in (operands, results))
+        given, made = (tuple(array.view for array in own) for own in (operands, results))
         launches = self._make_ptx(kernel, given, made, ())
         if launches is None:
             self.fails = True
         else:
             self._stages.append(PtxStage(kernel, launches, operands, results))
 
-    def copy(self, source: Place, target: Place) -> None:
+    def copy(self, source: SequenceArray, target: SequenceArray) -> None:
         """Copy an array to one of the same sizes; elements of another type are converted."""
         if not target.view.num_elements:
             return
@@ -138,14 +147,14 @@ class SequenceBuilder:
             kernel = NativeElementwiseKernel(ElementSignature(Opcode.CONVERT, (given,), made))
         self.kernel(kernel, (source,), (target,))
 
-    def zeros(self, target: Place) -> None:
+    def zeros(self, target: SequenceArray) -> None:
         """Write zeros."""
         view = target.view
         program = ScalarProgram((), (ScalarConstant(view.element_type, 0),), (0,))
         from_first = StridedView(view.element_type, view.dims, view.strides)
         self.kernel(LoopKernel(view.dims, program, (), (from_first,)), (), (target,))
 
-    def call(self, call: LibraryCall, *arrays: Place) -> None:
+    def call(self, call: LibraryCall, *arrays: SequenceArray) -> None:
         self._stages.append(CallStage(call, arrays))
 
     def finished(self) -> LibrarySequence | None:
@@ -156,19 +165,19 @@ class SequenceBuilder:
 
 
 #: Adds the stages of a kernel; False if there is no such sequence for the builder's arrays.
-SequenceForm: TypeAlias = Callable[[Any, SequenceBuilder], bool]
-_FORMS: Registry[type[Kernel], SequenceForm] = Registry("library sequence")
+SequenceEmitter: TypeAlias = Callable[[Any, SequenceBuilder], bool]
+_EMITTERS: Registry[type[Kernel], SequenceEmitter] = Registry("library sequence")
 
-F = TypeVar("F", bound=SequenceForm)
+F = TypeVar("F", bound=SequenceEmitter)
 
 
 def in_sequence(*kinds: type[Kernel]) -> Callable[[F], F]:
-    """Decorator: register the form of ``kinds`` as a sequence."""
+    """Return a decorator that registers the sequence of ``kinds``."""
 
-    def decorator(form: F) -> F:
+    def decorator(emitter: F) -> F:
         for kind in kinds:
-            _FORMS.add(kind, form)
-        return form
+            _EMITTERS.add(kind, emitter)
+        return emitter
 
     return decorator
 
@@ -177,8 +186,8 @@ def library_sequence(
     kernel: Kernel, operands: Views, results: Views, make_ptx: MakePtx, options: GpuOptions
 ) -> LibrarySequence | None:
     """Return the sequence for arrays of these layouts (``anchored``); None if there is none."""
-    form = _FORMS.get(type(kernel))
-    if form is None:
+    emitter = _EMITTERS.get(type(kernel))
+    if emitter is None:
         return None
     builder = SequenceBuilder(operands, results, make_ptx, options)
-    return builder.finished() if form(kernel, builder) else None
+    return builder.finished() if emitter(kernel, builder) else None

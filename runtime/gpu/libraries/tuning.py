@@ -16,8 +16,8 @@ from pathlib import Path
 #: Bounds of the file: bytes, entries, and characters of a key.
 _MOST_BYTES, _MOST_ENTRIES, _MOST_KEY = 4 << 20, 16384, 400
 #: Hexadecimal digits of a choice.
-_DIGITS = set("0123456789abcdef")
-_MOST_DIGITS = 256
+_HEX = set("0123456789abcdef")
+_MOST_LENGTH = 256
 
 
 class Tuning:
@@ -70,11 +70,11 @@ def _read(file: Path) -> dict[str, bytes]:
 
 
 def _is_hexadecimal(text: str) -> bool:
-    return len(text) <= _MOST_DIGITS and len(text) % 2 == 0 and _DIGITS.issuperset(text)
+    return len(text) <= _MOST_LENGTH and len(text) % 2 == 0 and _HEX.issuperset(text)
 
 
 def _write(file: Path, choices: dict[str, bytes]) -> None:
-    """Replace the file as a whole. A folder that cannot be written costs the choices, not the program."""
+    """Replace the entire file. If the folder cannot be written, the choices are lost and the program continues."""
     text = json.dumps({key: choice.hex() for key, choice in sorted(choices.items())}, indent=0)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -34,12 +34,12 @@ class StartStep(Step):
         bound = device.collectives.bind(
             self.op.of_rank(device.communicator.rank),
             self.name,
-            [device.view(place) for place in self.operands],
-            [device.view(place) for place in self.results],
+            [device.view(array) for array in self.operands],
+            [device.view(array) for array in self.results],
         )
         compute, communication = device.stream(Stream.COMPUTE), device.stream(Stream.COMMUNICATION)
         ready, over = device.driver.event(), device.driver.event()
-        device.flights[self.name] = StreamFlight(compute, over)
+        device.pending_collectives[self.name] = StreamCollective(compute, over)
         handle = communication.ptr
 
         def run() -> None:
@@ -63,9 +63,9 @@ class HostedStartStep(StartStep):
 
     def bind(self, device: GpuProgram) -> Action:
         collective = self.op.of_rank(device.communicator.rank)
-        flight = StagedCollective(self.name, collective, device, self.operands, self.results)
-        device.flights[self.name] = flight
-        return flight.start
+        pending = StagedCollective(self.name, collective, device, self.operands, self.results)
+        device.pending_collectives[self.name] = pending
+        return pending.start
 
 
 @dataclass(frozen=True)
@@ -77,12 +77,12 @@ class BlockingStep(Step):
         return True
 
     def bind(self, device: GpuProgram) -> Action:
-        flight = device.flights[self.name]
-        return lambda: flight.finish() if device.is_blocking else None
+        pending = device.pending_collectives[self.name]
+        return lambda: pending.finish() if device.is_blocking else None
 
 
 @dataclass(frozen=True)
-class StreamFlight:
+class StreamCollective:
     """Collective on a stream. After ``finish``, work on ``compute`` begins when ``over`` has occurred."""
 
     compute: GpuStream
@@ -104,7 +104,7 @@ class DoneStep(Step):
         return self.through_host
 
     def bind(self, device: GpuProgram) -> Action:
-        return device.flights[self.start].finish
+        return device.pending_collectives[self.start].finish
 
 
 @plans(CollectiveStartThunk)

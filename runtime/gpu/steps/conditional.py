@@ -9,7 +9,7 @@ from runtime.buffers.types import ArrayView
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.steps.bound import bound
-from runtime.gpu.steps.sequence import planned
+from runtime.gpu.steps.sequence import plan_steps
 from runtime.gpu.transfers.read_back import read_back
 from runtime.program.thunks.conditional import ConditionalThunk
 from spmd.shape import PrimitiveType
@@ -47,5 +47,5 @@ class ConditionalStep(Step):
 
 @plans(ConditionalThunk)
 def plan_conditional(thunk: ConditionalThunk, planner: Planner) -> Iterator[Step]:
-    branches = tuple(planned(branch, planner) for branch in thunk.branches)
+    branches = tuple(plan_steps(branch, planner) for branch in thunk.branches)
     yield ConditionalStep(thunk, thunk.selector, branches)

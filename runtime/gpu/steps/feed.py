@@ -32,7 +32,7 @@ class InfeedStep(Step):
         host, rank, site = device.host, device.communicator.rank, self.infeed.site
 
         def run() -> None:
-            arrays = host.take(site, rank)
+            arrays = host.next_tile(site, rank)
             device.wait(stream)  # other steps use the pinned memory too
             for target, array in zip(targets, arrays, strict=True):
                 np.copyto(target, array)

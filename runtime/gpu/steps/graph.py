@@ -38,11 +38,11 @@ class GraphStep(Step):
     def bind(self, device: GpuProgram) -> Action:
         one_by_one, stream = bound(self.steps, device), device.stream(Stream.COMPUTE)
         graph: GpuGraph | None = None
-        held: Sequence[BoundGpuCollective] = ()
+        captured: Sequence[BoundGpuCollective] = ()
         has_run = False
 
         def run() -> None:
-            nonlocal graph, held, has_run
+            nonlocal graph, captured, has_run
             if not has_run or not device.uses_graphs:
                 one_by_one()
                 has_run = True
@@ -55,9 +55,9 @@ class GraphStep(Step):
                     finally:
                         graph = stream.end_capture()
                 graph.upload(stream)
-                held = () if device.collectives is None else device.collectives.captured()
-            if device.collectives is not None and held:
-                device.collectives.replay(held, stream.ptr, partial(graph.launch, stream))
+                captured = () if device.collectives is None else device.collectives.captured()
+            if device.collectives is not None and captured:
+                device.collectives.replay(captured, stream.ptr, partial(graph.launch, stream))
             else:
                 graph.launch(stream)
 
@@ -80,7 +80,7 @@ def _closed(stretch: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
     """Cut ``stretch`` at starts and dones whose counterpart lies outside, recursively: those stand alone."""
     starts = {step.name for step in stretch if isinstance(step, StartStep)}
     dones = {step.start for step in stretch if isinstance(step, DoneStep)}
-    is_open = [_flight_of(step) in starts ^ dones for step in stretch]
+    is_open = [_collective_of(step) in starts ^ dones for step in stretch]
     if not any(is_open) or len(stretch) == 1:
         yield stretch
         return
@@ -92,7 +92,7 @@ def _closed(stretch: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
             yield from _closed(part)
 
 
-def _flight_of(step: Step) -> str | None:
+def _collective_of(step: Step) -> str | None:
     if isinstance(step, StartStep):
         return step.name
     return step.start if isinstance(step, DoneStep) else None

@@ -14,8 +14,8 @@ from runtime.gpu.libraries import (  # noqa: F401 - they register their sequence
     product,
 )
 from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
-from runtime.gpu.libraries.forms import library_work
 from runtime.gpu.libraries.gemm import are_f8
+from runtime.gpu.libraries.library_emitters import library_work
 from runtime.gpu.libraries.sequence import LibrarySequence, library_sequence
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
@@ -36,7 +36,7 @@ from runtime.timeline.events import Stream
 class PtxStep(KernelStep):
     """Kernel computed by the PTX ``launches``."""
 
-    form = "ptx"
+    implementation = "ptx"
     launches: tuple[PtxLaunch, ...] = ()
 
     def bind(self, device: GpuProgram) -> Action:
@@ -50,7 +50,7 @@ class PtxStep(KernelStep):
 class LibraryStep(KernelStep):
     """Kernel computed by a library function, which possibly cannot be part of a graph."""
 
-    form = "library"
+    implementation = "library"
     can_be_captured: bool = True
 
     @property
@@ -68,7 +68,7 @@ class LibraryStep(KernelStep):
 class HostedStep(KernelStep):
     """Kernel computed by the host on copies: correct, but slow."""
 
-    form = "hosted"
+    implementation = "hosted"
 
     @property
     def decides(self) -> bool:
@@ -90,17 +90,17 @@ class HostedStep(KernelStep):
 
 @plans(KernelThunk)
 def plan_kernel(thunk: KernelThunk, planner: Planner) -> Iterator[Step]:
-    yield from _planned(
+    yield from _kernel_step(
         thunk, thunk.kernel, planner, (thunk.operands, thunk.results, thunk.scratch)
     )
 
 
 @plans(CopyThunk)
 def plan_copy(thunk: CopyThunk, planner: Planner) -> Iterator[Step]:
-    yield from _planned(thunk, CopyKernel(), planner, ((thunk.source,), (thunk.target,), ()))
+    yield from _kernel_step(thunk, CopyKernel(), planner, ((thunk.source,), (thunk.target,), ()))
 
 
-def _planned(
+def _kernel_step(
     thunk: Thunk,
     kernel: Kernel,
     planner: Planner,
@@ -109,7 +109,7 @@ def _planned(
     operands, results, scratch = arrays
     if isinstance(kernel, DotKernel | ConvolutionKernel) and not planner.options.tf32:
         kernel = replace(kernel, tf32=False)
-    if not any(place.view.num_elements for place in results):
+    if not any(array.view.num_elements for array in results):
         return
     views = KernelArraysOnDevice(*(tuple(DeviceView(0, p.view) for p in own) for own in arrays))
     launches = planner.make_ptx(kernel, *map(planner.anchored, arrays))

@@ -13,9 +13,9 @@ from runtime.program.kernel import Kernel
 
 @dataclass(frozen=True)
 class KernelStep(Step):
-    """One call of a kernel. ``form``: its name in reports."""
+    """One call of a kernel. ``implementation``: its name in reports."""
 
-    form: ClassVar[str]
+    implementation: ClassVar[str]
     kernel: Kernel
     operands: tuple[ArrayView, ...]
     results: tuple[ArrayView, ...]
@@ -23,7 +23,7 @@ class KernelStep(Step):
 
     def on_device(self, device: GpuProgram) -> KernelArraysOnDevice:
         operands, results, scratch = (
-            tuple(map(device.view, places))
-            for places in (self.operands, self.results, self.scratch)
+            tuple(map(device.view, arrays))
+            for arrays in (self.operands, self.results, self.scratch)
         )
         return KernelArraysOnDevice(operands, results, scratch)

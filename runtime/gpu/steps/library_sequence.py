@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runtime.gpu.codegen.launch import Held, anchored
-from runtime.gpu.libraries.sequence import CallStage, LibrarySequence, Place, Stage
+from runtime.gpu.codegen.launch import ArgumentKind, anchored
+from runtime.gpu.libraries.sequence import CallStage, LibrarySequence, SequenceArray, Stage
 from runtime.gpu.step import Action, GpuProgram
 from runtime.gpu.steps.kernel_step import KernelStep
 from runtime.gpu.views import DeviceView
@@ -18,7 +18,7 @@ from runtime.timeline.events import Stream
 class LibrarySequenceStep(KernelStep):
     """``kernel`` computed by ``sequence``."""
 
-    form = "library"
+    implementation = "library"
     sequence: LibrarySequence | None = None
 
     @property
@@ -28,8 +28,8 @@ class LibrarySequenceStep(KernelStep):
     def bind(self, device: GpuProgram) -> Action:
         assert self.sequence is not None, "planned with it"
         workspace = device.workspace(self.sequence.workspace_bytes)
-        places = _Places(self.on_device(device), workspace)
-        works = [_work(self.name, stage, places) for stage in self.sequence.stages]
+        memory = _SequenceMemory(self.on_device(device), workspace)
+        works = [_work(self.name, stage, memory) for stage in self.sequence.stages]
         calls = [device.driver.load(work) for work in works if not _copies_nothing(work)]
         stream, waits = device.stream(Stream.COMPUTE), self.sequence.waits
 
@@ -45,23 +45,23 @@ class LibrarySequenceStep(KernelStep):
 
 
 @dataclass(frozen=True)
-class _Places:
+class _SequenceMemory:
     arrays: KernelArraysOnDevice
     workspace: int
 
-    def on_device(self, place: Place) -> DeviceView:
-        if place.held is Held.WORKSPACE:
-            return DeviceView(self.workspace + place.number, place.view)
-        own = self.arrays.operands if place.held is Held.OPERAND else self.arrays.results
-        given = own[place.number]
-        return DeviceView(anchored(given.address, given.view)[0], place.view)
+    def on_device(self, array: SequenceArray) -> DeviceView:
+        if array.kind is ArgumentKind.WORKSPACE:
+            return DeviceView(self.workspace + array.number, array.view)
+        own = self.arrays.operands if array.kind is ArgumentKind.OPERAND else self.arrays.results
+        given = own[array.number]
+        return DeviceView(anchored(given.address, given.view)[0], array.view)
 
 
-def _work(name: str, stage: Stage, places: _Places) -> Work:
+def _work(name: str, stage: Stage, memory: _SequenceMemory) -> Work:
     if isinstance(stage, CallStage):
-        return stage.call.on(name, tuple(map(places.on_device, stage.arrays)))
+        return stage.call.on(name, tuple(map(memory.on_device, stage.arrays)))
     operands, results = (
-        tuple(map(places.on_device, own)) for own in (stage.operands, stage.results)
+        tuple(map(memory.on_device, own)) for own in (stage.operands, stage.results)
     )
     return PtxWork(name, stage.kernel, stage.launches, KernelArraysOnDevice(operands, results))
 

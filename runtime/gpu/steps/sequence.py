@@ -31,10 +31,10 @@ class SequenceStep(Step):
 
 @plans(ThunkSequence)
 def plan_sequence(thunk: ThunkSequence, planner: Planner) -> Iterator[Step]:
-    yield from planned(thunk, planner)
+    yield from plan_steps(thunk, planner)
 
 
-def planned(thunks: ThunkSequence, planner: Planner) -> tuple[Step, ...]:
+def plan_steps(thunks: ThunkSequence, planner: Planner) -> tuple[Step, ...]:
     """Return the steps for each of ``thunks``; sequences without decisions become graphs.
 
     Without graphs the steps of each sequence stay together, as timelines need them.

@@ -10,7 +10,7 @@ from runtime.cpu.kernels.loop.scalar_loop import bind_scalar_loop
 from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step, on_host
 from runtime.gpu.steps.bound import bound
-from runtime.gpu.steps.sequence import planned
+from runtime.gpu.steps.sequence import plan_steps
 from runtime.gpu.transfers.read_back import read_back
 from runtime.program.thunks.scalar_loop import ScalarLoopPlan, plan_scalar_loop
 from runtime.program.thunks.while_loop import WhileThunk
@@ -85,10 +85,10 @@ class HostedLoopStep(Step):
         return True
 
     def bind(self, device: GpuProgram) -> Action:
-        views = {place: device.view(place) for place in self.loop.places}
+        views = {element: device.view(element) for element in self.loop.elements}
         mirror = device.mirror(tuple(views.values()), tuple(views.values()))
-        some_trips = bind_scalar_loop(self.loop, lambda place: mirror.array(views[place]))
-        goes_on = mirror.array(views[self.loop.places[0]])
+        some_trips = bind_scalar_loop(self.loop, lambda element: mirror.array(views[element]))
+        goes_on = mirror.array(views[self.loop.elements[0]])
 
         def trips() -> None:
             some_trips()
@@ -104,8 +104,8 @@ def plan_while(thunk: WhileThunk, planner: Planner) -> Iterator[Step]:
     if scalars is not None and (thunk.trips is None or thunk.trips > MOST_ON_DEVICE):
         yield HostedLoopStep(thunk, scalars)
         return
-    body = planned(thunk.body, planner)
+    body = plan_steps(thunk.body, planner)
     if thunk.trips is not None:
         yield CountedLoopStep(thunk, body, thunk.trips)
     else:
-        yield WhileStep(thunk, planned(thunk.condition, planner), body, thunk.predicate)
+        yield WhileStep(thunk, plan_steps(thunk.condition, planner), body, thunk.predicate)

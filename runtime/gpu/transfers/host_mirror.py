@@ -29,11 +29,11 @@ class Mirror:
         self._read = given
         self._written = merged(view.span for view in results)
         # The offset modulo the alignment is the same as on the device.
-        self._places: list[int] = []
+        self._offsets: list[int] = []
         end = 0
         for span in self._spans:
             start = aligned(end) + span.start % ALIGNMENT
-            self._places.append(start)
+            self._offsets.append(start)
             end = start + span.size
         self.num_bytes = end
         self._memory: NDArray | None = None
@@ -47,7 +47,7 @@ class Mirror:
         if shape.num_elements == 0:
             return np.zeros(shape.dims, shape.element_type.numpy)
         number = holder(self._spans, view.span)
-        start = self._places[number] + view.first - self._spans[number].start
+        start = self._offsets[number] + view.first - self._spans[number].start
         return np.ndarray(shape.dims, shape.element_type.numpy, self.memory, start, shape.strides)
 
     def bring(self, driver: GpuDriver, stream: GpuStream) -> None:
@@ -65,5 +65,5 @@ class Mirror:
 
     def _bytes(self, span: Span) -> NDArray:
         number = holder(self._spans, span)
-        start = self._places[number] + span.start - self._spans[number].start
+        start = self._offsets[number] + span.start - self._spans[number].start
         return self.memory[start : start + span.size]

@@ -9,10 +9,10 @@ from runtime.gpu.step import GpuProgram
 from runtime.timeline.events import Stream
 
 
-def read_back(device: GpuProgram, place: ArrayView) -> Callable[[], int]:
-    """Return a function that waits for the compute stream and returns the integer or truth value at ``place``."""
-    view, driver = device.view(place), device.driver
-    dtype = place.view.element_type.numpy
+def read_back(device: GpuProgram, array: ArrayView) -> Callable[[], int]:
+    """Return a function that waits for the compute stream and returns the integer or truth value at ``array``."""
+    view, driver = device.view(array), device.driver
+    dtype = array.view.element_type.numpy
     memory = driver.pinned(dtype.itemsize)
     value = memory.view(dtype)
     stream = device.stream(Stream.COMPUTE)

@@ -33,7 +33,7 @@ class StagedCollective:
         self._compute = device.stream(Stream.COMPUTE)
         self._stream = device.stream(Stream.COMMUNICATION)
         self._ready, self._over = self._driver.event(), self._driver.event()
-        views = [device.view(place) for place in (*operands, *results)]
+        views = [device.view(array) for array in (*operands, *results)]
         staged = list(zip(_arrays(views, device), views, strict=True))
         self._operands, self._results = staged[: len(operands)], staged[len(operands) :]
         self._bound = device.communicator.bind(

@@ -14,17 +14,17 @@ from runtime.program.kernel import Kernel
 from spmd.ops.window import Window, WindowDimension
 from spmd.shape import PrimitiveType
 
-# ---- groups that lie side by side
+# ---- groups that are neighbours in memory
 
 
 @dataclass(frozen=True)
 class GroupConvolutionKernel(Kernel):
-    """Convolution whose groups lie without gaps in x, w and the result, such as a depthwise one.
+    """Convolution whose groups are contiguous in x, w and the result, such as a depthwise one.
 
     result[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
 
     It has at most two spatial dimensions. Products are summed in ``element_type``. An array of another type is
-    converted as a whole, in scratch. tf32: as in DotKernel.
+    converted entirely, in scratch. tf32: as in DotKernel.
     """
 
     element_type: PrimitiveType
@@ -39,24 +39,24 @@ class GroupConvolutionKernel(Kernel):
 class Arrangement:
     """Arrangement of positions and features as rows and columns of the tile unit's products.
 
-    by_line: rows are the positions of one line of ``together`` images side by side (the images of a position are
-    neighbours), and lines of padding are not multiplied. Otherwise rows are the positions of all lines and images of a
+    by_line: rows are the positions of one line of ``interleaved_images`` images (those of a position are neighbours),
+    and lines of padding are not multiplied. Otherwise rows are the positions of all lines and images of a
     panel, one after the other. merged: columns are the features of all parts, at most 16, if holes in the input make
     several parts.
     """
 
-    together: int = 1
+    interleaved_images: int = 1
     by_line: bool = False
     merged: bool = False
 
 
 @dataclass(frozen=True)
 class ImageTiles:
-    """Sizes of what the tile unit splits and packs at a time.
+    """Sizes of the parts that the tile unit splits and packs at a time.
 
-    images: in one panel, groups of those side by side. If that is one group, ``lines`` of output positions (of the part
-    that has most) are done at a time. block_features: a multiple of 32. channels: a part of the input's; the products
-    of the next part are added. elements: of scratch, of 4 bytes each.
+    images: in one panel, a multiple of the interleaved ones. If that is one group, ``lines`` of output positions (of
+    the part that has most) are done at a time. block_features: a multiple of 32. channels: a part of the input's; the
+    products of the next part are added. elements: of scratch, of 4 bytes each.
     """
 
     arrangement: Arrangement
@@ -69,14 +69,14 @@ class ImageTiles:
 
 @dataclass(frozen=True)
 class GradientTiles:
-    """Sizes of what the tile unit splits and packs at a time for the gradient of a kernel.
+    """Sizes of the parts that the tile unit splits and packs at a time for the gradient of a kernel.
 
-    together: pairs of images side by side. images: of one panel, whole groups of that many pairs. If that is one group,
-    ``lines`` of w are done at a time. channels, features: of both operands, multiples of 32. elements: of scratch, of 4
-    bytes each.
+    interleaved_pairs: pairs of images that are interleaved. images: of one panel, a multiple of that many pairs. If
+    there are no more than these, ``lines`` of w are done at a time. channels, features: of both operands, multiples of
+    32. elements: of scratch, of 4 bytes each.
     """
 
-    together: int
+    interleaved_pairs: int
     images: int
     lines: int
     channels: int
@@ -84,13 +84,13 @@ class GradientTiles:
     elements: int
 
 
-#: Vectors side by side in a product of vector registers.
+#: Vectors in a row of the micro-kernel's result.
 ACROSS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class VectorForm:
-    """Product of vector registers. lanes: of a vector. heights: rows of the taller and of the lower product."""
+class VectorMicroKernel:
+    """Micro-kernel in vector registers. lanes: of a vector. heights: rows of the taller and of the lower variant."""
 
     lanes: int
     heights: tuple[int, int]
@@ -111,7 +111,7 @@ class VectorForm:
         return [height for *_, height in best]
 
 
-class LeftForm(Enum):
+class LeftLayout(Enum):
     """Layout of the left side: row by row, or by depth, where a vector's lanes hold rows."""
 
     ROWS = "rows"
@@ -120,14 +120,14 @@ class LeftForm(Enum):
 
 @dataclass(frozen=True)
 class VectorPlan:
-    """Sizes of what is packed at a time for vector registers.
+    """Sizes of the parts that are packed at a time for vector registers.
 
     left: layout of the left side. depth, features: of a block. buffered: positions whose sums are gathered first, 0 for
     none. elements: of scratch, which need not begin at a cache line.
     """
 
-    form: VectorForm
-    left: LeftForm
+    micro_kernel: VectorMicroKernel
+    left: LeftLayout
     depth: int
     features: int
     buffered: int
@@ -146,7 +146,7 @@ class PanelConvolutionKernel(Kernel):
     ``runs_per_block`` runs of ``outer_per_block`` rows (or depths). Products are summed in ``element_type``. Arrays of
     another type are converted as a whole: scratch has one more for each of x, w and the result.
 
-    tiles: plan for the tile unit, if the processor has one. vectors: plan for vector registers of that form. tf32: as
+    tiles: plan for the tile unit, if the processor has one. vectors: plan for vector registers. tf32: as
     in DotKernel.
     """
 
@@ -170,8 +170,8 @@ class PanelConvolutionKernel(Kernel):
         return max(panel, *(way.elements for way in ways if way is not None), 0)
 
 
-#: Kernel of a convolution as a whole.
-WholeConvolution: TypeAlias = PanelConvolutionKernel | GroupConvolutionKernel
+#: Kernel of a convolution that is not divided into phases.
+UndividedConvolution: TypeAlias = PanelConvolutionKernel | GroupConvolutionKernel
 
 
 # ---- inputs with holes
@@ -210,27 +210,27 @@ class PhaseAxis:
 class Phase:
     """Part of a convolution: the elements of w and of the result that ``axes`` name along the spatial dimensions.
 
-    w_order, out_order: order of the dimensions, the slowest first, in which these parts lie without gaps in scratch;
-    None if they are used as they lie. kernel: None if there are few features, whose vectors hold channels.
+    w_order, out_order: order of the dimensions, the slowest first, in which these parts are packed in scratch;
+    None if they are used without a copy. kernel: None if there are few features, so that vectors hold channels.
     """
 
     axes: tuple[PhaseAxis, ...]
-    kernel: WholeConvolution | None
+    kernel: UndividedConvolution | None
     w_order: tuple[int, ...] | None = None
     out_order: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
 class PhaseConvolutionKernel(Kernel):
-    """Convolution of an input with holes, which ``whole`` would multiply too.
+    """Convolution of an input with holes (base dilation). ``undivided``: the kernel that multiplies the holes, too.
 
-    The tile unit computes it as a whole, if the processor has one and ``whole`` has a plan for it. Otherwise each phase
+    If the processor has a tile unit and ``undivided`` a plan for it, the tile unit runs that. Otherwise each phase
     computes its part, which multiplies no holes, and the results ``zeros``, which are in no phase, are zeros. scratch:
     ``panel_elements``, if any, then the arrays of another type than ``element_type``, converted. tf32: as in DotKernel.
     """
 
     element_type: PrimitiveType
-    whole: WholeConvolution
+    undivided: UndividedConvolution
     phases: tuple[Phase, ...]
     zeros: tuple[tuple[slice, ...], ...]
     panel_elements: int = 0
@@ -238,7 +238,7 @@ class PhaseConvolutionKernel(Kernel):
 
     @property
     def is_thin(self) -> bool:
-        """Whether vectors hold channels of the input because there are few features."""
+        """True if there are few features, so that vectors hold channels of the input."""
         return any(phase.kernel is None for phase in self.phases)
 
 

@@ -36,7 +36,7 @@ class ConcatenateKernel(Kernel):
 
 @dataclass(frozen=True)
 class PadKernel(Kernel):
-    """results[0] = operands[1] everywhere but where ``target`` says that operands[0][source] goes."""
+    """results[0] = operands[1], a scalar, except at ``target``, where it is operands[0][source]."""
 
     source: tuple[slice, ...]
     target: tuple[slice, ...]

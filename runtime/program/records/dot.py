@@ -15,11 +15,11 @@ _BLOCK_ELEMENTS = 65536
 
 @dataclass(frozen=True)
 class DotKernel(Kernel):
-    """results[0][b, m, n] = sum over k of operands[0][b, m, k] * operands[1][b, k, n]; b may be several dimensions.
+    """Product results[0][b, m, n] = sum over k of operands[0][b, m, k] * operands[1][b, k, n]; b: several dimensions.
 
-    Products are summed in ``compute``; operands and results of other types are converted through scratch:
-    left block, right matrix, result block, in this order, each there only where it is needed. Where integers are summed
-    as such, or all is left to the tile unit (``on_tiles``), each element is converted as it is read.
+    Products are summed in ``compute``. Operands and results of other types are converted through scratch: left block,
+    right matrix, result block, in this order, each only if it is needed. If integers are summed, or the tile unit does
+    all (``on_tiles``), each element is converted when it is read.
     tf32: f32 operands may be rounded to TF32, which GPUs multiply about seven times as fast; processors never do.
     """
 
@@ -36,7 +36,7 @@ class DotKernel(Kernel):
 
     @property
     def is_direct(self) -> bool:
-        """BLAS takes everything as it is."""
+        """True if BLAS needs no conversion."""
         return self.lhs is self.rhs is self.result is self.compute
 
     @property
@@ -44,7 +44,7 @@ class DotKernel(Kernel):
         return min(self.m, max(1, _BLOCK_ELEMENTS // max(self.k, self.n, 1)))
 
     def scratch_dims(self) -> list[tuple[int, int]]:
-        """Sizes of the scratch arrays, all of the compute type."""
+        """Return the sizes of the scratch arrays, all of the compute type."""
         if self.compute.is_integer or self.on_tiles:
             return []
         dims = []
@@ -58,10 +58,10 @@ class DotKernel(Kernel):
 
 
 @dataclass(frozen=True, slots=True)
-class FactorPlaces:
+class FactorOperands:
     """Operands ``lhs`` and ``rhs`` of a kernel are a product's, as matrices.
 
-    shifts: of each what its place is moved by, by what the last stage of ``starts`` gives.
+    shifts: of each, the terms by which its first element moves with the values of the last stage of ``starts``.
     """
 
     lhs: int
@@ -75,4 +75,4 @@ class SlicedProductKernel(Kernel):
     """results[0] = ``product`` of the operands that ``factors`` names; scratch is the product's."""
 
     product: DotKernel
-    factors: FactorPlaces
+    factors: FactorOperands

@@ -13,8 +13,9 @@ class FftKernel(Kernel):
     """results[0] = the transform of operands[0] over its last ``rank`` dimensions; inverse ones divide by their points.
 
     ``type``: FFT, IFFT, RFFT or IRFFT, whose result has ``length`` elements in the last dimension. The result of an FFT
-    or IFFT may be the operand's memory. scratch: where a complex operand of several dimensions gives real numbers, as
-    much as the operand; then, where lines are transformed in bundles, a buffer for the longest bundle.
+    or IFFT may be the operand's memory. scratch: as much as the
+    operand, if a complex operand of several dimensions gives real numbers; then, if lines are transformed in batches,
+    a buffer for the largest batch.
     """
 
     type: str

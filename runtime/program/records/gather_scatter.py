@@ -11,11 +11,11 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class IndexedWindows:
-    """Correspondence of the dimensions of far (the indexed array), near (the windows) and the indices.
+    """Correspondence of the dimensions of the indexed array, of the array of windows, and of the indices.
 
-    batch: (near's dimension, that of the indices, far's, or None where far has none), one per dimension of the index
-    vectors. window: (near's dimension, far's). starts: (far's dimension, largest start), by component of a vector.
-    ``vector``: the indices' dimension that holds the components, or None where a vector is one index.
+    batch: (dimension of the windows, of the indices, of the array or None), one per dimension of the index vectors.
+    window: (dimension of the windows, of the array). starts: (dimension of the array, largest start), by component of
+    a vector. vector: the dimension of the indices that holds the components; None if a vector is one index.
     """
 
     batch: tuple[tuple[int, int, int | None], ...]

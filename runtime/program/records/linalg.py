@@ -12,9 +12,9 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class CholeskyKernel(Kernel):
-    """results[0] = the factors of operands[0]'s last two dimensions, in one triangle; nan where there is none.
+    """Cholesky factors of operands[0]'s last two dimensions, in one triangle of results[0]; nan if there is none.
 
-    clears: the other triangle is 0 (or nan), else the operand's. results[1], if it is there: 1 for each matrix that has
+    clears: the other triangle is 0 (or nan), else the operand's. results[1], if it exists: 1 for each matrix that has
     no factor.
     """
 
@@ -42,7 +42,7 @@ class Routine(Enum):
     GESDD = "gesdd"
 
     def name_for(self, kind: PrimitiveType) -> str:
-        """Without the letter of the type."""
+        """Return LAPACK's name of the routine for ``kind``, without the letter of the type."""
         others = {Routine.ORGQR: "ungqr", Routine.SYEVD: "heevd"}
         return others.get(self, self.value) if kind.is_complex else self.value
 

@@ -22,7 +22,7 @@ class OperandElements:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """``view`` counts in ones: a line of numbers."""
+    """Linear function of the indices: the value of an element is its offset in ``view``, counted in elements."""
 
     view: StridedView
     shifts: tuple[Shift, ...] = ()
@@ -33,7 +33,7 @@ LoopLeaf: TypeAlias = OperandElements | Numbers
 
 @dataclass(frozen=True, slots=True)
 class StartsStage:
-    """``program`` gives starts of dynamic slices (s64) of scalars, which start where the stage before says."""
+    """Scalar program of start indices (s64) of dynamic slices. The stage before gives those of its leaves."""
 
     program: ScalarProgram
     leaves: tuple[LoopLeaf, ...]
@@ -41,12 +41,12 @@ class StartsStage:
 
 @dataclass(frozen=True)
 class LoopKernel(Kernel):
-    """For all indices of ``dims``: result i, seen as ``results[i]`` from its first element, = result i of ``program``.
+    """Loop over all indices of ``dims``: result i, viewed as ``results[i]``, is result i of ``program``.
 
-    Parameter i of the program is the element of leaf i. A result may be an operand's memory where the elements that it
-    is read for are written at the same index. Leaves and results are shifted by what the last stage of ``starts``
-    gives; ``result_shifts`` is empty where no result is. Of the indices only those in all ``ranges``, whose starts the
-    last stage gives, too.
+    Parameter i of the program is the element of leaf i. A result may share the memory of an operand that is read at
+    the same index at which the result is written. The last stage of ``starts`` gives the shifts of leaves and results;
+    ``result_shifts`` is empty if no result is shifted. The loop runs over the indices in all ``ranges``, whose starts
+    come from the last stage, too.
     """
 
     dims: tuple[int, ...]
@@ -67,9 +67,9 @@ class PiecesKernel(Kernel):
 
 @dataclass(frozen=True)
 class UpdateKernel(Kernel):
-    """Loops that write blocks of some results; ``updates``: pairs (result, operand) that are alike elsewhere.
+    """Loops that write blocks of some results.
 
-    Such a result may be the operand's memory.
+    updates: pairs (result, operand) that are equal outside the blocks. Such a result may share the operand's memory.
     """
 
     pieces: tuple[LoopKernel, ...]

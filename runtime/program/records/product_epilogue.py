@@ -1,4 +1,4 @@
-"""Record of a product and what is computed of it, band by band."""
+"""Record of a product and of the epilogue that is computed of it, block by block."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from runtime.program.bands import Span, bands_of
+from runtime.program.blocks import Span, blocks_of
 from runtime.program.kernel import Kernel
-from runtime.program.records.dot import DotKernel, FactorPlaces
+from runtime.program.records.dot import DotKernel, FactorOperands
 from runtime.program.records.loop import LoopKernel
 from runtime.program.records.rows import RowKernel
 from runtime.program.strides import dense_strides
@@ -23,39 +23,40 @@ Epilogue: TypeAlias = LoopKernel | RowKernel
 
 @dataclass(frozen=True)
 class ProductEpilogueKernel(Kernel):
-    """``epilogue`` of what ``product`` gives, at the indices of ``region``.
+    """Product of two matrices (or a batch of them) and an epilogue of its elements, at the indices of ``region``.
 
-    operands: the epilogue's, two of which are the product's as matrices, as ``factors`` says. Behind the last one the
-    epilogue has the product itself: result ``kept``, or where that is None a band of it at a time in scratch. scratch:
-    the product's, the band where there is one, the epilogue's.
+    operands: those of the epilogue, of which ``factors`` names the two that the product reads as matrices. The last
+    input of the epilogue is the product: result number ``product_result``, or, if that is None, one block of it at a
+    time in scratch. scratch: that of the product, the block if there is one, that of the epilogue.
 
-    dims: of the whole product; ``batch`` of them count products, the ``rows`` behind them rows of lhs, the others
-    columns of rhs. band: sizes of a part that is done at once. Of those that count products, of the rows and of the
-    columns, all but the first that it has several of are whole behind it, and single before.
+    dims: sizes of the entire product. The first ``batch`` dimensions count products, the next ``rows`` are rows of lhs,
+    the others are columns of rhs. block: sizes of the part that is computed at a time. Among the dimensions of each
+    of the three kinds at most one is cut: dimensions before it have size 1 in a block, those behind it their full size.
     """
 
     product: DotKernel
-    factors: FactorPlaces
+    factors: FactorOperands
     epilogue: Epilogue
-    kept: int | None
+    product_result: int | None
     dims: tuple[int, ...]
     batch: int
     rows: int
-    band: tuple[int, ...]
+    block: tuple[int, ...]
     region: Box
 
     @property
-    def bands(self) -> Iterator[Box]:
-        """The bands of the region, in row-major order."""
+    def blocks(self) -> Iterator[Box]:
+        """The blocks of ``region``, in row-major order."""
         region = tuple((span.start, span.stop) for span in self.region)
-        for box in bands_of(region, self.band):
+        for box in blocks_of(region, self.block):
             yield tuple(Span(start, stop) for start, stop in box)
 
     @property
     def cut_dimensions(self) -> tuple[int, ...]:
-        """The first of those that count products, of the rows and of the columns, along which it can be done in parts.
+        """The dimensions along which threads may divide the kernel.
 
-        In this order, but for the longer of rows and columns first.
+        Of the batch, the rows and the columns it is the first dimension larger than 1, if it can be cut. The batch
+        comes first, then the longer one of rows and columns.
         """
         first = self.batch + self.rows
         sides = [range(self.batch, first), range(first, len(self.dims))]
@@ -70,21 +71,21 @@ class ProductEpilogueKernel(Kernel):
     def _is_cut_along(self, d: int) -> bool:
         return isinstance(self.epilogue, LoopKernel) or d in self.epilogue.fusion.counted
 
-    def lines(self, band: Box) -> tuple[Span, Span]:
-        """Rows and columns of a band, in the product as a matrix."""
+    def lines(self, block: Box) -> tuple[Span, Span]:
+        """Return the rows and the columns of ``block`` in the product as a matrix."""
         first = self.batch + self.rows
         rows, columns = slice(self.batch, first), slice(first, None)
-        return _line(band[rows], self.dims[rows]), _line(band[columns], self.dims[columns])
+        return _line(block[rows], self.dims[rows]), _line(block[columns], self.dims[columns])
 
-    def product_of(self, band: Box) -> DotKernel:
-        """Return the product that computes a band."""
-        rows, columns = self.lines(band)
-        batch = tuple(span.size for span in band[: self.batch])
+    def product_of(self, block: Box) -> DotKernel:
+        """Return the product that computes ``block``."""
+        rows, columns = self.lines(block)
+        batch = tuple(span.size for span in block[: self.batch])
         return replace(self.product, batch=batch, m=rows.size, n=columns.size)
 
 
 def _line(spans: Sequence[Span], dims: Sequence[int]) -> Span:
-    """Indices of several dimensions as those of one."""
+    """Return the indices of several dimensions as those of one merged dimension."""
     start = sum(
         span.start * step for span, step in zip(spans, dense_strides(tuple(dims), 1), strict=True)
     )

@@ -30,7 +30,7 @@ class RandomBitsKernel(Kernel):
 
 
 def split_dimension(dims: tuple[int, ...]) -> tuple[int, int, int]:
-    """(rows outside, size, elements within) of the dimension along which Threefry's pairs lie."""
+    """Return (outer rows, size, inner elements) of the dimension along which Threefry pairs elements."""
     dims = dims or (1,)
     even = [d for d, n in enumerate(dims) if n % 2 == 0]
     along = even[0] if even else dims.index(max(dims))

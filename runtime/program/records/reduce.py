@@ -13,9 +13,9 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True)
 class ProgramReduceKernel(Kernel):
-    """results = the program's totals of operands along ``axes``, which start from the scalar inits behind the operands.
+    """Reduction of the first half of the operands along ``axes``; the second half are the scalar initial values.
 
-    The program takes n totals, then n elements, and gives n totals. Elements come one after the other.
+    The program maps n totals and n elements to n totals. It is applied to one element after the other.
     """
 
     program: ScalarProgram

@@ -25,7 +25,7 @@ class PassLeaves:
 class RowKernel(Kernel):
     """Kernel of a row fusion. scratch[n] holds value n that its passes keep for a row.
 
-    in_strides: whether elements of a row are read one after the other although other rows lie between them.
+    in_strides: the innermost loop runs along a row although elements of other rows lie in between.
     """
 
     fusion: RowFusion
@@ -35,7 +35,7 @@ class RowKernel(Kernel):
 
     @property
     def along_rows(self) -> bool:
-        """Tell whether the innermost loop runs along a row; otherwise it runs over one element of neighbouring rows.
+        """True if the innermost loop runs along a row; otherwise it runs over one element of neighbouring rows.
 
         The order of a sum depends on it.
         """

@@ -10,7 +10,7 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """places[writes] = program(places[reads]), all of them numbers of places."""
+    """elements[writes] = program(elements[reads]). reads, writes: numbers of elements."""
 
     program: ScalarProgram
     reads: tuple[int, ...]
@@ -19,7 +19,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class ScalarLoop:
-    """``condition``; while place ``predicate`` is true then, ``body``, and the condition again. kinds: the places'."""
+    """Run ``condition``; while element ``predicate`` is true, run ``body`` and ``condition``."""
 
     kinds: tuple[PrimitiveType, ...]
     condition: tuple[Statement, ...]

@@ -13,14 +13,14 @@ RANK = 4
 
 @dataclass(frozen=True)
 class SortKernel(Kernel):
-    """results = the operands' rows along ``axis`` in the comparator's order, equals as they stood: of each the first
-    ``count`` of ``size`` elements. ``with_places``: one more result has the places (s32) that they come from.
+    """Stable sort of the operands' rows of ``size`` elements along ``axis``: results hold the first ``count`` of each.
 
-    scratch[0]: bytes that the back end asks for.
+    with_indices: one more result (s32) holds the index from which each element comes. scratch[0]: as many bytes as the
+    back end needs.
     """
 
     comparator: ScalarProgram
     axis: int
     size: int
     count: int
-    with_places: bool
+    with_indices: bool

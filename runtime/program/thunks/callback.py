@@ -19,13 +19,13 @@ from spmd.literal import NDArray
 
 @dataclass(frozen=True)
 class CallbackThunk(Thunk):
-    """Write what function ``number`` of the program computes of the operands. ``target``: the custom call's."""
+    """Call of function ``number`` of the program's host channel. ``target``: the custom call's, for messages."""
 
     target: str
     number: int
     operands: tuple[ArrayView, ...]
     results: tuple[ArrayView, ...]
-    form: CallbackForm
+    signature: CallbackForm
 
     def buffer_uses(self) -> Iterator[BufferUse]:
         yield from uses(UseKind.READ, Role.OPERAND, self.operands)
@@ -43,7 +43,7 @@ class CallbackThunk(Thunk):
         function = host.callbacks[self.number]
 
         def run() -> None:
-            found = call_back(self.form, function, operands)
+            found = call_back(self.signature, function, operands)
             for target, array in zip(results, found, strict=True):
                 np.copyto(target, array)
 

@@ -1,6 +1,6 @@
-"""Start a collective, and wait for it. A blocking collective is a start and its done in a row.
+"""Start of a collective, and the wait for it. A blocking collective is a start directly followed by its done.
 
-Kinds differ in what ``CollectiveOp`` gives each rank as its own ``Collective``.
+Kinds differ in the ``Collective`` that ``CollectiveOp`` makes for each rank.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class CollectiveStartThunk(Thunk):
 
 @dataclass(frozen=True)
 class CollectiveDoneThunk(Thunk):
-    """Wait until the collective that thunk ``start`` began has written ``results``."""
+    """Wait for the collective of thunk ``start``, which writes ``results``."""
 
     start: str
     operands: tuple[ArrayView, ...]
     results: tuple[ArrayView, ...]
 
     def buffer_uses(self) -> Iterator[BufferUse]:
-        """Nothing of its own: the start's uses last until here."""
+        """Yield nothing: the uses of the start last until the done."""
         return iter(())

@@ -1,4 +1,4 @@
-"""Bring a value to another place or into another layout."""
+"""Copy a value to another slice or into another layout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.program.thunks.thunk import BufferUse, Role, Thunk, UseKind
 
 @dataclass(frozen=True)
 class CopyThunk(Thunk):
-    """``target`` holds the value of ``source`` afterwards. ``name``: the instruction that needs it there."""
+    """Copy of ``source`` to ``target``. ``name``: the instruction that needs the copy."""
 
     source: ArrayView
     target: ArrayView

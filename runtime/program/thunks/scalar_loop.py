@@ -1,4 +1,4 @@
-"""Loops of which every thunk computes single elements: one native call for many trips."""
+"""Loops in which every thunk computes single elements: one native call runs many trips."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from runtime.program.thunks.kernel import KernelThunk
 from runtime.program.thunks.thunk import Thunk
 from spmd.shape import PrimitiveType
 
-#: Thunks of a loop at most: its code is compiled for it alone.
+#: Largest number of thunks of such a loop: the code is compiled for this loop alone.
 MOST_THUNKS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """One element: where it lies, and as what it is read or written."""
+class _Element:
+    """One element in memory: allocation, offset in bytes, and the type as which it is read or written."""
 
     allocation: int
     offset: int
     kind: PrimitiveType
 
     @staticmethod
-    def of(array: ArrayView, part: StridedView | None = None) -> _Place:
-        """part: of the array, as it is seen from its first element."""
+    def of(array: ArrayView, part: StridedView | None = None) -> _Element:
+        """Return the element of ``array``, or of ``part``, a view relative to the first element of ``array``."""
         start, seen = array.slice.offset + array.view.offset, array.view
         if part is not None:
             start, seen = start + part.offset, part
-        return _Place(array.slice.allocation, start, seen.element_type)
+        return _Element(array.slice.allocation, start, seen.element_type)
 
     def as_scalar(self) -> ArrayView:
         size = self.kind.byte_size
@@ -47,8 +47,8 @@ class _Place:
     def end(self) -> int:
         return self.offset + self.kind.byte_size
 
-    def touches(self, other: _Place) -> bool:
-        """Whether the two share bytes."""
+    def touches(self, other: _Element) -> bool:
+        """Return whether the two share bytes."""
         return self.allocation == other.allocation and (
             self.offset < other.end and other.offset < self.end
         )
@@ -57,64 +57,64 @@ class _Place:
 @dataclass(frozen=True, slots=True)
 class _Step:
     program: ScalarProgram
-    reads: tuple[_Place, ...]
-    writes: tuple[_Place, ...]
+    reads: tuple[_Element, ...]
+    writes: tuple[_Element, ...]
 
     @staticmethod
-    def reading(place: _Place) -> _Step:
-        """Return a step that reads ``place`` and computes nothing."""
-        return _Step(ScalarProgram((place.kind,), (), ()), (place,), ())
+    def reading(element: _Element) -> _Step:
+        """Return a step that reads ``element`` and computes nothing."""
+        return _Step(ScalarProgram((element.kind,), (), ()), (element,), ())
 
 
 @dataclass(frozen=True)
 class ScalarLoopPlan:
-    """``loop`` on the single elements ``places``, the first of which is the predicate."""
+    """``loop`` on the single elements ``elements``, the first of which is the predicate."""
 
     loop: ScalarLoop
-    places: tuple[ArrayView, ...]
+    elements: tuple[ArrayView, ...]
 
 
 def plan_scalar_loop(
     condition: Sequence[Thunk], body: Sequence[Thunk], predicate: ArrayView
 ) -> ScalarLoopPlan | None:
-    """None where a thunk does anything else than compute single elements."""
+    """Return the plan of a loop; None if a thunk does anything else than compute single elements."""
     if len(condition) + len(body) > MOST_THUNKS:
         return None
     steps = [_step(thunk) for thunk in (*condition, *body)]
     known = [step for step in steps if step is not None]
     if len(known) < len(steps):
         return None
-    asked = _Place.of(predicate)
+    asked = _Element.of(predicate)
     tests, changes = known[: len(condition)], known[len(condition) :]
-    places = list(dict.fromkeys([asked, *(p for s in known for p in (*s.reads, *s.writes))]))
-    if not _are_registers(places, [*tests, _Step.reading(asked), *changes]):
+    elements = list(dict.fromkeys([asked, *(p for s in known for p in (*s.reads, *s.writes))]))
+    if not _are_registers(elements, [*tests, _Step.reading(asked), *changes]):
         return None
-    numbers = {place: number for number, place in enumerate(places)}
+    numbers = {element: number for number, element in enumerate(elements)}
     statements = tuple(
         Statement(
             step.program,
-            tuple(numbers[place] for place in step.reads),
-            tuple(numbers[place] for place in step.writes),
+            tuple(numbers[element] for element in step.reads),
+            tuple(numbers[element] for element in step.writes),
         )
         for step in known
     )
-    kinds = tuple(place.kind for place in places)
+    kinds = tuple(element.kind for element in elements)
     count = len(condition)
     loop = ScalarLoop(kinds, statements[:count], statements[count:], numbers[asked])
-    return ScalarLoopPlan(loop, tuple(place.as_scalar() for place in places))
+    return ScalarLoopPlan(loop, tuple(element.as_scalar() for element in elements))
 
 
-def _are_registers(places: Sequence[_Place], trip: Sequence[_Step]) -> bool:
-    """Whether each place's value is read as it was last written, though others may take its bytes in between."""
-    written = {place for step in trip for place in step.writes}
-    rivals = {p: [q for q in places if q != p and q.touches(p)] for p in places}
-    valid = {place for place in places if not written.intersection(rivals[place])}
+def _are_registers(elements: Sequence[_Element], trip: Sequence[_Step]) -> bool:
+    """Return whether every read finds the last value written to its element, although elements may overlap."""
+    written = {element for step in trip for element in step.writes}
+    rivals = {p: [q for q in elements if q != p and q.touches(p)] for p in elements}
+    valid = {element for element in elements if not written.intersection(rivals[element])}
     for step in (*trip, *trip):
         if not valid.issuperset(step.reads):
             return False
-        for place in step.writes:
-            valid.difference_update(rivals[place])
-            valid.add(place)
+        for element in step.writes:
+            valid.difference_update(rivals[element])
+            valid.add(element)
     return True
 
 
@@ -123,21 +123,21 @@ def _step(thunk: Thunk) -> _Step | None:
     if any(use.slice.parts for use in thunk.buffer_uses()):
         return None
     if isinstance(thunk, CopyThunk) and _are_scalars(thunk.source, thunk.target):
-        source, target = _Place.of(thunk.source), _Place.of(thunk.target)
+        source, target = _Element.of(thunk.source), _Element.of(thunk.target)
         return _Step(ScalarProgram((source.kind,), (), (0,)), (source,), (target,))
     if not isinstance(thunk, KernelThunk):
         return None
     operands, results, kernel = thunk.operands, thunk.results, thunk.kernel
     if isinstance(kernel, NativeElementwiseKernel) and _are_scalars(*operands, *results):
-        reads, writes = tuple(map(_Place.of, operands)), tuple(map(_Place.of, results))
+        reads, writes = tuple(map(_Element.of, operands)), tuple(map(_Element.of, results))
         return _Step(one_operation(kernel.signature), reads, writes)
     if isinstance(kernel, LoopKernel) and math.prod(kernel.dims) == 1 and not kernel.starts:
         leaves = [leaf for leaf in kernel.leaves if isinstance(leaf, OperandElements)]
         if len(leaves) == len(kernel.leaves):
             return _Step(
                 kernel.program,
-                tuple(_Place.of(operands[leaf.operand], leaf.view) for leaf in leaves),
-                tuple(map(_Place.of, results, kernel.results)),
+                tuple(_Element.of(operands[leaf.operand], leaf.view) for leaf in leaves),
+                tuple(map(_Element.of, results, kernel.results)),
             )
     return None
 

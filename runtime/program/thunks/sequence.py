@@ -10,7 +10,7 @@ from runtime.program.thunks.thunk import BufferUse, Thunk
 
 @dataclass(frozen=True)
 class ThunkSequence(Thunk):
-    """``name`` is the computation's."""
+    """Thunks of a computation, in schedule order. ``name``: that of the computation."""
 
     thunks: tuple[Thunk, ...]
 
@@ -22,5 +22,5 @@ class ThunkSequence(Thunk):
 
     @property
     def is_composite(self) -> bool:
-        """Even if it is empty."""
+        """True, even if the sequence is empty."""
         return True

@@ -1,4 +1,4 @@
-"""Thunk: the base record of an action, and what it says of memory."""
+"""Thunk: the base record of an action, with the memory that it reads and writes."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BufferUse:
-    """A thunk reads or writes ``place`` as leaf ``leaf`` of ``role``. In-place results list a read and a write."""
+    """Read or write of ``array`` by a thunk, as leaf ``leaf`` of ``role``. In-place results have a read and a write."""
 
     kind: UseKind
-    place: ArrayView
+    array: ArrayView
     role: Role
     leaf: int = 0
 
     @property
     def slice(self) -> BufferSlice:
-        return self.place.slice
+        return self.array.slice
 
 
 @dataclass(frozen=True)
 class Thunk(ABC):
-    """``name`` is the HLO instruction's, for messages, profiles and the checkers."""
+    """Entry of a thunk sequence. ``name``: that of the HLO instruction, for messages, profiles and the checkers."""
 
     name: str
 
     @abstractmethod
     def buffer_uses(self) -> Iterator[BufferUse]:
-        """Every slice it reads or writes itself; nested thunks list their own."""
+        """Yield every slice that the thunk itself reads or writes. Nested thunks list their own."""
 
     def nested(self) -> Iterator[Thunk]:
-        """Thunks that run as part of this one."""
+        """Return the thunks that run as part of this one."""
         return iter(())
 
     @property
     def is_composite(self) -> bool:
-        """Whether others run as part of it: a timeline then has when it begins."""
+        """True if other thunks run as part of this one. A timeline then also has the time of its begin."""
         return next(self.nested(), None) is not None
 
 
@@ -61,8 +61,8 @@ def uses(kind: UseKind, role: Role, arrays: tuple[ArrayView, ...]) -> Iterator[B
     return (BufferUse(kind, array, role, leaf) for leaf, array in enumerate(arrays))
 
 
-def walk(thunk: Thunk) -> Iterator[Thunk]:
-    """The thunk and all that run as part of it, in order."""
+def traverse(thunk: Thunk) -> Iterator[Thunk]:
+    """Yield ``thunk`` and all thunks that run as part of it, in order."""
     yield thunk
     for inner in thunk.nested():
-        yield from walk(inner)
+        yield from traverse(inner)

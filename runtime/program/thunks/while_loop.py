@@ -12,11 +12,10 @@ from runtime.program.thunks.thunk import BufferUse, Role, Thunk, UseKind
 
 @dataclass(frozen=True)
 class WhileThunk(Thunk):
-    """Run ``condition``; while ``predicate`` is true then, run ``body`` and the condition again.
+    """Loop: run ``condition``; while ``predicate`` is true, run ``body`` and ``condition``.
 
-    ``body`` ends with the copies that bring new values to the state's places. ``state`` says where array leaves of the
-    loop's state lie, by number; leaves that no trip changes are not in it: they lie wherever they came from.
-    ``trips``: how often the body runs, where that is known.
+    ``body`` ends with the copies of new values to the state's slices. ``state``: pairs (number, array) of the leaves of
+    the loop's state, without those that no trip changes. ``trips``: trip count; None if it is unknown.
     """
 
     condition: ThunkSequence

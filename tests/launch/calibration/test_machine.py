@@ -14,7 +14,7 @@ from launch.calibration.probes import Probe
 from launch.calibration.products import ProductOptions, ProductProbe
 from launch.calibration.programs import NODE_DEVICES, ProgramSizes, StepProbe, exchange_probes
 from runtime.program.thunks.collective import CollectiveStartThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from spmd.hlo import Opcode
 from spmd.machine.reader import read_machine, write_machine
 from spmd.shape import PrimitiveType
@@ -98,7 +98,7 @@ def test_collectives_of_an_exchange_stay_as_many_as_are_counted() -> None:
     """Each of what the last one gives, which a pass may know to be equal everywhere."""
     sizes = ProgramSizes(elements=(256,))
     few, many = (
-        sum(isinstance(t, CollectiveStartThunk) for t in walk(probe.compiled().program.thunks))
+        sum(isinstance(t, CollectiveStartThunk) for t in traverse(probe.compiled().program.thunks))
         for probe in exchange_probes(sizes)
     )
     assert (few, many) == sizes.collectives

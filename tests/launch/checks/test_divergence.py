@@ -16,7 +16,7 @@ from launch.data.inputs import read_inputs, seeded_inputs
 from launch.data.npz import Array
 from launch.entry import Entry
 from partitioner.partition.context import PartitionContext, ShardedValue
-from runtime.compile import boundaries
+from runtime.compile import array_specs
 from runtime.executable import Executable
 from spmd.hlo import HloInstruction
 from tests.paths import CASES
@@ -229,7 +229,7 @@ def test_a_program_of_one_device_is_searched_too(monkeypatch: pytest.MonkeyPatch
         return [outputs[0], [np.where(out < 0, 0, out) for out in outputs[1]]]
 
     module = spmd.partition(spmd.parse(UNEVEN_SUM), 2)
-    inputs = seeded_inputs(0, [place.shape for place in boundaries(module)[0]])
+    inputs = seeded_inputs(0, [place.shape for place in array_specs(module)[0]])
     options = spmd.CompileOptions()
     found = search(module, 2, inputs, options, partitioned=True, seconds=60)
     assert found.op is None

@@ -42,7 +42,7 @@ def test_they_take_none_of_the_devices_memory() -> None:
     everything = sum(allocation.size for allocation in assignment.allocations)
     assert assignment.device_bytes == everything - SIZE == figures["space_0"]
     live = LiveBuffers(assignment)
-    assert "h" not in [value.name for held in live.held for value in held.values]
+    assert "h" not in [value.name for held in live.live_slices for value in held.values]
     require_memory(executable.program, assignment.device_bytes)
     with pytest.raises(MemoryLimitError):
         require_memory(executable.program, assignment.device_bytes - 1)

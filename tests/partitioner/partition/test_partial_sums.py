@@ -113,7 +113,7 @@ ENTRY main {
     assert count(executable.module, Opcode.ALL_REDUCE) == 0
     terms = [np.full(4, float(d + 1), np.float32) for d in range(2)]
     ones = np.ones(4, np.float32)
-    loop = StepLoop(executable, executable.place([[t, ones] for t in terms]), {0: 0})
+    loop = StepLoop(executable, executable.put_tiles([[t, ones] for t in terms]), {0: 0})
     for _ in range(3):
         loop.prepare()
         loop.run()

@@ -179,7 +179,7 @@ def test_an_array_that_is_held_is_never_begun_anew() -> None:
     state, batch = only(arrays[:1]), arrays[1:]
     held = []
     for _ in range(5):
-        outputs = executable.run(ShardedArrays(((state,),), arrays[:1].boundaries) + batch)
+        outputs = executable.run(ShardedArrays(((state,),), arrays[:1].specs) + batch)
         held.append((state, only(outputs[1:])))
         state = only(outputs[:1])
         del outputs

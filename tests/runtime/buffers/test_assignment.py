@@ -9,7 +9,7 @@ import pytest
 from runtime.buffers.types import AllocationKind, BufferSlice, alignment_of
 from runtime.executable import Executable
 from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from tests.runtime import programs
 from tests.runtime.programs import compiled
 
@@ -19,7 +19,7 @@ def slices(executable: Executable) -> dict[str, BufferSlice]:
 
 
 def copies(executable: Executable) -> list[str]:
-    return [t.name for t in walk(executable.program.thunks) if isinstance(t, CopyThunk)]
+    return [t.name for t in traverse(executable.program.thunks) if isinstance(t, CopyThunk)]
 
 
 def test_elementwise_chain_runs_in_place() -> None:
@@ -54,7 +54,7 @@ def test_nested_loops_update_one_buffer_without_a_copy() -> None:
     assert where["x0"] == where["u"]
     large = [
         thunk
-        for thunk in walk(executable.program.thunks)
+        for thunk in traverse(executable.program.thunks)
         if isinstance(thunk, CopyThunk) and thunk.source.slice.size == 96
     ]
     assert large == []
@@ -63,7 +63,7 @@ def test_nested_loops_update_one_buffer_without_a_copy() -> None:
 def test_rotation_takes_one_copy_more_than_leaves() -> None:
     """Three leaves that trade places: the first must step aside, the others move straight."""
     executable = compiled(programs.ROTATE_LOOP)
-    body = [t for t in walk(executable.program.thunks) if t.name == "body"]
+    body = [t for t in traverse(executable.program.thunks) if t.name == "body"]
     (sequence,) = body
     moved = [t for t in sequence.nested() if isinstance(t, CopyThunk)]
     assert len(moved) == 4
@@ -138,7 +138,7 @@ def test_dumps_name_every_value(name: str) -> None:
         assert f" {value.name} @0> " in text
         assert f"    {value.name}:{value.start}-{value.end}\n" in text
     assert f"temp {executable.stats.temp}" in text
-    for thunk in walk(executable.program.thunks):
+    for thunk in traverse(executable.program.thunks):
         assert thunk.name in executable.dump_thunks()
 
 

@@ -46,7 +46,9 @@ def test_bytes_at_each_position() -> None:
 
 
 def test_values_that_follow_one_another_in_a_place_are_held_as_one() -> None:
-    held = [(h.start, h.end, [v.name for v in h.values]) for h in LiveBuffers(ASSIGNMENT).held]
+    held = [
+        (h.start, h.end, [v.name for v in h.values]) for h in LiveBuffers(ASSIGNMENT).live_slices
+    ]
     assert held == [(0, 7, ["p"]), (1, 4, ["a", "b"]), (6, 7, ["c"]), (4, 6, ["d"])]
 
 

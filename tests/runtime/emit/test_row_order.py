@@ -10,7 +10,7 @@ from runtime.cpu.sharing.cut_kernels import cut_into
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.rows import RowKernel
 from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 
 ADD = "add {\n  p = f32[] parameter(0)\n  q = f32[] parameter(1)\n  ROOT c = f32[] add(p, q)\n}\n\n"
 
@@ -26,7 +26,7 @@ def program(dims: tuple[int, ...], axis: int) -> spmd.Executable:
 
 
 def row_kernel(executable: spmd.Executable) -> RowKernel:
-    thunks = walk(executable.program.thunks)
+    thunks = traverse(executable.program.thunks)
     kernels = [t.kernel for t in thunks if isinstance(t, KernelThunk)]
     (found,) = (kernel for kernel in kernels if isinstance(kernel, RowKernel))
     return found

@@ -50,8 +50,8 @@ def test_sides() -> None:
     named = {x.name: x for x in entry.instructions}
     sides = CollectiveSides.of(entry.instructions)
     one, other, p, q, bias = (named[name] for name in ("one", "other", "p", "q", "bias"))
-    assert sides.go_together([one], [one])
-    assert not sides.go_together([one], [other])
-    assert sides.go_together([one], [bias])
-    assert sides.go_together([one, other], [bias])
-    assert not sides.go_together([p], [q])
+    assert sides.may_merge([one], [one])
+    assert not sides.may_merge([one], [other])
+    assert sides.may_merge([one], [bias])
+    assert sides.may_merge([one, other], [bias])
+    assert not sides.may_merge([p], [q])

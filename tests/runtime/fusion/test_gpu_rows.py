@@ -9,7 +9,7 @@ from launch.pipeline import compile_module
 from launch.target.machine_option import described
 from runtime.program.records.rows import RowKernel
 from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from spmd.text.parser import parse_module
 
 SOFTMAX = """HloModule softmax
@@ -43,5 +43,5 @@ ENTRY main {{
 def test_softmax_is_one_kernel(machine: str, kind: str, rows: int, row: int) -> None:
     module = parse_module(SOFTMAX.format(kind=kind, rows=rows, row=row))
     executable = compile_module(module, 1, CompileOptions(machine=described(machine)))
-    kernels = [t.kernel for t in walk(executable.program.thunks) if isinstance(t, KernelThunk)]
+    kernels = [t.kernel for t in traverse(executable.program.thunks) if isinstance(t, KernelThunk)]
     assert [type(kernel) for kernel in kernels] == [RowKernel]

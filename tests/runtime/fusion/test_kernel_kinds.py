@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.fusion.cost.prices import Prices
+from runtime.fusion.cost.cost_model import CostModel
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.element_operations import is_element_operation
 from runtime.fusion.emitters import LOOP, emitted, emitter_of
@@ -21,7 +21,7 @@ def kind_of(fused: HloComputation, inputs: tuple[HloInstruction, ...] = ()) -> K
     roots = fused.root.operands if fused.root.opcode is Opcode.TUPLE else (fused.root,)
     order = post_order(roots, dict.fromkeys(inputs, 0))
     members, read = ([x for x in order if (x in inputs) == wanted] for wanted in (False, True))
-    return KernelKinds(Prices(machine_named())).kind(
+    return KernelKinds(CostModel(machine_named())).kind(
         tuple(roots), dict.fromkeys(members), dict.fromkeys(read)
     )
 
@@ -43,7 +43,7 @@ def test_random_kernels() -> None:
         kind = kind_of(fused)
         for x in members_of(fused):
             assert not is_element_operation(x) or emitter_of(x) == LOOP
-        if not all(map(KernelKinds(kind.prices).has_emitter, members_of(fused))):
+        if not all(map(KernelKinds(kind.cost_model).has_emitter, members_of(fused))):
             continue
         if kind.straight and kind.emitter == LOOP:
             straight += 1

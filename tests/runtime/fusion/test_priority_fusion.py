@@ -12,7 +12,7 @@ import pytest
 from collectives.schedule.checker import check_schedule
 from runtime.compile import build_executable, schedule_module
 from runtime.fusion import context, kernel_kinds
-from runtime.fusion.cost.prices import KernelCost
+from runtime.fusion.cost.cost_model import KernelCost
 from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.schedule.exact_memory import device_bytes

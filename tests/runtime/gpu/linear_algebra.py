@@ -41,7 +41,7 @@ def run_on(on_gpu: OnGpu, text: str, *inputs: np.ndarray) -> list[np.ndarray]:
 def run(executable: Executable, *inputs: np.ndarray) -> list[np.ndarray]:
     """Run the program three times, so that its graphs are captured and launched. The host computes no kernel."""
     results = [executable.run(*inputs) for _ in range(3)]
-    forms = executable.kernel_forms
+    forms = executable.kernel_report
     assert forms is not None
     assert forms.library > 0
     assert not forms.hosted, forms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.gpu.step import walk_steps
+from runtime.gpu.step import traverse_steps
 from runtime.gpu.steps.while_loop import CountedLoopStep, HostedLoopStep, WhileStep
 from spmd.evaluator.evaluator import evaluate
 from tests.runtime.gpu.doubles.engines import Doubles, devices_of
@@ -54,7 +54,7 @@ def test_loops(kind: str, limit: str, step: type) -> None:
     doubles = Doubles(ptx=True)
     executable = doubles.on(compiled(text))
     (device,) = devices_of(executable).devices
-    assert any(isinstance(one, step) for one in walk_steps(device.plan))
+    assert any(isinstance(one, step) for one in traverse_steps(device.plan))
     for trips in (3, 0, 12, 5):
         inputs = [np.ones(5 if "5" in kind else (), np.float32), np.array(trips, np.int32)]
         before = len(doubles.drivers[0].launched)
@@ -69,4 +69,4 @@ def test_loops(kind: str, limit: str, step: type) -> None:
 def test_scalar_loops_are_told_of() -> None:
     executable = Doubles(ptx=True).on(compiled(LOOP.format(kind="f32[]", limit=READ_BACK)))
     (device,) = devices_of(executable).devices
-    assert device.forms.hosted == (("scalar loop", "end"),)
+    assert device.kernel_report.hosted == (("scalar loop", "end"),)

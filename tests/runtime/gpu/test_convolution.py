@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtime.executable import Executable
-from runtime.gpu.codegen.launch import Held
+from runtime.gpu.codegen.launch import ArgumentKind
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.libraries.call import KernelCall
 from runtime.gpu.libraries.convolution_call import LibraryConvolution
@@ -13,7 +13,7 @@ from runtime.gpu.libraries.convolution_ways import ConvolutionKernel
 from runtime.gpu.libraries.sequence import CallStage, PtxStage
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.ptx import ptx_maker
-from runtime.gpu.step import walk_steps
+from runtime.gpu.step import traverse_steps
 from runtime.gpu.steps.kernel_step import KernelStep
 from runtime.gpu.steps.library_sequence import LibrarySequenceStep
 from tests.runtime.gpu.convolutions import (
@@ -48,7 +48,7 @@ def kernel_steps(executable: Executable) -> list[KernelStep]:
     (device,) = devices_of(executable).devices
     return [
         step
-        for step in walk_steps(device.plan)
+        for step in traverse_steps(device.plan)
         if isinstance(step, KernelStep) and isinstance(step.kernel, ConvolutionKernel)
     ]
 
@@ -66,18 +66,18 @@ def test_those_of_training_steps(name: str) -> None:
 def test_random_ones(seed: int) -> None:
     text, tolerance = random_convolution(seed)
     executable = on_double(text, graphs=False)
-    assert [step.form for step in kernel_steps(executable)] == ["library"], text
+    assert [step.implementation for step in kernel_steps(executable)] == ["library"], text
     check_convolution(executable, text, tolerance)
 
 
 def test_channels_last_need_no_copies_but_of_filters() -> None:
     _, (copy,) = stages(on_double(TRAINING["forward"][0], graphs=False))
     (place,) = copy.operands
-    assert (place.held, place.number) == (Held.OPERAND, 1)
+    assert (place.kind, place.number) == (ArgumentKind.OPERAND, 1)
 
 
 def test_without_cudnn_the_host_computes_them() -> None:
     text = TRAINING["forward"][0]
     executable = on_double(text, graphs=False, cudnn=False)
-    assert [step.form for step in kernel_steps(executable)] == ["hosted"]
+    assert [step.implementation for step in kernel_steps(executable)] == ["hosted"]
     check_convolution(executable, text, 2e-5)

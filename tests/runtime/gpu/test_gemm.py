@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from runtime.executable import Executable
-from runtime.gpu.codegen.launch import Held
+from runtime.gpu.codegen.launch import ArgumentKind
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.libraries.call import KernelCall
-from runtime.gpu.libraries.forms import library_work
 from runtime.gpu.libraries.gemm import GemmCall, gemm_calls
+from runtime.gpu.libraries.library_emitters import library_work
 from runtime.gpu.libraries.sequence import CallStage, PtxStage, library_sequence
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.ptx import ptx_maker
-from runtime.gpu.report import KernelForms
+from runtime.gpu.report import KernelReport
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import GemmWork, KernelArraysOnDevice, Work
 from runtime.program.kernel import Kernel
@@ -107,10 +107,10 @@ def test_views_whose_batch_does_not_merge_are_one_call_by_pointers() -> None:
     """Attention's products of [batch, sequence, heads, depth]: each matrix has a gap behind its rows."""
     kernel = kernel_of((2, 3), 8, 4, 8, F32, F32)
     found = _check(kernel, (0, 2, 1, 3), (0, 2, 1, 3), (0, 1, 2, 3), gap=4)
-    assert [len(call.places) for call in found.calls] == [6]
+    assert [len(call.offsets) for call in found.calls] == [6]
     assert found.calls[0].count == 6
     uneven = _check(kernel, (0, 2, 1, 3), (0, 2, 1, 3), (0, 1, 2, 3), gap=3)
-    assert [call.places for call in uneven.calls] == [(), ()]  # cuBLAS wants aligned pointers
+    assert [call.offsets for call in uneven.calls] == [(), ()]  # cuBLAS wants aligned pointers
 
 
 def test_what_cublas_does_not_take() -> None:
@@ -150,7 +150,7 @@ ENTRY main {{
     executable = compiled(text)
     executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
     (device,) = devices_of(executable).devices
-    assert device.forms == KernelForms(0, 1, ())
+    assert device.kernel_report == KernelReport(0, 1, ())
     inputs = random_inputs(executable.module)
     (got,), (want,) = executable.run(*inputs), evaluate(executable.module, *inputs)
     assert got.dtype == want.dtype
@@ -221,12 +221,12 @@ def test_matrices_with_gaps_are_brought_together() -> None:
     dense = StridedView(F32, (4, 4), (16, 4))
     call, copied = in_sequence(kernel_of((), 4, 4, 4, F32, F32), (gaps, dense, dense))
     assert call == kernel_of((), 4, 4, 4, F32, F32)
-    assert copied == [(Held.OPERAND, 0)]
+    assert copied == [(ArgumentKind.OPERAND, 0)]
 
 
 def in_sequence(
     kernel: DotKernel, views: tuple[StridedView, StridedView, StridedView], *, f8: bool = False
-) -> tuple[Kernel, list[tuple[Held, int]]]:
+) -> tuple[Kernel, list[tuple[ArgumentKind, int]]]:
     """Return the product that is called, and which arrays of the program kernels read or write."""
     lhs, rhs, out = views
     made = ptx_maker(HostDriver())
@@ -236,7 +236,7 @@ def in_sequence(
     assert isinstance(called, KernelCall)
     copies = [stage for stage in found.stages if isinstance(stage, PtxStage)]
     places = [place for copy in copies for place in (*copy.operands, *copy.results)]
-    own = [(p.held, p.number) for p in places if p.held is not Held.WORKSPACE]
+    own = [(p.kind, p.number) for p in places if p.kind is not ArgumentKind.WORKSPACE]
     return called.kernel, own
 
 
@@ -244,7 +244,11 @@ def test_products_in_8_bits_copy_what_does_not_lie_by_depth() -> None:
     kind = PrimitiveType.F8E4M3FN
     by_rows, by_columns = StridedView(kind, (32, 32), (32, 1)), StridedView(kind, (32, 32), (1, 32))
     out = StridedView(F32, (32, 32), (128, 4))
-    kernel, lhs, rhs = kernel_of((), 32, 32, 32, kind, F32), (Held.OPERAND, 0), (Held.OPERAND, 1)
+    kernel, lhs, rhs = (
+        kernel_of((), 32, 32, 32, kind, F32),
+        (ArgumentKind.OPERAND, 0),
+        (ArgumentKind.OPERAND, 1),
+    )
     for views, copied in (
         ((by_rows, by_columns), []),
         ((by_rows, by_rows), [rhs]),

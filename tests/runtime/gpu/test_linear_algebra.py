@@ -69,7 +69,7 @@ def test_more_calls_than_are_worth_it_are_left_to_the_host() -> None:
     }
     """
     (device,) = devices_of(on_double(compiled(text))).devices
-    assert device.forms.hosted == (("FactorizationKernel", "q"),)
+    assert device.kernel_report.hosted == (("FactorizationKernel", "q"),)
 
 
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not beside the checkout")
@@ -81,7 +81,7 @@ def test_programs_of_the_corpus_leave_nothing_to_the_host(name: str) -> None:
     options = CompileOptions(machine=machine_for(None, backend="gpu"))
     executable = on_double(compile_module(module, count, options))
     for device in devices_of(executable).devices:
-        assert not device.forms.hosted
+        assert not device.kernel_report.hosted
     entry = Entry.of_module(module)
     outputs = executable.run(*read_inputs(folder / "inputs.npz", entry.inputs))
     wanted = read_expected(folder / "expected.npz", entry.outputs)

@@ -79,9 +79,9 @@ def test_collectives(name: str, ptx: bool) -> None:
 def test_report_names_what_the_host_computes() -> None:
     executable = Doubles(ptx=False).on(compiled(SLICE))
     (device,) = devices_of(executable).devices
-    assert device.forms.library == 1
-    assert {name for _, name in device.forms.hosted} == {"z", "r"}
-    assert "by the host" in str(device.forms)
+    assert device.kernel_report.library == 1
+    assert {name for _, name in device.kernel_report.hosted} == {"z", "r"}
+    assert "by the host" in str(device.kernel_report)
 
 
 def test_steps_allocate_nothing() -> None:

@@ -10,7 +10,7 @@ import pytest
 from launch.pipeline import compile_module
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.ptx import ptx_maker
-from runtime.gpu.step import walk_steps
+from runtime.gpu.step import traverse_steps
 from runtime.gpu.steps.kernel import PtxStep
 from spmd.evaluator.evaluator import evaluate
 from spmd.text.parser import parse_module
@@ -34,7 +34,7 @@ def test_a_training_step_has_ptx(cases: Path) -> None:
     executable = compile_module(parse_module((folder / "module.hlo").read_text()), count)
     executable.engine = GpuEngine(lambda _: HostDriver(), ptx_maker)
     devices = devices_of(executable).devices
-    steps = [step for step in walk_steps(devices[0].plan) if isinstance(step, PtxStep)]
+    steps = [step for step in traverse_steps(devices[0].plan) if isinstance(step, PtxStep)]
     assert steps
     for step in steps:
         for launch in step.launches:

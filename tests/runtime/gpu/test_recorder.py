@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtime.executable import Executable
-from runtime.timeline.events import Event, Flight, Stream, events_of
+from runtime.timeline.events import CollectiveEvent, Event, Stream, events_of
 from tests.runtime.gpu.doubles.engines import Doubles
 from tests.runtime.programs import (
     ALIASING,
@@ -30,7 +30,7 @@ def recorded(
             assert_same(got, want)
     root = executable.program.thunks
     return executable, [
-        [events_of(root, step.stamps) for step in own] for own in executable.stamps()
+        [events_of(root, step.timestamps) for step in own] for own in executable.recorded_steps()
     ]
 
 
@@ -60,10 +60,10 @@ def test_thunks_inside_others_lie_within_them(name: str) -> None:
 @pytest.mark.parametrize("text", [COLLECTIVES, ASYNC_COLLECTIVES])
 def test_collectives_are_in_flight_from_start_to_done(text: str, reference_every: int) -> None:
     executable, devices = recorded(text, 3, reference_every)
-    for steps, own in zip(devices, executable.stamps(), strict=True):
+    for steps, own in zip(devices, executable.recorded_steps(), strict=True):
         assert [step.is_blocking for step in own] == [False, bool(reference_every), False]
         for events in steps:
-            flights = [event for event in events if isinstance(event, Flight)]
+            flights = [event for event in events if isinstance(event, CollectiveEvent)]
             assert flights
             for flight in flights:
                 assert flight.stream is Stream.COMMUNICATION

@@ -41,7 +41,7 @@ TRANSFORMS = {
 
 def check_transforms(executable: Executable) -> None:
     """Nothing is left to the host, and results are the evaluator's."""
-    forms = executable.kernel_forms
+    forms = executable.kernel_report
     assert forms is not None
     assert not forms.hosted
     for seed in (0, 1, 2):

@@ -15,7 +15,7 @@ from runtime.layout.search import wishes
 from runtime.program.dot_matrices import unread_operands
 from runtime.program.strides import StridedView
 from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from spmd.builder import Builder
 from spmd.evaluator.lockstep import evaluate_partitions
 from spmd.hlo import HloModule, Opcode, Stage
@@ -31,7 +31,7 @@ F32 = PrimitiveType.F32
 def copies(module: HloModule) -> int:
     """In the executable of a copy of ``module``."""
     program = build_executable(clone_module(module)).program
-    return sum(isinstance(thunk, CopyThunk) for thunk in walk(program.thunks))
+    return sum(isinstance(thunk, CopyThunk) for thunk in traverse(program.thunks))
 
 
 def assigned(text: str) -> HloModule:

@@ -9,7 +9,7 @@ import numpy as np
 from runtime.executable import Executable
 from runtime.program.kernel import Kernel
 from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from spmd.evaluator.evaluator import evaluate
 from spmd.literal import NDArray
 from tests.runtime.programs.build import compiled, module_of, random_inputs
@@ -35,5 +35,5 @@ def assert_agrees(
 
 def kernels_of(executable: Executable) -> list[Kernel]:
     """In the order of the program's thunks."""
-    thunks = walk(executable.program.thunks)
+    thunks = traverse(executable.program.thunks)
     return [thunk.kernel for thunk in thunks if isinstance(thunk, KernelThunk)]

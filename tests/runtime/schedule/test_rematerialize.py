@@ -10,7 +10,7 @@ from collectives.schedule.checker import check_schedule
 from runtime import emit as _emit  # noqa: F401 - what may be done in place
 from runtime.schedule.memory_model import MemoryModel
 from runtime.schedule.recompute import Limits
-from runtime.schedule.recompute_price import recompute_price
+from runtime.schedule.recompute_cost import recompute_cost
 from runtime.schedule.rematerialize import Budget, Rematerializer
 from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
 from spmd.text.parser import parse_module
@@ -201,8 +201,8 @@ def test_what_has_no_price(line: str) -> None:
         f"  {line}\n  ROOT r = f32[8] negate(x)\n}}\n"
     )
     named = {i.name: i for i in module.entry.instructions}
-    assert recompute_price(named["x"]) is None
-    price = recompute_price(named["r"])
+    assert recompute_cost(named["x"]) is None
+    price = recompute_cost(named["r"])
     assert price is not None
     assert price.flops == 8
 

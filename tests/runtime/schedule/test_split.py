@@ -12,10 +12,10 @@ from collectives.schedule.checker import check_schedule
 from runtime.compile import build_executable, schedule_module
 from runtime.memory_limit import MemoryLimitError
 from runtime.schedule import split_region
-from runtime.schedule.lives import Lives
+from runtime.schedule.live_ranges import LiveRanges
 from runtime.schedule.memory_fit import REPEATING, SPLITTING, Road, fit_memory
 from runtime.schedule.memory_model import MemoryModel
-from runtime.schedule.recompute_price import Price
+from runtime.schedule.recompute_cost import RecomputeCost
 from runtime.schedule.rematerialize import Budget, Rematerializer
 from runtime.schedule.split_edit import SplitEdit
 from runtime.schedule.split_region import Region, RegionSearch
@@ -143,7 +143,7 @@ ENTRY main {{
 
 def in_pieces(one: HloInstruction, along: Along, pieces: int) -> Region:
     """That instruction alone."""
-    return Region(pieces, (one,), 0, {one: along}, (one,), Price(), 0)
+    return Region(pieces, (one,), 0, {one: along}, (one,), RecomputeCost(), 0)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -166,7 +166,7 @@ def test_each_way_to_cut_an_operation_gives_its_numbers(operation: str) -> None:
         pieces = 3 if all(size % 3 == 0 for size in sizes) else 2
         if any(size % pieces for size in sizes):
             continue
-        lives = Lives(MemoryModel(copy.entry, {}), copy.entry.post_order())
+        lives = LiveRanges(MemoryModel(copy.entry, {}), copy.entry.post_order())
         edit = SplitEdit(lives, in_pieces(root, ways_to_split(root)[number], pieces))
         edit.keep()
         verify(copy)
@@ -236,7 +236,7 @@ def test_what_is_taken_back_leaves_nothing() -> None:
     model = MemoryModel(module.entry, {})
     needs = model.needs(order)
     one = largest(module.entry)
-    edit = SplitEdit(Lives(model, order), in_pieces(one, ways_to_split(one)[0], 4))
+    edit = SplitEdit(LiveRanges(model, order), in_pieces(one, ways_to_split(one)[0], 4))
     assert str(module) != text
     edit.undo()
     assert str(module) == text
@@ -271,7 +271,7 @@ def test_regions_of_random_programs_give_their_numbers(
     text, model = str(program.module), MemoryModel(entry, {})
     want = evaluate(program.module, *inputs)
     for top in range(0, len(entry), 1 + len(entry) // 6):
-        lives = Lives(model, entry.instructions)
+        lives = LiveRanges(model, entry.instructions)
         for region in islice(RegionSearch().at(lives, top), 4):
             edit = SplitEdit(lives, region)
             verify(program.module)

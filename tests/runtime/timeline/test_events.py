@@ -11,9 +11,9 @@ import pytest
 
 from runtime.cpu.step.recorder import Recorder
 from runtime.executable import Executable
-from runtime.program.thunks.thunk import walk
-from runtime.timeline.events import Event, Flight, Stream, events_of
-from runtime.timeline.timestamps import KEPT_STEPS
+from runtime.program.thunks.thunk import traverse
+from runtime.timeline.events import CollectiveEvent, Event, Stream, events_of
+from runtime.timeline.timestamps import RETAINED_STEPS
 from tests.runtime.programs import (
     ALIASING,
     ASYNC_COLLECTIVES,
@@ -33,8 +33,8 @@ def recorded(
     for _ in range(steps):
         executable.run_devices([random_inputs(executable.module, d) for d in executable.devices])
     root = executable.program.thunks
-    stamps = executable.stamps()
-    return executable, [[events_of(root, step.stamps) for step in own] for own in stamps]
+    stamps = executable.recorded_steps()
+    return executable, [[events_of(root, step.timestamps) for step in own] for own in stamps]
 
 
 def test_every_thunk_of_a_straight_program_once_and_without_gaps() -> None:
@@ -62,7 +62,7 @@ def test_thunks_inside_others_lie_within_them(name: str) -> None:
             and outer.start <= event.start <= event.end <= outer.end
         ]
         assert len(around) == (1 if event.depth else 0) or not event.nanoseconds
-    assert {event.name for event in events} <= {t.name for t in walk(executable.program.thunks)}
+    assert {event.name for event in events} <= {t.name for t in traverse(executable.program.thunks)}
 
 
 @pytest.mark.parametrize("text", [COLLECTIVES, ASYNC_COLLECTIVES], ids=["blocking", "async"])
@@ -91,13 +91,13 @@ def test_collectives_land_between_their_issue_and_the_end_of_the_wait(text: str)
             assert (flight.wait_start, flight.end) in waits
 
 
-def flights_of(events: list[Event]) -> list[Flight]:
-    return [event for event in events if isinstance(event, Flight)]
+def flights_of(events: list[Event]) -> list[CollectiveEvent]:
+    return [event for event in events if isinstance(event, CollectiveEvent)]
 
 
 def test_a_blocking_step_waits_where_collectives_start() -> None:
     executable, devices = recorded(ASYNC_COLLECTIVES, steps=4, reference_every=2, keep_order=True)
-    for own, steps in zip(executable.stamps(), devices, strict=True):
+    for own, steps in zip(executable.recorded_steps(), devices, strict=True):
         assert [(step.number, step.is_blocking) for step in own] == [
             (1, False), (2, True), (3, False), (4, True),
         ]  # fmt: skip
@@ -142,9 +142,11 @@ def test_a_collective_that_python_carries_lands_when_it_has_been_waited_for() ->
 
 
 def test_the_last_steps_are_kept() -> None:
-    executable, [steps] = recorded(ALIASING["elementwise"], KEPT_STEPS + 3)
-    assert len(steps) == KEPT_STEPS
-    assert [step.number for step in executable.stamps()[0]] == [*range(4, KEPT_STEPS + 4)]
+    executable, [steps] = recorded(ALIASING["elementwise"], RETAINED_STEPS + 3)
+    assert len(steps) == RETAINED_STEPS
+    assert [step.number for step in executable.recorded_steps()[0]] == [
+        *range(4, RETAINED_STEPS + 4)
+    ]
     assert all(len(step) == len(steps[0]) for step in steps)
     assert steps[0][-1].end <= steps[1][0].start
 
@@ -154,7 +156,7 @@ def test_steps_with_more_stamps_than_a_log_has_room_for(monkeypatch: pytest.Monk
     executable, [[events]] = recorded(ALIASING["swap_loop"])
     monkeypatch.undo()
     _, [[want]] = recorded(ALIASING["swap_loop"])
-    assert len(executable.stamps()[0][0].stamps) > 9
+    assert len(executable.recorded_steps()[0][0].timestamps) > 9
     assert [(event.name, event.depth) for event in events] == [(e.name, e.depth) for e in want]
     assert all(a.end <= b.end for a, b in pairwise(events))
 
@@ -162,4 +164,4 @@ def test_steps_with_more_stamps_than_a_log_has_room_for(monkeypatch: pytest.Monk
 def test_nothing_is_taken_down_unless_asked_for() -> None:
     executable = compiled(ALIASING["elementwise"])
     executable.run(*[np.ones((64, 32), np.float32)] * 2)
-    assert executable.stamps() == []
+    assert executable.recorded_steps() == []

@@ -19,7 +19,7 @@ from runtime.program.records.convolution import (
     GroupConvolutionKernel,
     ImageTiles,
     PanelConvolutionKernel,
-    WholeConvolution,
+    UndividedConvolution,
 )
 from spmd.shape import PrimitiveType
 
@@ -54,7 +54,7 @@ def product_type(
 
 def choose_kernel(
     canonical: CanonicalConvolution, *, tiled: bool = True
-) -> WholeConvolution | None:
+) -> UndividedConvolution | None:
     """Return the kernel; None if an operand needs another layout. tiled: with a plan for the tile unit, if any."""
     x, w, out = canonical.x, canonical.w, canonical.out
     compute = x.element_type

@@ -27,7 +27,7 @@ from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import FUNCTION as CONV
 from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import GradientRecord, gradient_code
 from runtime.cpu.kernels.convolution.ir.tile_image_ir import FUNCTION as CONVOLVE_IMAGE
 from runtime.cpu.kernels.convolution.ir.tile_image_ir import ImageRecord, image_code
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_variant
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_micro_kernel
 from runtime.cpu.kernels.convolution.tile_gradient import gradient_record
 from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geometry
 from runtime.cpu.kernels.convolution.tile_image import image_record
@@ -53,7 +53,7 @@ def plan_here(
     """Return the plan that this processor follows; None for panels."""
     if kernel.tiles is not None and has_tile_unit():
         return kernel.tiles
-    fits = kernel.vectors is not None and kernel.vectors.form == vector_variant()
+    fits = kernel.vectors is not None and kernel.vectors.micro_kernel == vector_micro_kernel()
     return kernel.vectors if fits else None
 
 
@@ -117,7 +117,7 @@ def _by_tiles(
     else:
         sparse = gradient_geometry(kernel.window, x.shape, out.shape)
         assert sparse is not None, "the lowering asked for it"
-        sparse = replace(sparse, group_pairs=tiles.together)
+        sparse = replace(sparse, group_pairs=tiles.interleaved_pairs)
         record = gradient_record(tiles, sparse, planar, scratch, otherwise)
         code, function = gradient_code(), CONVOLVE_GRADIENT
     action = native_call(code, function, record.to_array(), (*arrays, scratch, *tables))

@@ -14,7 +14,7 @@ from runtime.program.records.convolution import (
     PanelConvolutionKernel,
     Phase,
     PhaseConvolutionKernel,
-    WholeConvolution,
+    UndividedConvolution,
     padded,
 )
 from spmd.literal import NDArray
@@ -23,7 +23,7 @@ from spmd.ops.window import Window
 
 def is_unphased(kernel: PhaseConvolutionKernel) -> bool:
     """Return whether this processor computes all phases in one convolution, on its tile unit."""
-    unphased = kernel.whole
+    unphased = kernel.undivided
     tiled = isinstance(unphased, PanelConvolutionKernel) and unphased.tiles is not None
     return tiled and has_tile_unit()
 
@@ -31,7 +31,7 @@ def is_unphased(kernel: PhaseConvolutionKernel) -> bool:
 @CPU_KERNELS.binds(PhaseConvolutionKernel)
 def bind_phase_convolution(kernel: PhaseConvolutionKernel, arrays: KernelArrays) -> Action:
     if is_unphased(kernel):
-        return CPU_KERNELS.bind(kernel.whole, arrays)
+        return CPU_KERNELS.bind(kernel.undivided, arrays)
     spare = list(arrays.scratch)
     scratch = spare.pop(0) if kernel.panel_elements else None
     given = (*arrays.operands, *arrays.results)
@@ -72,7 +72,7 @@ def _phase_actions(
 
 def _phase_action(
     phase: Phase,
-    kernel: WholeConvolution,
+    kernel: UndividedConvolution,
     x: NDArray,
     w: NDArray,
     out: NDArray,

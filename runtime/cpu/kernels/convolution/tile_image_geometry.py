@@ -72,7 +72,7 @@ class Geometry:
 
     @property
     def group_images(self) -> int:
-        return self.arrangement.together
+        return self.arrangement.interleaved_images
 
     @property
     def column_step(self) -> int:

@@ -9,11 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from runtime.cpu.kernels.convolution.ir.vector_ir import FUNCTION, VectorRecord, vector_code
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import DEPTH, ITEM, PITCH, vector_variant
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
+    DEPTH,
+    ITEM,
+    PITCH,
+    vector_micro_kernel,
+)
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import POSITION, UNIT
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.kernels.native_call import NativeAction, native_call
-from runtime.program.records.convolution import LeftForm, VectorForm, VectorPlan
+from runtime.program.records.convolution import LeftLayout, VectorMicroKernel, VectorPlan
 from runtime.program.strides import StridedView
 from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
@@ -39,7 +44,7 @@ def vector_plan(
 
     channels_inside: the input is contiguous along its channels, else along its batch.
     """
-    variant = vector_variant()
+    variant = vector_micro_kernel()
     views = x, w, out
     if (
         variant is None
@@ -56,16 +61,16 @@ def vector_plan(
     if not channels_inside:
         if not dense or out.dims[1] < LEAST_RUN:
             return None
-        plan = _vector_plan(variant, LeftForm.DEPTH, depth, features, 0)
+        plan = _vector_plan(variant, LeftLayout.DEPTH, depth, features, 0)
     else:
         buffered = 0 if dense else BUFFERED // features
-        plan = _vector_plan(variant, LeftForm.ROWS, depth, features, buffered)
+        plan = _vector_plan(variant, LeftLayout.ROWS, depth, features, buffered)
     numbers = sum(math.prod(view.dims) for view in views)
     return plan if plan.elements <= MOST_SHARE * numbers else None
 
 
 def _vector_plan(
-    variant: VectorForm, left: LeftForm, depth: int, features: int, buffered: int
+    variant: VectorMicroKernel, left: LeftLayout, depth: int, features: int, buffered: int
 ) -> VectorPlan:
     """Return the plan with the scratch that it needs."""
     plan = VectorPlan(variant, left, depth, features, buffered, 0)
@@ -74,11 +79,11 @@ def _vector_plan(
 
 def _scratch_parts(plan: VectorPlan) -> tuple[int, ...]:
     """Return sizes of the parts of scratch: left side, packed w, positions, runs, a spare row, the buffer."""
-    tall = plan.form.heights[0]
+    tall = plan.micro_kernel.heights[0]
     return tuple(
         -(-size // _LINE) * _LINE
         for size in (
-            max(tall * PITCH, plan.depth * plan.form.lanes),
+            max(tall * PITCH, plan.depth * plan.micro_kernel.lanes),
             plan.depth * plan.features,
             plan.depth * POSITION * _WORD,
             plan.depth * _WORD,
@@ -97,10 +102,10 @@ def vector_action(
     w = np.expand_dims(w, tuple(range(1, 1 + missing)))
     dims = (*[WindowDimension()] * missing, *window.dims)
     shape = _Shape(dims, x, w, out)
-    make = shape.by_rows if plan.left is LeftForm.ROWS else shape.by_depth
+    make = shape.by_rows if plan.left is LeftLayout.ROWS else shape.by_depth
     fields = make(plan, scratch)
     record = fields.to_array()
-    code = vector_code(plan.form, plan.left)
+    code = vector_code(plan.micro_kernel, plan.left)
     return native_call(code, FUNCTION, record, (*arrays, scratch))
 
 

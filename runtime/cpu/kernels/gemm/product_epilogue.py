@@ -28,7 +28,7 @@ def bind_product_epilogue(kernel: ProductEpilogueKernel, arrays: KernelArrays) -
     if 0 in kernel.dims:
         return NOTHING
     return in_order(
-        *(action for block in kernel.bands for action in _row_block(kernel, arrays, block))
+        *(action for block in kernel.blocks for action in _row_block(kernel, arrays, block))
     )
 
 
@@ -44,13 +44,13 @@ def _row_block(
     lhs, rhs = operands[factors.lhs], operands[factors.rhs]
     spare = len(kernel.product.scratch_dims())
     own, scratch = arrays.scratch[:spare], arrays.scratch[spare:]
-    if kernel.kept is None:
+    if kernel.product_result is None:
         operands.append(scratch[0])
         scratch = scratch[1:]
         out = _as(operands[-1], (*product.batch, product.m, product.n))
         epilogue = _at(kernel.epilogue, block, len(operands) - 1)
     else:
-        operands.append(results.pop(kernel.kept))
+        operands.append(results.pop(kernel.product_result))
         full = operands[-1].reshape(*kernel.product.batch, kernel.product.m, kernel.product.n)
         assert np.may_share_memory(full, operands[-1]), "results lie row-major"
         out = full[(*counted, down, across)]

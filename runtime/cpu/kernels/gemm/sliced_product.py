@@ -25,7 +25,7 @@ from runtime.cpu.kernels.loop.loop import (
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.program.index_maps import Shift
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
-from runtime.program.records.dot import DotKernel, FactorPlaces, SlicedProductKernel
+from runtime.program.records.dot import DotKernel, FactorOperands, SlicedProductKernel
 from spmd.literal import NDArray
 
 
@@ -38,7 +38,7 @@ def bind_sliced_product(kernel: SlicedProductKernel, arrays: KernelArrays) -> Ac
 
 
 def product_at(
-    product: DotKernel, arrays: KernelArrays, factors: FactorPlaces, operands: Sequence[NDArray]
+    product: DotKernel, arrays: KernelArrays, factors: FactorOperands, operands: Sequence[NDArray]
 ) -> Action:
     """Bind ``product`` of ``arrays``, whose operands are shifted by ``factors``; ``operands``: all of the kernel's."""
     if not any(factors.shifts) or arrays.results[0].size == 0 or product.k == 0:
@@ -51,7 +51,7 @@ def product_at(
 
 
 def _of_copies(
-    product: DotKernel, arrays: KernelArrays, factors: FactorPlaces, operands: Sequence[NDArray]
+    product: DotKernel, arrays: KernelArrays, factors: FactorOperands, operands: Sequence[NDArray]
 ) -> Action:
     """Return the product of copied slices, for products without native code."""
     copies = NOTHING
@@ -70,7 +70,7 @@ def _of_copies(
 
 
 def _moving(
-    addresses: Sequence[Sequence[int]], factors: FactorPlaces
+    addresses: Sequence[Sequence[int]], factors: FactorOperands
 ) -> list[tuple[int, tuple[Shift, ...]]]:
     """Return the addresses of the record words with shifted addresses, each with its shifts."""
     each = zip(addresses, factors.shifts, strict=True)
@@ -79,7 +79,7 @@ def _moving(
 
 def _placing(
     addresses: Sequence[tuple[int, tuple[Shift, ...]]],
-    factors: FactorPlaces,
+    factors: FactorOperands,
     operands: Sequence[NDArray],
 ) -> NativeAction:
     """Return a call that sets each word to its present value plus its shifts."""

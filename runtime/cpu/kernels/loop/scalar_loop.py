@@ -28,6 +28,6 @@ def bind_scalar_loop(plan: ScalarLoopPlan, array: Callable[[ArrayView], NDArray]
 
     If the predicate is true afterwards, the call must be repeated.
     """
-    arrays = tuple(map(array, plan.places))
+    arrays = tuple(map(array, plan.elements))
     record = ScalarLoopRecord([one.ctypes.data for one in arrays]).to_array()
     return native_call(scalar_loop_code(plan.loop), FUNCTION, record, arrays)

@@ -30,7 +30,7 @@ from runtime.cpu.kernels.rows.rows_ir import FUNCTION, row_code
 from runtime.fusion.row_fusion import RowFusion, RowInput, RowPass, Source
 from runtime.program.index_order import (
     FEW_NEIGHBOURS,
-    NEAR_BYTES,
+    MOST_STRIDE,
     VECTOR_LENGTH,
     in_streaming_order,
     merged_dims,
@@ -106,7 +106,7 @@ def _long_one_last(
         d
         for d in wide[:-1]
         if fusion.dims[d] >= VECTOR_LENGTH
-        and all(abs(w.strides[d]) <= NEAR_BYTES for w in accesses)
+        and all(abs(w.strides[d]) <= MOST_STRIDE for w in accesses)
     ]
     if not candidates:
         return counted
@@ -131,7 +131,7 @@ class _Accesses:
     kinds: list[PrimitiveType] = field(default_factory=list)
 
     def pass_variant(self, each: RowPass, leaves: PassLeaves) -> RowPassVariant:
-        scratch_rows = [RowInput(Source.KEPT, n) for n in each.kept]
+        scratch_rows = [RowInput(Source.CACHED, n) for n in each.cached]
         reductions = tuple(Ref(Storage.REDUCTION, n) for n in each.reductions)
         elements = (
             *reductions,
@@ -158,7 +158,7 @@ class _Accesses:
             kind = PrimitiveType.S64 if isinstance(leaf, Numbers) else leaf.view.element_type
             access = leaf_access(leaf, self.arrays.operands)
             return self.array(replace(access, strides=self.spread(leaf.view)), kind)
-        if leaf.source is Source.KEPT:
+        if leaf.source is Source.CACHED:
             return self.scratch_row(leaf.number)
         return Ref(
             Storage.REDUCTION if leaf.source is Source.REDUCTION else Storage.ROW, leaf.number
@@ -171,7 +171,7 @@ class _Accesses:
 
     def scratch_row(self, number: int) -> Ref:
         """Return the row in scratch, which every row overwrites."""
-        fusion, kind = self.fusion, self.fusion.kept[number]
+        fusion, kind = self.fusion, self.fusion.cached[number]
         along = dense_strides(tuple(fusion.dims[d] for d in fusion.axes), kind.byte_size)
         steps = dict(zip(fusion.axes, along, strict=True))
         strides = tuple(steps.get(d, 0) for d in range(len(fusion.dims)))

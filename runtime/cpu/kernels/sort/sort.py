@@ -34,7 +34,7 @@ def radix_variant(kernel: SortKernel) -> RadixVariant | None:
     key = sort_key(kernel.comparator)
     if key is None:
         return None
-    return RadixVariant(key, kernel.comparator.parameters[::2], kernel.with_places)
+    return RadixVariant(key, kernel.comparator.parameters[::2], kernel.with_indices)
 
 
 def method_of(kernel: SortKernel) -> Method:
@@ -80,7 +80,7 @@ def bind_sort(kernel: SortKernel, arrays: KernelArrays) -> Action:
     alive = (*arrays.operands, *arrays.results, scratch)
     variant, method = radix_variant(kernel), method_of(kernel)
     if variant is None or method is Method.MERGE:
-        code = merge_sort_ir.sort_code(kernel.comparator, kernel.with_places)
+        code = merge_sort_ir.sort_code(kernel.comparator, kernel.with_indices)
         return native_call(code, merge_sort_ir.FUNCTION, record, alive)
     if method is Method.TOP:
         return native_call(top_k_ir.top_code(variant), top_k_ir.FUNCTION, record, alive)

@@ -127,8 +127,8 @@ def _no_copies(original: Any) -> Any:
 
 def _placed_at(move: Callable[[NDArray], NDArray]) -> Plant:
     """Every offset is what ``move`` makes of the right one."""
-    original = runtime.buffers.heap.arena._place
-    return replace(runtime.buffers.heap.arena, "_place", lambda *given: move(original(*given)))
+    original = runtime.buffers.heap.arena._allocate
+    return replace(runtime.buffers.heap.arena, "_allocate", lambda *given: move(original(*given)))
 
 
 def _candidates_by_one_value(temporaries: list[Any], alike: Any) -> list[Any]:
@@ -151,7 +151,7 @@ def _one_heap_for_all_groups(original: Any) -> Any:
 
 def _also_alike(wanted: Callable[[Step], bool]) -> Plant:
     """What these steps write is taken to be the same for all of some groups, and lies there whatever that costs."""
-    original, rows = SHARED._alike, ((0, 1), (2, 3))
+    original, rows = SHARED._equal_results, ((0, 1), (2, 3))
 
     def alike(program: Program) -> dict[Value, Any]:
         result = original(program)
@@ -166,7 +166,7 @@ def _also_alike(wanted: Callable[[Step], bool]) -> Plant:
         return taken, heap, SHARED.pack(SHARED.intervals(rest))
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(SHARED, "_alike", alike)
+        patch.setattr(SHARED, "_equal_results", alike)
         patch.setattr(SHARED, "_divide", divide)
 
     return plant
@@ -194,8 +194,8 @@ PLANTED: dict[str, Plant] = {
         property(lambda v: max([v.start, *sorted(r.until(v) for r in v.reads)[:-1]])),
     ),
     "loops do not keep what they read": replace(Read, "until", lambda read, _: read.position),
-    "loop state is free when nobody reads it": replace(COLOCATION, "_held_until", lambda _: {}),
-    "every operand is seen whole": replace(ValueView, "is_whole", property(lambda _: True)),
+    "loop state is free when nobody reads it": replace(COLOCATION, "_earliest_ends", lambda _: {}),
+    "every operand is seen whole": replace(ValueView, "is_entire", property(lambda _: True)),
     "results are written over live operands": replace(
         COLOCATION,
         "_can_share",
@@ -247,7 +247,9 @@ PLANTED: dict[str, Plant] = {
         lambda g: g.end, lambda g: g.end
     ),
     "temporaries lie in outputs that are final": lambda patch: patch.setattr(
-        runtime.buffers.assign, "_places", _into_final_outputs(runtime.buffers.assign._places)
+        runtime.buffers.assign,
+        "_slices_of_groups",
+        _into_final_outputs(runtime.buffers.assign._slices_of_groups),
     ),
     "values of different memory spaces share memory": replace(
         COLOCATION, "_fits", lambda value, other: value.size == other.size

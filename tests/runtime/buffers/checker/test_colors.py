@@ -8,7 +8,7 @@ from runtime.buffers.types import AllocationKind, Color
 from runtime.executable import Executable
 from runtime.load_saved import load_bytes
 from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from runtime.saved import save_bytes
 from spmd.hlo import HloModule
 from spmd.shape import ArrayShape, Layout, PrimitiveType
@@ -65,7 +65,7 @@ def test_each_space_has_a_heap(name: str) -> None:
 
 
 def copies(executable: Executable) -> list[str]:
-    return [t.name for t in walk(executable.program.thunks) if isinstance(t, CopyThunk)]
+    return [t.name for t in traverse(executable.program.thunks) if isinstance(t, CopyThunk)]
 
 
 def test_only_what_crosses_is_copied() -> None:

@@ -65,8 +65,8 @@ def test_intervals_that_touch_do_not_share() -> None:
 def test_best_fit_takes_the_tightest_gap() -> None:
     arena = Arena(8)
     for start, end, size in [(0, 9, 256), (0, 1, 256), (0, 9, 64), (0, 1, 64), (0, 9, 64)]:
-        arena.place(Interval(start, end, size))
-    assert arena.place(Interval(2, 9, 64)) == 256 + 256 + 64
+        arena.allocate(Interval(start, end, size))
+    assert arena.allocate(Interval(2, 9, 64)) == 256 + 256 + 64
 
 
 def gaps_that_hold(
@@ -92,7 +92,7 @@ def gaps_that_hold(
 
 @given(intervals, st.sampled_from(Fit))
 def test_each_takes_the_gap_that_is_meant(items: list[Interval], fit: Fit) -> None:
-    offsets = Arena(len(items)).place_all(items_of(items), fit)
+    offsets = Arena(len(items)).allocate_all(items_of(items), fit)
     assert offsets is not None
     for i, one in enumerate(items):
         gaps = gaps_that_hold(items[:i], offsets, one)
@@ -108,21 +108,21 @@ def test_each_takes_the_gap_that_is_meant(items: list[Interval], fit: Fit) -> No
 
 def test_a_limit_turns_away() -> None:
     arena = Arena(4, limit=128)
-    assert arena.place(Interval(0, 3, 100)) == 0
-    assert arena.place(Interval(2, 5, 100)) is None
-    assert arena.place(Interval(4, 5, 100)) == 0
+    assert arena.allocate(Interval(0, 3, 100)) == 0
+    assert arena.allocate(Interval(2, 5, 100)) is None
+    assert arena.allocate(Interval(4, 5, 100)) == 0
 
 
 def test_a_limit_below_nothing_turns_everything_away() -> None:
     for limit in (-1, -2, 0):
-        assert Arena(1, limit).place(Interval(0, 1, 8)) is None
+        assert Arena(1, limit).allocate(Interval(0, 1, 8)) is None
 
 
 def test_no_more_than_there_is_room_for() -> None:
     arena = Arena(1)
-    arena.place(Interval(0, 1, 8))
+    arena.allocate(Interval(0, 1, 8))
     with pytest.raises(ValueError, match="for 1 intervals is given more"):
-        arena.place(Interval(0, 1, 8))
+        arena.allocate(Interval(0, 1, 8))
 
 
 def test_what_lives_at_busy_times_lies_without_gaps() -> None:

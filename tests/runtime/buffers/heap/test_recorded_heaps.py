@@ -43,13 +43,13 @@ def test_what_was_recorded_gives_the_same_assignment(text: str) -> None:
 
 def test_unsound_places_are_refused() -> None:
     program, recorded = program_of(LOCAL)
-    (heap,), places = recorded.heaps, recorded.places
+    (heap,), places = recorded.heaps, recorded.offsets
     for changed, message in (
-        (replace(recorded, places=places[:-1]), "places for"),
-        (replace(recorded, places=((0, 0),) * len(places)), "bytes, of which|the same bytes"),
-        (replace(recorded, places=((0, -64), *places[1:])), "offset -64"),
-        (replace(recorded, places=((0, 4), *places[1:])), "offset 4 for 1200 bytes"),
-        (replace(recorded, places=((1, 0), *places[1:])), "no heap 1"),
+        (replace(recorded, offsets=places[:-1]), "places for"),
+        (replace(recorded, offsets=((0, 0),) * len(places)), "bytes, of which|the same bytes"),
+        (replace(recorded, offsets=((0, -64), *places[1:])), "offset -64"),
+        (replace(recorded, offsets=((0, 4), *places[1:])), "offset 4 for 1200 bytes"),
+        (replace(recorded, offsets=((1, 0), *places[1:])), "no heap 1"),
         (replace(recorded, heaps=(replace(heap, size=heap.size + 64),)), "of which"),
         (replace(recorded, heaps=(replace(heap, color=Color(7)),)), "other heaps"),
         (replace(recorded, heaps=(heap, heap)), "other heaps"),
@@ -63,21 +63,21 @@ def test_values_of_other_sizes_are_packed_anew() -> None:
     program, recorded = program_of(LOCAL)
     other, _ = program_of(LOCAL.replace("300", "400"))
     assert assign_buffers(other, recorded).assignment == assign_buffers(other).assignment
-    assert assign_buffers(program, recorded).assignment.places == recorded.places
+    assert assign_buffers(program, recorded).assignment.offsets == recorded.offsets
 
 
 def test_memory_is_shared_only_where_the_program_allows_it() -> None:
     program, recorded = program_of(SHARING["shared"])
     own, columns, rows = recorded.heaps
     swapped = (own, replace(columns, size=rows.size), replace(rows, size=columns.size))
-    places = tuple((-number % 3, offset) for number, offset in recorded.places)
+    places = tuple((-number % 3, offset) for number, offset in recorded.offsets)
     with pytest.raises(RecordedHeapsError, match="other devices hold"):
         assign_buffers(program, RecordedHeaps(swapped, places, recorded.sizes))
     local, private = program_of(LOCAL)
     claimed = RecordedHeap(Color(0, ((0, 1),)), private.heaps[0].size, "")
     everything = RecordedHeaps(
         (RecordedHeap(Color(0), 0, ""), claimed),
-        tuple((1, o) for _, o in private.places),
+        tuple((1, o) for _, o in private.offsets),
         private.sizes,
     )
     with pytest.raises(RecordedHeapsError, match="other devices hold"):

@@ -11,7 +11,7 @@ from runtime.program.records.dot import DotKernel
 from runtime.program.records.gather_scatter import GatherKernel
 from runtime.program.records.reference import ReferenceKernel
 from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from spmd.shape import PrimitiveType
 from tests.runtime.programs import compiled
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
@@ -201,7 +201,7 @@ def test_rows_are_taken_at_clamped_indices(tail: str, indices: str) -> None:
     text = GATHER.format(tail=tail, indices=indices)
     kernels = [
         thunk.kernel
-        for thunk in walk(compiled(text).program.thunks)
+        for thunk in traverse(compiled(text).program.thunks)
         if isinstance(thunk, KernelThunk)
     ]
     assert [type(kernel) for kernel in kernels] == [GatherKernel]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from runtime.fusion.cost.cost_model import CostModel
 from runtime.fusion.cost.flat_cost import flat_cost
 from runtime.fusion.cost.loop_cost import loop_cost
-from runtime.fusion.cost.prices import Prices
 from spmd.machine.named import machine_named
 from tests.runtime.fusion.test_kernel_kinds import FLAT, entry, kind_of
 
@@ -15,7 +15,7 @@ from tests.runtime.fusion.test_kernel_kinds import FLAT, entry, kind_of
 def test_as_of_index_maps(dims: str) -> None:
     kind = kind_of(entry(FLAT.replace("4,6", dims)))
     assert kind.flat
-    prices = Prices(machine_named())
+    prices = CostModel(machine_named())
     flat = flat_cost(kind.roots, kind.members, kind.inputs, prices)
     walked = loop_cost(kind.roots, kind.inputs, prices)
     for name in flat.__slots__:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.fusion.cost.prices import KernelCost, Prices
+from runtime.fusion.cost.cost_model import CostModel, KernelCost
 from runtime.fusion.element_graph import post_order
 from runtime.fusion.kernel_kinds import KernelKinds
 from spmd.hlo import HloInstruction, HloModule, Opcode
@@ -41,7 +41,7 @@ def kernel_cost(
 ) -> KernelCost:
     order = post_order(roots, dict.fromkeys(inputs, 0))
     members = dict.fromkeys(x for x in order if x not in inputs)
-    kind = KernelKinds(Prices(machine)).kind(roots, members, dict.fromkeys(inputs))
+    kind = KernelKinds(CostModel(machine)).kind(roots, members, dict.fromkeys(inputs))
     assert kind.cost is not None
     return kind.cost
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.fusion import planned
+from runtime.fusion import plan_cache
 from runtime.fusion.emitters import emitter_of, why_not
 from runtime.fusion.products import product_fusion
-from runtime.program.bands import bands_of
+from runtime.program.blocks import blocks_of
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from spmd.evaluator.evaluator import evaluate
 from spmd.shape import ArrayShape, PrimitiveType
@@ -180,14 +180,14 @@ def check(text: str) -> ProductEpilogueKernel:
 def test_bands(
     template: str, sizes: dict[str, int], band_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(product_fusion, "BAND_BYTES", band_bytes)
+    monkeypatch.setattr(product_fusion, "BLOCK_BYTES", band_bytes)
     monkeypatch.setattr(product_fusion, "MOST_BYTES", band_bytes)
     monkeypatch.setattr(product_fusion, "LEAST_LINES", 4)
-    planned._planned.cache_clear()
+    plan_cache._plan_of.cache_clear()
     kernel = check(module_text(template, sizes))
-    planned._planned.cache_clear()
+    plan_cache._plan_of.cache_clear()
     is_small = 4 * int(np.prod(kernel.dims)) <= band_bytes
-    assert (len(list(kernel.bands)) == 1) == (is_small or max(sizes.values()) <= 4)
+    assert (len(list(kernel.blocks)) == 1) == (is_small or max(sizes.values()) <= 4)
 
 
 REFUSED = {
@@ -255,6 +255,6 @@ def test_band_sizes(
     band: tuple[int, ...],
 ) -> None:
     shape = ArrayShape(PrimitiveType.F32, dims)
-    assert product_fusion.band_sizes(shape, batch, rows, frozenset(cut)) == band
-    parts = list(bands_of(product_fusion.whole(dims), band))
+    assert product_fusion.block_sizes(shape, batch, rows, frozenset(cut)) == band
+    parts = list(blocks_of(product_fusion.full_box(dims), band))
     assert sum(int(np.prod([b - a for a, b in box])) for box in parts) == int(np.prod(dims))

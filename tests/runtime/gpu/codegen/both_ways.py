@@ -12,7 +12,7 @@ import pytest
 
 from runtime.gpu.codegen import ptx_module  # noqa: F401 - it fills the table of emitters
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
-from runtime.gpu.codegen.launch import Held, PtxTarget, anchored
+from runtime.gpu.codegen.launch import ArgumentKind, PtxTarget, anchored
 from runtime.program.kernel import CPU_KERNELS, Action, Kernel, KernelArrays
 from runtime.program.strides import StridedView
 from spmd.literal import NDArray
@@ -23,14 +23,16 @@ from tests.runtime.gpu.codegen.emulator import run_source
 SMALL = PtxTarget(multiprocessors=1)
 
 
-def gpu_arrays(arrays: KernelArrays, target: PtxTarget) -> tuple[GpuArrays, dict[Held, list[int]]]:
+def gpu_arrays(
+    arrays: KernelArrays, target: PtxTarget
+) -> tuple[GpuArrays, dict[ArgumentKind, list[int]]]:
     """How the arrays lie, and the pointers to them."""
-    places: dict[Held, list[int]] = {}
+    places: dict[ArgumentKind, list[int]] = {}
     views: list[tuple[StridedView, ...]] = []
     for held, group in (
-        (Held.OPERAND, arrays.operands),
-        (Held.RESULT, arrays.results),
-        (Held.SCRATCH, arrays.scratch),
+        (ArgumentKind.OPERAND, arrays.operands),
+        (ArgumentKind.RESULT, arrays.results),
+        (ArgumentKind.SCRATCH, arrays.scratch),
     ):
         found = [
             anchored(
@@ -43,18 +45,18 @@ def gpu_arrays(arrays: KernelArrays, target: PtxTarget) -> tuple[GpuArrays, dict
     return GpuArrays(*views, target), places
 
 
-def run_emulated(found: Sources, places: dict[Held, list[int]]) -> None:
+def run_emulated(found: Sources, places: dict[ArgumentKind, list[int]]) -> None:
     assert found is not None
     size = max((source.workspace_bytes for source in found), default=0)
     workspace = np.full(size + 32, 0xA5, np.uint8)
     base = workspace.ctypes.data + -workspace.ctypes.data % 16
-    pointers = {**places, Held.WORKSPACE: [base]}
+    pointers = {**places, ArgumentKind.WORKSPACE: [base]}
     for source in found:
         if source.unless_same is not None:
-            one, other = (pointers[a.held][a.number] for a in source.unless_same)
+            one, other = (pointers[a.kind][a.number] for a in source.unless_same)
             if one == other:
                 continue
-        run_source(source, [pointers[a.held][a.number] for a in source.arguments])
+        run_source(source, [pointers[a.kind][a.number] for a in source.arguments])
     assert (workspace[base - workspace.ctypes.data + size :] == 0xA5).all(), "beyond the workspace"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from runtime.gpu.codegen import loop, tiled_loop
-from runtime.gpu.codegen.copy import copy_form
+from runtime.gpu.codegen.copy import emit_copy
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, sources
 from runtime.gpu.codegen.launch import PtxTarget
 from runtime.program.kernel import KernelArrays
@@ -83,7 +83,7 @@ def test_repeated_elements() -> None:
 
 def test_nothing() -> None:
     view = StridedView.dense(ArrayShape(PrimitiveType.F32, (3, 0)))
-    assert copy_form(CopyKernel(), GpuArrays((view,), (view,), (), PtxTarget())) == ()
+    assert emit_copy(CopyKernel(), GpuArrays((view,), (view,), (), PtxTarget())) == ()
 
 
 # ---- blocks

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from runtime.gpu.codegen.emitters import GpuArrays, sources
-from runtime.gpu.codegen.launch import Held, PtxArgument, PtxLaunch, PtxTarget, anchored
+from runtime.gpu.codegen.launch import ArgumentKind, PtxArgument, PtxLaunch, PtxTarget, anchored
 from runtime.gpu.codegen.ptx_module import ptx_at, ptx_for, ptx_text
 from runtime.program.records.reference import ReferenceKernel
 from runtime.program.strides import StridedView
@@ -35,9 +35,9 @@ def test_launch() -> None:
     # Two groups of four neighbours for a thread would leave too few threads.
     assert launch.grid == (-(-1001000 // 4 // 256), 1, 1)
     assert launch.arguments == (
-        PtxArgument(Held.OPERAND, 0),
-        PtxArgument(Held.OPERAND, 1),
-        PtxArgument(Held.RESULT, 0),
+        PtxArgument(ArgumentKind.OPERAND, 0),
+        PtxArgument(ArgumentKind.OPERAND, 1),
+        PtxArgument(ArgumentKind.RESULT, 0),
     )
     assert "ld.global.v4" in launch.text
     assert "st.global.v4" in launch.text

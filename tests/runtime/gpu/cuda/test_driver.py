@@ -16,7 +16,7 @@ import pytest
 from runtime.gpu.codegen.launch import PtxLaunch
 from runtime.gpu.errors import GpuFailedError
 from runtime.gpu.failures import failures_of
-from runtime.gpu.libraries.forms import library_work
+from runtime.gpu.libraries.library_emitters import library_work
 from runtime.gpu.views import DeviceView
 from runtime.gpu.work import KernelArraysOnDevice, PtxWork
 from runtime.program.records.copy import CopyKernel

@@ -253,14 +253,14 @@ class HostDriver:
 def _apart(calls: tuple[GemmCall, ...]) -> Iterator[GemmCall]:
     """Calls by pointers as one call for each matrix, as cublasGemmBatchedEx reads them."""
     for call in calls:
-        if not call.places:
+        if not call.offsets:
             yield call
-        for places in call.places:
+        for places in call.offsets:
             a, b, c = (
                 replace(matrix, offset=place)
                 for matrix, place in zip((call.a, call.b, call.c), places, strict=True)
             )
-            yield replace(call, count=1, a=a, b=b, c=c, places=())
+            yield replace(call, count=1, a=a, b=b, c=c, offsets=())
 
 
 def bytes_of(view: DeviceView) -> Bytes:

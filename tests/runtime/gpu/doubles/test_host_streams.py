@@ -10,7 +10,7 @@ from loopback_ranks import run_ranks
 
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from runtime.gpu.binding import Binding
-from runtime.gpu.steps.collective import StreamFlight
+from runtime.gpu.steps.collective import StreamCollective
 from runtime.load_saved import load_bytes
 from runtime.saved import save_bytes
 from tests.collectives.communicator.nccl.nccl_double import World
@@ -140,7 +140,7 @@ def test_an_engine_without_one_of_its_waits_is_found(
     lost: str, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if lost == "the done's wait":
-        monkeypatch.setattr(StreamFlight, "finish", lambda _: None)
+        monkeypatch.setattr(StreamCollective, "finish", lambda _: None)
     else:
         wait_event = HostStream.wait_event
 

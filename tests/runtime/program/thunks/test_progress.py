@@ -21,7 +21,7 @@ from runtime.cpu.step.table_record import LOG_WORDS, TIMESTAMP_WORDS
 from runtime.cpu.step.worker import Worker
 from runtime.executable import Executable
 from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from tests.runtime.cpu.sharing.test_share import counts
 from tests.runtime.programs import SUM, compiled, random_inputs
 
@@ -142,7 +142,7 @@ def loaded(text: str, reference_every: int = 0) -> tuple[Executable, LoadedDevic
 
 def flight(device: LoadedDevice) -> tuple[int, int]:
     """The rows of the only collective's start and done."""
-    thunks = list(walk(device.program.thunks))
+    thunks = list(traverse(device.program.thunks))
     kinds = [type(thunks[row.number]) for row in device.table.rows]
     return kinds.index(CollectiveStartThunk), kinds.index(CollectiveDoneThunk)
 
@@ -196,7 +196,7 @@ def test_no_more_than_the_interval_is_computed_between_looks(
     _, device = loaded(program(BETWEEN["short kernels"]))
     first, last = flight(device)
     spent, most = 0.0, 0.0
-    thunks = {device.number_of(thunk): thunk for thunk in walk(device.program.thunks)}
+    thunks = {device.number_of(thunk): thunk for thunk in traverse(device.program.thunks)}
     for row in device.table.rows[first + 1 : last]:
         if row.polls:
             spent = 0.0

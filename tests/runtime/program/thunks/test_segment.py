@@ -25,7 +25,7 @@ from runtime.cpu.step.worker import Worker
 from runtime.program.strides import StridedView
 from runtime.program.thunks.conditional import ConditionalThunk
 from runtime.program.thunks.sequence import ThunkSequence
-from runtime.program.thunks.thunk import BufferUse, Thunk, walk
+from runtime.program.thunks.thunk import BufferUse, Thunk, traverse
 from runtime.program.thunks.while_loop import WhileThunk
 from spmd.shape import ArrayShape, PrimitiveType
 
@@ -72,7 +72,7 @@ class Device:
     def __post_init__(self) -> None:
         self.position = private_position()
         self.log = np.zeros(4000, np.int64)
-        self.numbers = {id(thunk): number for number, thunk in enumerate(walk(self.root))}
+        self.numbers = {id(thunk): number for number, thunk in enumerate(traverse(self.root))}
 
     def number_of(self, thunk: Thunk) -> int:
         return self.numbers[id(thunk)]
@@ -156,7 +156,7 @@ def test_a_loop_runs_its_condition_once_more_than_its_body(native: bool, trips: 
     loop = WhileThunk("while", condition, body, NOWHERE, ())
     device = Device(sequence("main", [loop, Logs("after")]))
     device.run()
-    numbers = {thunk.name: number for number, thunk in enumerate(walk(device.root))}
+    numbers = {thunk.name: number for number, thunk in enumerate(traverse(device.root))}
     compare, one, other = (numbers[name] for name in ("compare", "one", "other"))
     assert device.seen == [*[compare, one, other] * trips, compare, numbers["after"]]
 
@@ -175,7 +175,7 @@ def test_loops_within_loops() -> None:
     )
     device = Device(sequence("main", [outer]))
     device.run()
-    names = {number: thunk.name for number, thunk in enumerate(walk(device.root))}
+    names = {number: thunk.name for number, thunk in enumerate(traverse(device.root))}
     assert [names[n] for n in device.seen] == [
         "out",
         "in",
@@ -199,7 +199,7 @@ def test_an_index_chooses_a_branch(native: bool, selector: np.int32, branch: int
     choice = ConditionalThunk("conditional", NOWHERE, branches, ())
     device = Device(sequence("main", [Logs("before"), choice, Logs("after")]), np.array(selector))
     device.run()
-    names = {number: thunk.name for number, thunk in enumerate(walk(device.root))}
+    names = {number: thunk.name for number, thunk in enumerate(traverse(device.root))}
     want = ["before", f"in {branch}", f"{branch}", "after"]
     assert [names[n] for n in device.seen] == want
 
@@ -210,7 +210,7 @@ def test_a_predicate_chooses_the_first_branch_when_true(truth: bool) -> None:
     choice = ConditionalThunk("conditional", NOWHERE, branches, ())
     device = Device(sequence("main", [choice, Logs("after")]), np.array(truth))
     device.run()
-    names = {number: thunk.name for number, thunk in enumerate(walk(device.root))}
+    names = {number: thunk.name for number, thunk in enumerate(traverse(device.root))}
     assert [names[n] for n in device.seen] == (["yes", "after"] if truth else ["after"])
 
 

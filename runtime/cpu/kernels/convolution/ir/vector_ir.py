@@ -2,7 +2,7 @@
 
 Rows are packed in the L1 cache and multiplied with w, which was packed before, for one block of the depth after the
 other; later blocks are accumulated to the result. There are two functions with a ``VectorRecord``: for inputs with
-contiguous channels (``LeftForm.ROWS``), and for results with contiguous rows (``LeftForm.DEPTH``).
+contiguous channels (``LeftLayout.ROWS``), and for results with contiguous rows (``LeftLayout.DEPTH``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
 )
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import Unit, add_walking, position_cursor
 from runtime.cpu.kernels.convolution.ir.vector_pack_ir import add_depth, add_rows
-from runtime.program.records.convolution import LeftForm, VectorForm
+from runtime.program.records.convolution import LeftLayout, VectorMicroKernel
 
 FUNCTION = "spmd_convolve_vectors"
 
@@ -105,12 +105,12 @@ _ROWS = 16
 
 
 @cache
-def vector_code(variant: VectorForm, left: LeftForm) -> NativeLibrary:
+def vector_code(variant: VectorMicroKernel, left: LeftLayout) -> NativeLibrary:
     """Return the library of ``FUNCTION`` for f32, which takes the address of a VectorRecord."""
     return host_jit().compile(vector_ir(variant, left), (FUNCTION,), passes=Passes.TIDY)
 
 
-def vector_ir(variant: VectorForm, left: LeftForm) -> str:
+def vector_ir(variant: VectorMicroKernel, left: LeftLayout) -> str:
     heights = variant.next_heights()
     numbers = ", ".join(f"i8 {height}" for height in heights)
     module = Module(
@@ -122,7 +122,7 @@ def vector_ir(variant: VectorForm, left: LeftForm) -> str:
     add_walking(module, VectorRecord)
     _add_multiply_all(module, variant)
     driver = _Driver(FunctionWriter(FUNCTION, VectorRecord, module=module), variant)
-    if left is LeftForm.ROWS:
+    if left is LeftLayout.ROWS:
         add_rows(module, variant, VectorRecord)
         _add_spread(module)
         driver.by_rows()
@@ -132,7 +132,7 @@ def vector_ir(variant: VectorForm, left: LeftForm) -> str:
     return module.text()
 
 
-def _add_multiply_all(module: Module, variant: VectorForm) -> None:
+def _add_multiply_all(module: Module, variant: VectorMicroKernel) -> None:
     """Add ``multiply_all``(record, depth, rows, columns, height, add), which multiplies packed rows by the packed w."""
     f = FunctionWriter(
         "multiply_all",
@@ -174,7 +174,7 @@ def _add_spread(module: Module) -> None:
 class _Driver:
     """Writer of ``FUNCTION``."""
 
-    def __init__(self, f: FunctionWriter, variant: VectorForm) -> None:
+    def __init__(self, f: FunctionWriter, variant: VectorMicroKernel) -> None:
         self.f, self.variant = f, variant
         self.record = f.parameters[0]
         self.position = position_cursor(f)

@@ -12,7 +12,7 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import splat
 from runtime.codegen.llvm.jit import host_has
-from runtime.program.records.convolution import ACROSS, LeftForm, VectorForm
+from runtime.program.records.convolution import ACROSS, LeftLayout, VectorMicroKernel
 
 #: Bytes of a number.
 ITEM = 4
@@ -24,24 +24,24 @@ LINE = 64
 
 
 @cache
-def vector_variant() -> VectorForm | None:
-    """Return the host's variant; None if its vectors are short or it has no fused multiply-add."""
+def vector_micro_kernel() -> VectorMicroKernel | None:
+    """Return the host's micro-kernel; None if its vectors are short or it has no fused multiply-add."""
     if host_has("avx512f", "avx512vl"):
-        return VectorForm(16, (14, 8))
+        return VectorMicroKernel(16, (14, 8))
     if host_has("avx2", "fma"):
-        return VectorForm(8, (6, 4))
+        return VectorMicroKernel(8, (6, 4))
     return None
 
 
-def vector_type(variant: VectorForm) -> str:
+def vector_type(variant: VectorMicroKernel) -> str:
     return f"<{variant.lanes} x float>"
 
 
-def mask_type(variant: VectorForm) -> str:
+def mask_type(variant: VectorMicroKernel) -> str:
     return f"<{variant.lanes} x i1>"
 
 
-def declarations(variant: VectorForm) -> list[str]:
+def declarations(variant: VectorMicroKernel) -> list[str]:
     n, kind, mask = variant.lanes, vector_type(variant), mask_type(variant)
     return [
         f"declare {kind} @llvm.fma.v{n}f32({kind}, {kind}, {kind})",
@@ -51,7 +51,7 @@ def declarations(variant: VectorForm) -> list[str]:
     ]
 
 
-def add_lanes(module: Module, variant: VectorForm) -> None:
+def add_lanes(module: Module, variant: VectorMicroKernel) -> None:
     """Add ``lanes``(count), which returns a mask of the first ``count`` lanes, empty if that is negative."""
     n = variant.lanes
     f = FunctionWriter(
@@ -68,7 +68,7 @@ def add_lanes(module: Module, variant: VectorForm) -> None:
     f.finish()
 
 
-def multiply_ir(variant: VectorForm, left: LeftForm) -> str:
+def multiply_ir(variant: VectorMicroKernel, left: LeftLayout) -> str:
     """Return ``@multiply``(a, b, depth, rows, at, columns, height, add).
 
     b: [depth, columns], contiguous. rows: addresses of the result's rows; at: offset of their first column.
@@ -91,9 +91,9 @@ low:
 """
 
 
-def _product(variant: VectorForm, left: LeftForm, height: int, arguments: str) -> str:
+def _product(variant: VectorMicroKernel, left: LeftLayout, height: int, arguments: str) -> str:
     kind, n = vector_type(variant), variant.lanes
-    row_step, depth_step = (PITCH, 1) if left is LeftForm.ROWS else (1, n)
+    row_step, depth_step = (PITCH, 1) if left is LeftLayout.ROWS else (1, n)
     each = [(i, v) for i in range(height) for v in range(ACROSS)]
     lines = [
         f"define internal void @multiply{height}({arguments}) noinline {{",
@@ -151,7 +151,7 @@ def _fetched(height: int) -> list[str]:
     return lines
 
 
-def _written(variant: VectorForm, height: int) -> list[str]:
+def _written(variant: VectorMicroKernel, height: int) -> list[str]:
     """Return lines that store or accumulate sums; full vectors without masks, which some processors execute slowly."""
     kind, n = vector_type(variant), variant.lanes
     masks = []

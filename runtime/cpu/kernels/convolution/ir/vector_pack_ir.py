@@ -25,7 +25,7 @@ from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import (
     position_in,
     step,
 )
-from runtime.program.records.convolution import ACROSS, VectorForm
+from runtime.program.records.convolution import ACROSS, VectorMicroKernel
 
 _POSITION, _UNIT = f"[{POSITION} x i64]", f"[{UNIT} x i64]"
 
@@ -35,7 +35,7 @@ class Vectors:
     """Loads and stores of vectors."""
 
     f: FunctionWriter
-    variant: VectorForm
+    variant: VectorMicroKernel
 
     @property
     def kind(self) -> str:
@@ -111,7 +111,7 @@ def _copy(v: Vectors, to: Pointer, source: Pointer, count: Int) -> None:
         to.element("float", full).store(last, align=ITEM)
 
 
-def _add_clear(module: Module, variant: VectorForm) -> None:
+def _add_clear(module: Module, variant: VectorMicroKernel) -> None:
     """Add ``clear``(to, count), which stores full vectors of zeros."""
     f = FunctionWriter(
         "clear",
@@ -126,14 +126,14 @@ def _add_clear(module: Module, variant: VectorForm) -> None:
     f.finish()
 
 
-def add_rows(module: Module, variant: VectorForm, record: type[Record]) -> None:
+def add_rows(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
     """Add ``pack_w`` and ``pack_rows`` of units with contiguous channels in the input."""
     _add_clear(module, variant)
     _add_pack_w_of_units(module, variant, record)
     _add_pack_rows(module, variant, record)
 
 
-def _add_pack_w_of_units(module: Module, variant: VectorForm, record: type[Record]) -> None:
+def _add_pack_w_of_units(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
     f = _function(module, "pack_w", record, "ptr", "ptr", "i64", "i64")
     _, w, units, unit_count, columns = f.parameters
     rec = f.record
@@ -159,7 +159,7 @@ def _add_pack_w_of_units(module: Module, variant: VectorForm, record: type[Recor
     f.finish()
 
 
-def _add_pack_rows(module: Module, variant: VectorForm, record: type[Record]) -> None:
+def _add_pack_rows(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
     f = _function(
         module, "pack_rows", record, *["ptr"] * 2, *["i64"] * 2, *["ptr"] * 2, "i64", "ptr"
     )
@@ -224,7 +224,7 @@ class _Row:
 
 
 # ---- runs of contiguous rows in the input
-def add_depth(module: Module, variant: VectorForm, record: type[Record]) -> None:
+def add_depth(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
     """Add ``walk``, ``pack_w``, ``meet`` and ``pack_left`` of runs of contiguous rows in the input."""
     _add_table(module, record)
     _add_pack_w_of_positions(module, variant, record)
@@ -246,7 +246,9 @@ def _add_table(module: Module, record: type[Record]) -> None:
     f.finish()
 
 
-def _add_pack_w_of_positions(module: Module, variant: VectorForm, record: type[Record]) -> None:
+def _add_pack_w_of_positions(
+    module: Module, variant: VectorMicroKernel, record: type[Record]
+) -> None:
     f = _function(module, "pack_w", record, "ptr", "i64", "i64")
     _, w, depth, columns = f.parameters
     rec = f.record
@@ -279,7 +281,7 @@ def _add_meet(module: Module, record: type[Record]) -> None:
     f.finish()
 
 
-def _add_pack_left(module: Module, variant: VectorForm, record: type[Record]) -> None:
+def _add_pack_left(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
     """Add ``pack_left``(record, depth, first, count), which packs rows, by full vectors if the run is long enough."""
     f = _function(module, "pack_left", record, "i64", "i64", "i64")
     _, depth, first, count = f.parameters

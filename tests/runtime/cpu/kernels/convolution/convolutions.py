@@ -72,7 +72,7 @@ def tiles_of(
     np.testing.assert_array_equal(got[~finite], want[~finite].astype(np.float32))
     assert (error[finite] <= 2.0**-21 * size[finite] + 2.0**-148).all()
     kernels = [
-        kernel.whole if isinstance(kernel, PhaseConvolutionKernel) else kernel
+        kernel.undivided if isinstance(kernel, PhaseConvolutionKernel) else kernel
         for kernel in kernels_of(executable)
     ]
     (kernel,) = [kernel for kernel in kernels if isinstance(kernel, PanelConvolutionKernel)]

@@ -11,7 +11,7 @@ from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
 def check(text: str, rtol: float = 2e-5) -> None:
     kernels = [
-        kernel.whole if isinstance(kernel, PhaseConvolutionKernel) else kernel
+        kernel.undivided if isinstance(kernel, PhaseConvolutionKernel) else kernel
         for kernel in kernels_of(assert_agrees(text, rtol=rtol))
     ]
     assert any(isinstance(kernel, GroupConvolutionKernel) for kernel in kernels)

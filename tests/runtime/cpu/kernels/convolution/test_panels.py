@@ -10,7 +10,7 @@ from runtime.program.records.convolution import (
     PhaseConvolutionKernel,
 )
 from runtime.program.thunks.copy import CopyThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from tests.runtime.cpu.kernels.convolution.convolutions import convolution, laid_out
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
 
@@ -89,7 +89,7 @@ def test_the_gradient_of_a_kernel_reads_activations_as_they_lie(spatial: str) ->
         labels="f01b_i01o->01bf",
     )
     executable = assert_agrees(text, rtol=2e-5)
-    copied = any(isinstance(thunk, CopyThunk) for thunk in walk(executable.program.thunks))
+    copied = any(isinstance(thunk, CopyThunk) for thunk in traverse(executable.program.thunks))
     assert not copied
 
 

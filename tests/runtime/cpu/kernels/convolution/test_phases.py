@@ -14,7 +14,7 @@ from runtime.cpu.prediction.phase_convolutions import phase_parts
 from runtime.emit.convolution.phase_geometry import window_phases
 from runtime.program.records.convolution import PhaseConvolutionKernel
 from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from spmd.ops.window import Window, WindowDimension
 from tests.runtime.cpu.kernels.convolution.convolutions import convolution, laid_out
 from tests.runtime.programs.agreement import assert_agrees, kernels_of
@@ -149,7 +149,7 @@ def test_a_gradient_multiplies_as_much_as_what_it_is_of(kernel: int, stride: int
     assert (12 * kernel) ** 2 <= multiplied < ((12 + kernel / stride) * kernel) ** 2 * 1.1
     (thunk,) = [
         thunk
-        for thunk in walk(compiled(text).program.thunks)
+        for thunk in traverse(compiled(text).program.thunks)
         if isinstance(thunk, KernelThunk) and thunk.kernel == found
     ]
     parts = phase_parts(found, thunk, lambda _: None)

@@ -118,7 +118,7 @@ def test_images_side_by_side(x: str, window: str, out: str, inputs: int, budget:
     )
     assert isinstance(tiles, ImageTiles) or budget < 1_000_000
     if isinstance(tiles, ImageTiles) and budget == 1_000_000 and "size=1x1" not in window:
-        assert tiles.arrangement.together > 1
+        assert tiles.arrangement.interleaved_images > 1
 
 
 @pytest.mark.parametrize("labels", ["b01f_01io->b01f", "b01f_01oi->b01f", "b01f_oi01->bf01"])

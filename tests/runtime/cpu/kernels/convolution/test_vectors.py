@@ -13,13 +13,17 @@ import runtime.cpu.kernels.convolution.vectors as vector_convolution
 import runtime.emit  # noqa: F401 - fills the lowerings
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm.jit import host_has
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_variant
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_micro_kernel
 from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.cpu.prediction.alone import thunk_alone
 from runtime.cpu.sharing.convolutions import cut_panel_convolution
 from runtime.lowering import Device
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
-from runtime.program.records.convolution import LeftForm, PanelConvolutionKernel, VectorForm
+from runtime.program.records.convolution import (
+    LeftLayout,
+    PanelConvolutionKernel,
+    VectorMicroKernel,
+)
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.literal import NDArray
 from spmd.text.parser import parse_module
@@ -34,18 +38,18 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(params=["own", "short"], autouse=True)
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The host's vectors and those of AVX2, without the tile unit."""
-    found = vector_variant() if request.param == "own" else VectorForm(8, (6, 4))
+    found = vector_micro_kernel() if request.param == "own" else VectorMicroKernel(8, (6, 4))
     for module in (panel_convolution, vector_convolution):
-        monkeypatch.setattr(module, "vector_variant", lambda: found)
+        monkeypatch.setattr(module, "vector_micro_kernel", lambda: found)
     monkeypatch.setattr(vector_convolution, "MOST_SHARE", 1e9)  # arrays here are small
     with without_tile_unit():
         yield
 
 
 @pytest.fixture
-def bound(monkeypatch: pytest.MonkeyPatch) -> list[LeftForm]:
+def bound(monkeypatch: pytest.MonkeyPatch) -> list[LeftLayout]:
     """The forms in which convolutions are bound in this test."""
-    forms: list[LeftForm] = []
+    forms: list[LeftLayout] = []
     act = panel_convolution.vector_action
 
     def noted(plan: vector_convolution.VectorPlan, *arguments: object) -> object:
@@ -56,7 +60,7 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[LeftForm]:
     return forms
 
 
-def check(text: str, bound: list[LeftForm], left: LeftForm, *, buffered: bool = False) -> None:
+def check(text: str, bound: list[LeftLayout], left: LeftLayout, *, buffered: bool = False) -> None:
     """Sums of some hundred products are near to the evaluator's, which adds them up in another order."""
     kernels = kernels_of(assert_agrees(text, rtol=1e-3))
     plans = [k.vectors for k in kernels if isinstance(k, PanelConvolutionKernel)]
@@ -79,19 +83,19 @@ WINDOWS = [
 
 @pytest.mark.parametrize(("window", "out"), WINDOWS)
 @pytest.mark.parametrize("features", [12, 33])
-def test_windows(window: str, out: str, features: int, bound: list[LeftForm]) -> None:
+def test_windows(window: str, out: str, features: int, bound: list[LeftLayout]) -> None:
     x, w, y = "f32[3,9,8,5]", f"f32[3,2,5,{features}]", f"f32[3,{out},{features}]"
-    check(convolution(x, w, y, window, "b01f_01io->b01f"), bound, LeftForm.ROWS)
+    check(convolution(x, w, y, window, "b01f_01io->b01f"), bound, LeftLayout.ROWS)
 
 
 @pytest.mark.parametrize(("window", "out"), WINDOWS)
 @pytest.mark.parametrize(("rows", "features"), [(8, 12), (37, 51)])
 def test_gradients_of_kernels(
-    window: str, out: str, rows: int, features: int, bound: list[LeftForm]
+    window: str, out: str, rows: int, features: int, bound: list[LeftLayout]
 ) -> None:
     """Rows lie side by side: the images' features."""
     x, w, y = f"f32[5,9,8,{rows}]", f"f32[5,3,2,{features}]", f"f32[{out},{rows},{features}]"
-    check(convolution(x, w, y, window, "f01b_i01o->01bf"), bound, LeftForm.DEPTH)
+    check(convolution(x, w, y, window, "f01b_i01o->01bf"), bound, LeftLayout.DEPTH)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +103,7 @@ def test_gradients_of_kernels(
 )
 @pytest.mark.parametrize("rows", [1, 5, 1 << 10])
 def test_features_that_lie_apart(
-    labels: str, rows: int, bound: list[LeftForm], monkeypatch: pytest.MonkeyPatch
+    labels: str, rows: int, bound: list[LeftLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the result: sums are gathered before, some rows at a time; in w, too."""
     monkeypatch.setattr("runtime.cpu.kernels.convolution.vectors.BUFFERED", 64 * rows)
@@ -110,7 +114,7 @@ def test_features_that_lie_apart(
     ]
     x, w, y = laid_out(labels, sizes, "f32")
     text = convolution(x, w, y, "size=3x2 pad=1_1x0_0", labels)
-    check(text, bound, LeftForm.ROWS, buffered=True)
+    check(text, bound, LeftLayout.ROWS, buffered=True)
 
 
 @pytest.mark.parametrize(
@@ -122,10 +126,10 @@ def test_features_that_lie_apart(
         ("1,3,5,7", "3,3,7,1100", "1,3,5,1100", "size=3x3 pad=1_1x1_1"),
     ],
 )
-def test_blocks(x: str, w: str, y: str, window: str, bound: list[LeftForm]) -> None:
+def test_blocks(x: str, w: str, y: str, window: str, bound: list[LeftLayout]) -> None:
     """Of channels, of taps, of features."""
     text = convolution(f"f32[{x}]", f"f32[{w}]", f"f32[{y}]", window, "b01f_01io->b01f")
-    check(text, bound, LeftForm.ROWS)
+    check(text, bound, LeftLayout.ROWS)
 
 
 @pytest.mark.parametrize(
@@ -138,9 +142,9 @@ def test_blocks(x: str, w: str, y: str, window: str, bound: list[LeftForm]) -> N
             "size=3",
             "b0f_0io->b0f",
             ", feature_group_count=3",
-            LeftForm.ROWS,
+            LeftLayout.ROWS,
         ),
-        ("4,5", "5,13", "4,13", "", "bf_io->bf", "", LeftForm.ROWS),
+        ("4,5", "5,13", "4,13", "", "bf_io->bf", "", LeftLayout.ROWS),
         (
             "2,4,5,6,3",
             "2,3,2,3,14",
@@ -148,7 +152,7 @@ def test_blocks(x: str, w: str, y: str, window: str, bound: list[LeftForm]) -> N
             "size=2x3x2",
             "b012f_012io->b012f",
             "",
-            LeftForm.ROWS,
+            LeftLayout.ROWS,
         ),
         (
             "3,9,9,9,16",
@@ -157,9 +161,9 @@ def test_blocks(x: str, w: str, y: str, window: str, bound: list[LeftForm]) -> N
             "size=7x7x7",
             "f012b_i012o->012bf",
             "",
-            LeftForm.DEPTH,
+            LeftLayout.DEPTH,
         ),
-        ("1,1,9,1", "1,4,1,12", "1,1,6,12", "size=1x4", "b01f_01io->b01f", "", LeftForm.ROWS),
+        ("1,1,9,1", "1,4,1,12", "1,1,6,12", "size=1x4", "b01f_01io->b01f", "", LeftLayout.ROWS),
     ],
 )
 def test_groups_and_ranks(
@@ -169,8 +173,8 @@ def test_groups_and_ranks(
     window: str,
     labels: str,
     more: str,
-    left: LeftForm,
-    bound: list[LeftForm],
+    left: LeftLayout,
+    bound: list[LeftLayout],
 ) -> None:
     text = convolution(f"f32[{x}]", f"f32[{w}]", f"f32[{y}]", window, labels, more)
     check(text, bound, left)
@@ -192,7 +196,7 @@ def test_types_are_converted(labels: str) -> None:
     ],
 )
 def test_parts_of_the_features_are_the_same_bits(
-    x: str, w: str, y: str, labels: str, bound: list[LeftForm]
+    x: str, w: str, y: str, labels: str, bound: list[LeftLayout]
 ) -> None:
     """Whatever part of them a thread has; scratch holds what was there before."""
     size = "9x9" if labels[0] == "f" else "3x3"
@@ -221,7 +225,7 @@ def test_parts_of_the_features_are_the_same_bits(
 
 
 def test_heights_leave_no_row_and_waste_few() -> None:
-    for own in (VectorForm(16, (14, 8)), VectorForm(8, (6, 4))):
+    for own in (VectorMicroKernel(16, (14, 8)), VectorMicroKernel(8, (6, 4))):
         heights = own.next_heights()
         for rows in range(1, len(heights)):
             left, multiplied = rows, 0

@@ -8,7 +8,7 @@ from launch.pipeline import compile_module
 from runtime.program.records.copy import UninitializedKernel
 from runtime.program.thunks.copy import CopyThunk
 from runtime.program.thunks.kernel import KernelThunk
-from runtime.program.thunks.thunk import walk
+from runtime.program.thunks.thunk import traverse
 from spmd.evaluator.evaluator import evaluate
 from tests.runtime.programs import module_of, random_inputs
 
@@ -56,7 +56,7 @@ ENTRY main {
 
 def test_what_a_loop_writes_all_over_is_not_filled_before() -> None:
     executable = compile_module(module_of(STACKED))
-    thunks = list(walk(executable.program.thunks))
+    thunks = list(traverse(executable.program.thunks))
     kernels = [t.kernel for t in thunks if isinstance(t, KernelThunk)]
     assert sum(isinstance(kernel, UninitializedKernel) for kernel in kernels) == 2
     filled = [t for t in thunks if isinstance(t, CopyThunk) and t.target.view.num_elements > 64]

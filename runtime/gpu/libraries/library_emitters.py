@@ -23,8 +23,8 @@ from spmd.registry import Registry
 
 #: (thunk's name, kernel, arrays) -> the work; None if the library does not support these types or
 #: strides.
-LibraryForm: TypeAlias = Callable[[str, Kernel, KernelArraysOnDevice], Work | None]
-LIBRARY_FORMS: Registry[type[Kernel], LibraryForm] = Registry("library form")
+LibraryEmitter: TypeAlias = Callable[[str, Kernel, KernelArraysOnDevice], Work | None]
+LIBRARY_EMITTERS: Registry[type[Kernel], LibraryEmitter] = Registry("library form")
 
 K = TypeVar("K", bound=Kernel)
 
@@ -32,18 +32,18 @@ K = TypeVar("K", bound=Kernel)
 def through_library(
     kind: type[K],
 ) -> Callable[[Callable[[str, K, KernelArraysOnDevice], Work | None]], object]:
-    """Decorator: register the library form of ``kind``. Whether it exists must not depend on addresses."""
+    """Return a decorator that registers the library call of ``kind``. Its existence must not depend on addresses."""
 
-    def decorator(form: Callable[[str, K, KernelArraysOnDevice], Work | None]) -> object:
-        LIBRARY_FORMS.add(kind, cast("LibraryForm", form))
-        return form
+    def decorator(emitter: Callable[[str, K, KernelArraysOnDevice], Work | None]) -> object:
+        LIBRARY_EMITTERS.add(kind, cast("LibraryEmitter", emitter))
+        return emitter
 
     return decorator
 
 
 def library_work(name: str, kernel: Kernel, arrays: KernelArraysOnDevice) -> Work | None:
-    form = LIBRARY_FORMS.get(type(kernel))
-    return None if form is None else form(name, kernel, arrays)
+    emitter = LIBRARY_EMITTERS.get(type(kernel))
+    return None if emitter is None else emitter(name, kernel, arrays)
 
 
 @through_library(DotKernel)

@@ -37,14 +37,14 @@ _NEVER = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class RecomputeCost:
     """Work of one execution."""
 
     flops: float = 0.0
     bytes: float = 0.0
 
-    def __add__(self, other: Price) -> Price:
-        return Price(self.flops + other.flops, self.bytes + other.bytes)
+    def __add__(self, other: RecomputeCost) -> RecomputeCost:
+        return RecomputeCost(self.flops + other.flops, self.bytes + other.bytes)
 
     @property
     def weight(self) -> float:
@@ -52,12 +52,14 @@ class Price:
         return self.flops + FLOPS_PER_BYTE * self.bytes
 
     @staticmethod
-    def of(work: OpCost) -> Price:
+    def of(work: OpCost) -> RecomputeCost:
         flops = work.flops + FLOPS_PER_TRANSCENDENTAL * work.transcendentals
-        return Price(flops, work.bytes_accessed)
+        return RecomputeCost(flops, work.bytes_accessed)
 
 
-def recompute_price(instruction: HloInstruction, *, collectives: bool = False) -> Price | None:
+def recompute_cost(
+    instruction: HloInstruction, *, collectives: bool = False
+) -> RecomputeCost | None:
     """Return the cost of recomputing ``instruction``, or None if it must not be recomputed: side effects, state of
     random numbers, loops, library calls. Collectives need ``collectives``: all devices then repeat them at one
     position, since they run one program.
@@ -71,8 +73,8 @@ def recompute_price(instruction: HloInstruction, *, collectives: bool = False) -
     if instruction.opcode in KIND:
         if not collectives:
             return None
-        return Price(0.0, BYTES_PER_BYTE_SENT * result_bytes(instruction))
-    price = Price.of(op_cost(instruction))
+        return RecomputeCost(0.0, BYTES_PER_BYTE_SENT * result_bytes(instruction))
+    work = RecomputeCost.of(op_cost(instruction))
     if instruction.called_computations:
         # A reducer runs about once for each input element.
         elements = sum(
@@ -80,8 +82,8 @@ def recompute_price(instruction: HloInstruction, *, collectives: bool = False) -
             for operand in instruction.operands
             if isinstance(operand.shape, ArrayShape)
         )
-        price += Price(float(elements))
-    return price
+        work += RecomputeCost(float(elements))
+    return work
 
 
 def is_cheap(instruction: HloInstruction) -> bool:

@@ -10,7 +10,7 @@ from runtime.buffers.types import AllocationKind, BufferAllocation, BufferSlice
 from runtime.device_program import DeviceProgram
 
 
-class KeptBetweenSteps:
+class PersistentContents:
     """Contents that outlive a step. ``parameters``: the meaning of each array leaf of the entry's parameters."""
 
     def __init__(self, program: DeviceProgram, parameters: Sequence[Meaning]) -> None:
@@ -28,13 +28,13 @@ class KeptBetweenSteps:
     def write(self, memory: ShadowMemory) -> None:
         """Write the contents into ``memory``, as a step finds them."""
         for allocation, symbols in self._found:
-            memory.write(_whole(allocation), symbols)
+            memory.write(_full_slice(allocation), symbols)
 
     def first_lost(self, memory: ShadowMemory) -> str | None:
         """Return a message on the first content that is lost; None if all are unchanged."""
         for allocation, symbols in self._found:
             consumed = allocation.index in self._outputs
-            if not consumed and not memory.holds(_whole(allocation), symbols):
+            if not consumed and not memory.holds(_full_slice(allocation), symbols):
                 return (
                     f"{allocation.kind.value} {allocation.number} is not as it was before the step, "
                     "and no output aliases it"
@@ -42,5 +42,5 @@ class KeptBetweenSteps:
         return None
 
 
-def _whole(allocation: BufferAllocation) -> BufferSlice:
+def _full_slice(allocation: BufferAllocation) -> BufferSlice:
     return BufferSlice(allocation.index, 0, allocation.size)

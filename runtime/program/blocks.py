@@ -1,4 +1,4 @@
-"""Bands of an index space: parts of a product that are computed at once."""
+"""Blocks of an index space: parts of a product that are computed one after the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Span:
         return self.stop - self.start
 
     def of(self, array: NDArray, dimension: int) -> NDArray:
-        """Return that part of an array."""
+        """Return the part of ``array`` at these indices of ``dimension``."""
         index = (slice(None),) * dimension + (slice(self.start, self.stop),)
         part: NDArray = array[index]
         return part
@@ -32,10 +32,10 @@ class Span:
 Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
-def bands_of(region: Box, band: Sequence[int]) -> Iterator[Box]:
-    """Return the bands that cover ``region``, in row-major order; the last ones may be smaller."""
+def blocks_of(region: Box, block: Sequence[int]) -> Iterator[Box]:
+    """Return the blocks of sizes ``block`` that cover ``region``, in row-major order. The last ones may be smaller."""
     spans = [
         [(at, min(at + step, stop)) for at in range(start, stop, step)]
-        for (start, stop), step in zip(region, band, strict=True)
+        for (start, stop), step in zip(region, block, strict=True)
     ]
     return itertools.product(*spans)

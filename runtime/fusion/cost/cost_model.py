@@ -41,8 +41,8 @@ class KernelCost:
 
 
 @dataclass
-class Prices:
-    """Prices of operations, each computed once."""
+class CostModel:
+    """Costs of operations on a machine. The cost of an element of each instruction is computed once."""
 
     machine: MachineDescription
     _instructions: dict[HloInstruction, float] = field(default_factory=dict)

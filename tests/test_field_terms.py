@@ -1,0 +1,25 @@
+"""Which words of a name are the project's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.field_terms import own_words
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("root_places", {"places"}),
+        ("FactorPlaces", {"places"}),
+        ("_MOST_HELD", {"held"}),
+        ("placement", set()),
+        ("writes_in_place", set()),
+        ("IN_PLACE", set()),
+        ("_InFlight", {"flight"}),
+        ("so_far", {"far"}),
+        ("transform", set()),
+    ],
+)
+def test_words_of_a_name(name: str, words: set[str]) -> None:
+    assert own_words(name) == words
