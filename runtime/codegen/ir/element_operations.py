@@ -43,34 +43,43 @@ def operation_ir(
     lines = _lines(signature, instructions)
     assert lines is not None, "has_operation says so"
     kinds = signature.operands
-    functions = []
-    for kind in dict.fromkeys(kinds):
+    functions, parameters, widened = [], [], []
+    for kind, letter in zip(kinds, "abc", strict=False):
         element = element_layout(kind)
-        functions.append(_function(f"widen_{kind}", element.stored, element.wide, element.widen))
-    parameters = ", ".join(f"{stored_type(kind)} %x{i}" for i, kind in enumerate(kinds))
-    widened = [
-        f"  %{letter} = call {wide_type(kind)} @widen_{kind}({stored_type(kind)} %x{i})"
-        for i, (kind, letter) in enumerate(zip(kinds, "abc", strict=False))
-    ]
+        if not element.widen:
+            parameters.append(f"{element.stored} %{letter}")
+            continue
+        name_of = f"widen_{kind}"
+        functions.append(_function(name_of, element.stored, element.wide, element.widen))
+        parameters.append(f"{element.stored} %{letter}.stored")
+        widened.append(
+            f"  %{letter} = call {element.wide} @{name_of}({element.stored} %{letter}.stored)"
+        )
     stored, wide = stored_type(signature.result), wide_type(signature.result)
     provenance = provenance_of(signature)
     narrow = f"narrow_{provenance.name.lower()}_{signature.result}"
     narrowed = narrowing(signature.result, provenance, instructions)
-    functions += [*narrowed.globals, _function(narrow, wide, stored, narrowed.body)]
+    returned = [f"  ret {stored} %r\n}}\n"]
+    if narrowed.body:
+        functions += [*narrowed.globals, _function(narrow, wide, stored, narrowed.body)]
+        returned = [
+            f"  %stored = call {stored} @{narrow}({wide} %r)",
+            f"  ret {stored} %stored\n}}\n",
+        ]
     body = [
-        f"define internal {stored} @{name}({parameters}) alwaysinline {{",
+        f"define internal {stored} @{name}({', '.join(parameters)}) alwaysinline {{",
         *widened,
         f"  {lines.body}",
-        f"  %stored = call {stored} @{narrow}({wide} %r)",
-        f"  ret {stored} %stored\n}}\n",
+        *returned,
     ]
-    return [*lines.globals, *_declarations(lines.body), *functions, "\n".join(body)]
+    unique = dict.fromkeys(functions)
+    return [*lines.globals, *_declarations(lines.body), *unique, "\n".join(body)]
 
 
 def _function(name: str, source: str, target: str, body: str) -> str:
     return (
         f"define internal {target} @{name}({source} %x) alwaysinline {{\n"
-        f"  {body}\n  ret {target} {'%y' if body else '%x'}\n}}"
+        f"  {body}\n  ret {target} %y\n}}"
     )
 
 
