@@ -36,7 +36,7 @@ MODULES = frozenset(
         "runtime.fusion.element_graph",
         "runtime.fusion.row_fusion",
         "runtime.fusion.view_path",
-        "runtime.program.bands",
+        "runtime.program.blocks",
         "runtime.program.index_maps",
         "runtime.program.records.convolution",
         "runtime.program.records.copy",

@@ -175,6 +175,8 @@ FOLDERS_WITH_FIELD_TERMS = (
     "runtime/*.py",
     "runtime/arrays",
     "runtime/buffers",
+    "runtime/codegen",
+    "runtime/cpu",
     "runtime/emit",
     "runtime/fusion",
     "runtime/gpu",
@@ -197,6 +199,33 @@ EXCEPTIONS = {
     "next_lane": "lane of a warp",
     "leading": "BLAS: the leading dimension of a matrix",
     "take": "spmd.host_feed.HostFeed: a device takes the next item of a queue",
+    **dict.fromkeys(
+        ("_lane_dimension", "_lane_offsets", "lane_offsets", "lane_strides"),
+        "lanes of a SIMD vector",
+    ),
+    **dict.fromkeys(
+        ("operand_lane", "result_lane", "source_lane"), "strides between lanes of a SIMD vector"
+    ),
+    **dict.fromkeys(
+        (
+            "_CALL_WORDS",
+            "GEMM_WORDS",
+            "HEADER_WORDS",
+            "INSTANCE_WORDS",
+            "_LINE_WORDS",
+            "LOG_WORDS",
+            "PANEL_WORDS",
+            "PART_WORDS",
+            "PHASE_WORDS",
+            "_PIECE_WORDS",
+            "RECORD_WORDS",
+            "TAP_WORDS",
+            "TIMESTAMP_WORDS",
+            "UNIT_WORDS",
+            "WORKER_WORDS",
+        ),
+        "a size in 64-bit words",
+    ),
 }
 
 

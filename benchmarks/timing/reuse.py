@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.timing.rates import WORKING_SETS, Rates
 from runtime.cpu.prediction.reuse_distance import Found, ReuseDistance, span_of
-from runtime.cpu.prediction.step import is_whole
+from runtime.cpu.prediction.step import is_full
 from runtime.cpu.prediction.work import Access, touched, work_of
 from runtime.device_program import DeviceProgram
 from runtime.program.thunks.copy import CopyThunk
@@ -64,8 +64,8 @@ class _Walk:
                 self.found[thunk.name] = found
 
     def _touch(self, accesses: Sequence[Access]) -> list[Found]:
-        spans = [span_of(access.place) for access in accesses]
-        whole = [is_whole(a, span) for a, span in zip(accesses, spans, strict=True)]
+        spans = [span_of(access.array) for access in accesses]
+        whole = [is_full(a, span) for a, span in zip(accesses, spans, strict=True)]
         return [part for parts in self._residency.touch(spans, whole) for part in parts]
 
 

@@ -13,12 +13,12 @@ from launch.calibration.memory import FAR_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
 from runtime.buffers.types import ArrayView
-from runtime.cpu.kernels.convolution.panel_form import plan_here
-from runtime.cpu.kernels.convolution.phase_form import is_whole
+from runtime.cpu.kernels.convolution.panels import plan_here
+from runtime.cpu.kernels.convolution.phases import is_unphased
 from runtime.cpu.prediction.alone import thunk_alone
 from runtime.cpu.prediction.convolutions import ConvolutionSizes, parts_of
 from runtime.cpu.prediction.phase_convolutions import phase_parts
-from runtime.cpu.prediction.work import NEAR
+from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.lowering import Device
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.convolution import PanelConvolutionKernel, PhaseConvolutionKernel
@@ -191,7 +191,9 @@ def _farther(
     for layer in layers:
         moved = _moved(_thunk(layer, kind))
         near = seconds[_near(layer, kind, options)]
-        more = byte_seconds(levels, options.far_bytes) - byte_seconds(levels, min(NEAR, moved))
+        more = byte_seconds(levels, options.far_bytes) - byte_seconds(
+            levels, min(TIMED_BYTES, moved)
+        )
         wanted += more * moved / near
         found += seconds[_far(layer, kind, options)] / near - 1
     return max(found, 0.0) / wanted if wanted > 0 else 1.0
@@ -209,7 +211,7 @@ def _parts(thunk: KernelThunk) -> ConvolutionParts | None:
     """None where it is done in several phases, or otherwise."""
     kernel = thunk.kernel
     if isinstance(kernel, PhaseConvolutionKernel):
-        if not is_whole(kernel):
+        if not is_unphased(kernel):
             found = phase_parts(kernel, thunk, plan_here)
             return found[0] if len(found) == 1 else None
         kernel = kernel.undivided

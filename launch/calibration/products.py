@@ -10,8 +10,8 @@ from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
 from runtime.cpu.kernels.gemm.dot import plan_dot
 from runtime.cpu.kernels.gemm.tile_choice import unit_of
-from runtime.cpu.kernels.gemm.tile_types import FORMS, PANEL, TileForm, most_depth
-from runtime.cpu.prediction.work import NEAR
+from runtime.cpu.kernels.gemm.tile_types import PANEL, TILE_TYPES, TileTypes, most_depth
+from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.literal import NDArray
 from spmd.machine.description import MemoryLevel, byte_seconds
@@ -232,7 +232,7 @@ def _farther(
     """Return the factors of far reads over those of a copy, as in ``ProductClass.where_far``: products on arrays that
     are in no cache take so much longer than ``near`` predicts.
     """
-    more = byte_seconds(levels, options.far_bytes) - byte_seconds(levels, NEAR)
+    more = byte_seconds(levels, options.far_bytes) - byte_seconds(levels, TIMED_BYTES)
     if more <= 0:
         return []
     layouts = _far_layouts(options)
@@ -249,8 +249,8 @@ def _farther(
 
 def _at_once(types: Types) -> tuple[int, int]:
     """Columns and depth that are gone over before anything is met again: all of it where nothing is known of it."""
-    form = TileForm(*types)
-    if form not in FORMS or unit_of(form) is None:
+    form = TileTypes(*types)
+    if form not in TILE_TYPES or unit_of(form) is None:
         return EVERYTHING, EVERYTHING
     deep = most_depth(form)
     steps = deep // form.step_depth

@@ -15,7 +15,7 @@ from launch.calibration.timing import Tries
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.stages.collective_groups import COLLECTIVE_GROUPS
-from runtime.cpu.prediction.work import NEAR
+from runtime.cpu.prediction.work import TIMED_BYTES
 from runtime.executable import Executable
 from spmd.machine.description import Exchange, MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
@@ -94,7 +94,7 @@ def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seco
 
     levels: of copies.
     """
-    near, parts, each = byte_seconds(levels, NEAR), [], []
+    near, parts, each = byte_seconds(levels, TIMED_BYTES), [], []
     for count in sizes.elements:
         sent = 4.0 * count
         touched = 2 * sent

@@ -1,4 +1,4 @@
-"""One device's run of a program: its memory, its thunks bound to it, inputs in, outputs out."""
+"""Program on one device of the CPU back end: its memory, its bound thunks, and steps."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class LoadedDevice:
         reference_every: int = 0,
         explain: Callable[[int], str] = "thunk {}".format,
     ) -> None:
-        """RunError when the world has another size than the program. Every rank loads at the same time.
+        """Load the program. All ranks load at the same time. RunError if the world has another size than the program.
 
-        record: take down when thunks begin and end, in ``recorder``.
-        reference_every: n makes every n-th step a *blocking* one, in which each collective is waited for at its start,
-        so that nothing overlaps: what the others are compared with. 1: all of them; 0: none.
+        record: record the begin and end times of thunks, in ``recorder``.
+        reference_every: n makes every n-th step *blocking*: each collective is awaited at its start, so that nothing
+        overlaps, as a reference for the other steps. 1: all steps; 0: none.
         explain: what thunk number n of ``traverse``'s order is, for ranks that wait for one that is there.
         """
         require_world(program, communicator.size)
@@ -59,7 +59,7 @@ class LoadedDevice:
         self.kernels = kernels
         self.recorder = _recorder(program.thunks) if record else None
         self._reference_every = reference_every
-        #: Whether this step waits for each collective at its start; None where no step does.
+        #: Flag of blocking steps, which native code reads; None if no step is blocking.
         self.blocking = np.zeros((), np.bool_) if reference_every else None
         self.explain = explain
         self.position = communicator.position
@@ -73,7 +73,7 @@ class LoadedDevice:
         self.memory = DeviceMemory(program.assignment.allocations, communicator)
         self._fill_constants()
         self._slots = Slots(program, self.memory)
-        #: The outputs' places, each of which has the last step's array.
+        #: Slots of the outputs, each with the array of the last step.
         self.results = self._slots.results
         self._segment = prepare_sequence(program.thunks, self)
         communicator.connect()
@@ -92,8 +92,8 @@ class LoadedDevice:
     def name_of(self, thunk: int) -> str:
         return self._names[thunk]
 
-    def array(self, place: ArrayView) -> NDArray:
-        return self.memory.array(place)
+    def array(self, view: ArrayView) -> NDArray:
+        return self.memory.array(view)
 
     def seconds_of(self, thunk: Thunk) -> float:
         number = self.number_of(thunk)
@@ -118,20 +118,20 @@ class LoadedDevice:
         return StepPredictor(machine_named(), self.program.num_devices, {})
 
     def put(self, number: int, fill: Callable[[NDArray], None]) -> DeviceArray:
-        """An array for parameter leaf ``number``, written by ``fill``: in its place where that is free."""
+        """Return an array for parameter leaf ``number``, written by ``fill``, in the parameter's memory if free."""
         return self._slots.put(number, fill)
 
     def step(self, arrays: Sequence[DeviceArray]) -> None:
-        """One step on this device's tiles. Donated ones are consumed, the others stay as they are.
+        """Run one step on this device's tiles. Donated arrays are consumed, others are unchanged.
 
-        RunError for arrays that do not fit, DonatedError for one that is gone; then nothing has been touched.
+        Raises RunError for arrays that do not fit and DonatedError for a consumed one, before anything is written.
         """
         self.begin(arrays)
         self._run_thunks()
         self.end()
 
     def begin(self, arrays: Sequence[DeviceArray]) -> None:
-        """Prepare a step: check and place its arguments. Callers that run the ``table`` themselves call it first."""
+        """Prepare a step: check its arguments and move them into place. Must be called before ``table`` is run."""
         if not self._slots.hold(arrays):
             require_fit(self.program, arrays, self.communicator.rank)
             self._slots.bring(arrays)
@@ -145,23 +145,23 @@ class LoadedDevice:
         self.position[PROGRAM], self.position[STEP] = self._number, self._steps
 
     def end(self) -> None:
-        """Finish a step: hand out its outputs."""
+        """Finish a step: create the arrays of its outputs."""
         self.position[THUNK] = NO_THUNK
         self._slots.hand_out()
 
     @property
     def outputs(self) -> tuple[DeviceArray, ...]:
-        """Outputs of the last successful step. They stay valid until the next step starts."""
-        return tuple([place.array for place in self.results])
+        """Return the outputs of the last successful step. They are valid until the next step starts."""
+        return tuple([result.array for result in self.results])
 
     @property
     def is_native(self) -> bool:
-        """Whether a step is native code from its first thunk to its last."""
+        """Return whether all thunks of a step are native code."""
         return self._segment.is_native
 
     @cached_property
     def table(self) -> Table:
-        """The table that native code runs. All devices must be connected before it is read."""
+        """Return the table that native code runs. All devices must be connected before."""
         log = 0 if self.recorder is None else self.recorder.address
         return Table(self._segment, self.position, self.communicator.rank, log)
 
@@ -172,11 +172,11 @@ class LoadedDevice:
         return team.run if team.has_helpers else worker.run
 
     def link(self) -> None:
-        """Wait for the machine code of a step, which the first one does otherwise. When all devices are connected."""
+        """Wait for the machine code of a step, as the first step would. All devices must be connected before."""
         _ = self._run_thunks
 
     def run(self, arrays: Sequence[NDArray]) -> list[NDArray]:
-        """One step on NumPy arrays, giving NumPy arrays, all of them the caller's own."""
+        """Run one step on NumPy arrays and return copies of its outputs."""
         self.step([DeviceArray(a) for a in arrays])
         return [np.asarray(array) for array in self.outputs]
 
@@ -193,11 +193,11 @@ def _recorder(thunks: Thunk) -> Recorder:
 
 
 def _fail_alone(_worker: Worker, _error: BaseException) -> None:
-    """There is no other device to be told: helpers wait for nobody."""
+    """Do nothing: there is no other device to notify, and helpers wait for none."""
 
 
 def _wait_alone(_rank: int, row: SegmentRow) -> bool:
-    """A device that has its thread for itself."""
+    """Wait for a collective of a device that has a thread of its own."""
     assert isinstance(row.target, NativeCollective)
     row.target.wait_long()
     return True

@@ -1,4 +1,4 @@
-"""All devices of a program in this process: at most a thread for each core, each with some of the devices."""
+"""Devices of a program in one process, divided among one thread for each core at most."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from runtime.cpu.step.worker import Worker
 from runtime.device_program import DeviceProgram
 from runtime.program.kernel import KernelLibrary
 
-_LOOKS = 10_000
-"""Rounds in vain through a worker's devices, some 350 us, before it gives up its core: there is one for each worker.
+_MAX_POLLS = 10_000
+"""Most rounds of polls of a worker's devices, some 350 us, before it gives up its core; each worker has a core.
 
-More than twice what a return to Python takes. A worker that is less patient returns while it waits for one that has
-returned, which then waits for this one: short waits would all become such returns.
+This is more than twice the time of a return to Python. With fewer, a worker would return while it waits for one that
+has returned, which would then wait for the first: all short waits would become such returns.
 """
 
 _MOST_MEMORY = 1 << 20
-"""Bytes of all devices together: with more they have their threads from the start."""
+"""Most bytes of all devices for which threads are added only after the first steps."""
 
 
 class LoopbackDevices:
-    """Loaded once, run any number of times. After a failed run the devices are of no more use."""
+    """Devices of a loaded program, which runs any number of times. They are unusable after a failed run."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class LoopbackDevices:
         record: bool = False,
         reference_every: int = 0,
     ) -> None:
-        """``record``, ``reference_every``: as of each ``LoadedDevice``."""
+        """Load the program. ``record``, ``reference_every``: see ``LoadedDevice``."""
         self.world = LoopbackWorld(program.num_devices, timeout_seconds, native_step_engine())
         self.devices = [
             LoadedDevice(
@@ -67,7 +67,7 @@ class LoopbackDevices:
         reserve_work_buffers(threads * self.world.cores)
 
     def step(self, per_device: Sequence[Sequence[DeviceArray]]) -> None:
-        """A step of every device on the inputs of every device. The first device's error is raised unchanged."""
+        """Run a step of all devices on the inputs of each. The first error of a device is raised unchanged."""
         self.world.rejoin()
         for device, arrays in zip(self.devices, per_device, strict=True):
             device.begin(arrays)
@@ -90,21 +90,21 @@ class LoopbackDevices:
 
 
 def workers_of(world: LoopbackWorld, tables: Sequence[Table], count: int) -> list[Worker]:
-    """Neighbours on one worker: groups are mostly of such."""
+    """Divide devices among ``count`` workers, adjacent ones on one: they are mostly in one group."""
     ends = [len(tables) * i // count for i in range(count + 1)]
     return [
-        Worker(tables[first:end], _Patience(world, tables), looks=_LOOKS)
+        Worker(tables[first:end], _WaitCheck(world, tables), rounds=_MAX_POLLS)
         for first, end in itertools.pairwise(ends)
     ]
 
 
 def abort_worker(world: LoopbackWorld, worker: Worker, error: BaseException) -> None:
-    """``error`` came up at the device where ``worker`` is."""
+    """Abort the world with ``error`` of the device that ``worker`` is running."""
     world.abort(worker.current.rank, error)
 
 
 class _Awaited(Protocol):
-    """A bound collective of either kind, as one that waits for it sees it."""
+    """Interface of bound collectives, native or in Python, to one that waits for them."""
 
     name: str
 
@@ -117,25 +117,25 @@ class _Awaited(Protocol):
     def missing(self) -> list[int]: ...
 
 
-class _Patience:
-    """Waits for the devices of other workers, and says when there is no hope."""
+class _WaitCheck:
+    """Check of waits for devices of other workers, which raises if a wait cannot end."""
 
     def __init__(self, world: LoopbackWorld, tables: Sequence[Table]) -> None:
-        """``tables``: of all devices."""
+        """Create a check for a worker. ``tables``: of all devices."""
         self._world = world
         self._tables = tables
-        #: What each device has been found waiting for, and since when.
+        #: Collective that each device waits for: name, run and time of the first check.
         self._since: dict[int, tuple[str, object, float]] = {}
 
     def __call__(self, rank: int, row: SegmentRow) -> bool:
-        """PeerFailedError when a device has failed, CollectiveTimeoutError when this one waits in vain."""
+        """Check the wait of a device. Raises PeerFailedError or CollectiveTimeoutError."""
         self._world.raise_if_failed()
         awaited, now = _awaited(row), time.monotonic()
         name, run, since = self._since.get(rank, ("", None, now))
         if (name, run) != (awaited.name, awaited.run):
             since = now
         self._since[rank] = awaited.name, awaited.run, since
-        for peer, table in enumerate(self._tables):  # before it is asked who is missing
+        for peer, table in enumerate(self._tables):  # before missing devices are determined
             if table.state is State.FINISHED:
                 self._world.leave(peer)
         seconds_left = since + self._world.timeout_seconds - now

@@ -1,4 +1,4 @@
-"""Native code that is the same for many programs: compiled on other threads, while Python compiles one."""
+"""Compilation of native code that many programs share, on other threads, while Python compiles one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 from runtime.buffers.heap.interval_placement import placement_library
 from runtime.cpu.collective.collective_engine import native_step_engine
-from runtime.cpu.kernels.gemm.tile_choice import GAINS
+from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS
 from runtime.cpu.libraries.blas import begin_gemm
 from runtime.cpu.step.barrier_ir import barrier_library
 from runtime.cpu.step.thread_team_ir import team_library
@@ -16,8 +16,8 @@ from spmd.shape import PrimitiveType
 
 
 def begin_fixed_code(devices: int | None) -> None:
-    """``devices``: of the program, where that is known: one has no collectives."""
-    placement_library()  # the first to be asked for, when buffers are assigned
+    """Start compiling code that depends on no program. ``devices``: number of devices, if it is known."""
+    placement_library()  # needed first, for buffer assignment
     team_library()
     if devices != 1:
         barrier_library()
@@ -25,13 +25,13 @@ def begin_fixed_code(devices: int | None) -> None:
 
 
 def begin_code_for(module: HloModule) -> None:
-    """``module``: of one device."""
+    """Start compiling code that ``module``, the program of one device, may use."""
     if any(map(_may_gain, module.all_instructions())):
         begin_gemm()
 
 
 def _may_gain(instruction: HloInstruction) -> bool:
-    """A product of f32 matrices that are large enough for code of their own."""
+    """Return whether the instruction is a product of f32 matrices that is large enough for the tile unit."""
     if (
         instruction.opcode is not Opcode.DOT
         or instruction.array_shape.element_type is not PrimitiveType.F32
@@ -44,4 +44,4 @@ def _may_gain(instruction: HloInstruction) -> bool:
         [rhs[d] for d in right.columns],
         [lhs[d] for d in left.columns],
     ]
-    return GAINS.at(*map(math.prod, sizes))
+    return TILE_THRESHOLDS.at(*map(math.prod, sizes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from runtime.cpu.kernels.fft.fft_batches import bundle_dims, takes_bundles
+from runtime.cpu.kernels.fft.fft_batches import batch_dims, uses_batches
 from runtime.cpu.libraries.pocketfft import line_loop
 from runtime.emit.reference import emit_reference
 from runtime.lowering import LOWERINGS, Device, Lowering, StepArrays, Views
@@ -56,9 +56,9 @@ def scratch(instruction: HloInstruction, _: Views) -> tuple[ArrayShape, ...]:
         shapes.append(ArrayShape(kernel.complex_type, _complex_shape(instruction).dims))
     part = PrimitiveType.F32 if kernel.complex_type is PrimitiveType.C64 else PrimitiveType.F64
     batches = [
-        bundle_dims(transform, length, part.numpy)
+        batch_dims(transform, length, part.numpy)
         for transform, length, lines in _transforms(instruction)
-        if takes_bundles(transform, length, lines, part.numpy)
+        if uses_batches(transform, length, lines, part.numpy)
     ]
     if batches:
         shapes.append(ArrayShape(part, max(batches)))

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import runtime.cpu.kernels.convolution.panel_form as panel_convolution
-import runtime.cpu.kernels.convolution.vector_form as vector_convolution
+import runtime.cpu.kernels.convolution.panels as panel_convolution
+import runtime.cpu.kernels.convolution.vectors as vector_convolution
 import spmd
 from collectives.schedule.scheduled_overlap import ScheduledCollective, ScheduledOverlap
 from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
@@ -80,7 +80,7 @@ def test_a_processor_whose_kernels_want_other_scratch_packs_heaps_anew(
 
     def on_a_processor(form: VectorMicroKernel | None) -> None:
         for module in (panel_convolution, vector_convolution):
-            monkeypatch.setattr(module, "vector_form", lambda: form)
+            monkeypatch.setattr(module, "vector_micro_kernel", lambda: form)
 
     with without_tile_unit():
         on_a_processor(VectorMicroKernel(16, (14, 8)))

@@ -25,8 +25,8 @@ ROUND = "declare bfloat @llvm.nvvm.f2bf16.rn(float)"
 CARRIED = "bf16_carried"
 
 
-class Origin(Enum):
-    """Origin of an f32 that is rounded to bf16; it decides which steps of the rounding are needed.
+class Provenance(Enum):
+    """Provenance of an f32 that is rounded to bf16; it decides which steps of the rounding are needed.
 
     Rounding is an addition, whose carry would turn a nan with ones in the lower half into infinity or -0.
     """
@@ -45,18 +45,22 @@ def widening() -> str:
 
 
 @cache
-def narrowing(origin: Origin, instructions: Instructions) -> Lines:
+def narrowing(provenance: Provenance, instructions: Instructions) -> Lines:
     """Return lines for the reverse conversion."""
     code = Code(instructions)
     x = Float(code, F32, "%x")
-    if instructions.rounds and origin is not Origin.CHOSEN:
+    if instructions.rounds and provenance is not Provenance.CHOSEN:
         code.globals.append(ROUND)
         rounded = code.append(f"call bfloat @llvm.nvvm.f2bf16.rn(float {x.name})")
         return code.lines(Int(code, "i16", code.append(f"bitcast bfloat {rounded} to i16")), "%y")
     bits = x.bits()
-    if origin is not Origin.CHOSEN:
-        near = _carried(bits)
-        bits = near if origin is Origin.COMPUTED else x.is_nan().select(bits | QUIET, near)
+    if provenance is not Provenance.CHOSEN:
+        carried = _carried(bits)
+        bits = (
+            carried
+            if provenance is Provenance.COMPUTED
+            else x.is_nan().select(bits | QUIET, carried)
+        )
     return code.lines((bits >> _LOWER).resized("i16"), "%y")
 
 

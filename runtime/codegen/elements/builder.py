@@ -14,7 +14,7 @@ from runtime.codegen.elements.formats import FloatFormat
 
 #: Arithmetic accepts numbers as constants.
 Real: TypeAlias = "Float | float"
-Whole: TypeAlias = "Int | int"
+IntLike: TypeAlias = "Int | int"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,15 +231,15 @@ class Int(Value):
     def constant(self, value: int) -> Int:
         return Int(self.code, self.type, str(value))
 
-    def _int(self, other: Whole) -> Int:
+    def _int(self, other: IntLike) -> Int:
         return other if isinstance(other, Int) else self.constant(other)
 
-    def _binary(self, instruction: str, other: Whole) -> Int:
+    def _binary(self, instruction: str, other: IntLike) -> Int:
         code, t = self.code, self.type
         right = other.name if isinstance(other, Int) else other
         return Int(code, t, code.append(f"{instruction} {t} {self.name}, {right}"))
 
-    def __add__(self, other: Whole) -> Int:
+    def __add__(self, other: IntLike) -> Int:
         return self._binary("add", other)
 
     def __radd__(self, other: int) -> Int:
@@ -248,92 +248,92 @@ class Int(Value):
     def __rmul__(self, other: int) -> Int:
         return self * other
 
-    def __sub__(self, other: Whole) -> Int:
+    def __sub__(self, other: IntLike) -> Int:
         return self._binary("sub", other)
 
     def __rsub__(self, other: int) -> Int:
         return self.constant(other) - self
 
-    def __mul__(self, other: Whole) -> Int:
+    def __mul__(self, other: IntLike) -> Int:
         return self._binary("mul", other)
 
-    def __and__(self, other: Whole) -> Int:
+    def __and__(self, other: IntLike) -> Int:
         return self._binary("and", other)
 
-    def __or__(self, other: Whole) -> Int:
+    def __or__(self, other: IntLike) -> Int:
         return self._binary("or", other)
 
-    def __xor__(self, other: Whole) -> Int:
+    def __xor__(self, other: IntLike) -> Int:
         return self._binary("xor", other)
 
-    def __lshift__(self, distance: Whole) -> Int:
+    def __lshift__(self, distance: IntLike) -> Int:
         return self._binary("shl", distance)
 
-    def __rshift__(self, distance: Whole) -> Int:
+    def __rshift__(self, distance: IntLike) -> Int:
         """Shift right with zeros."""
         return self._binary("lshr", distance)
 
-    def __floordiv__(self, other: Whole) -> Int:
+    def __floordiv__(self, other: IntLike) -> Int:
         """Divide unsigned numbers."""
         return self._binary("udiv", other)
 
-    def __mod__(self, other: Whole) -> Int:
+    def __mod__(self, other: IntLike) -> Int:
         """Return the remainder of unsigned numbers."""
         return self._binary("urem", other)
 
     def __neg__(self) -> Int:
         return self.constant(0) - self
 
-    def signed_shift(self, distance: Whole) -> Int:
+    def signed_shift(self, distance: IntLike) -> Int:
         """Shift right with copies of the sign."""
         return self._binary("ashr", distance)
 
-    def compared(self, condition: str, other: Whole) -> Bool:
+    def compared(self, condition: str, other: IntLike) -> Bool:
         """Compare. condition: eq, ne, or slt, ugt and the like."""
         right = other.name if isinstance(other, Int) else other
         line = f"icmp {condition} {self.type} {self.name}, {right}"
         return Bool(self.code, self.code.append(line))
 
-    def equals(self, other: Whole) -> Bool:
+    def equals(self, other: IntLike) -> Bool:
         return self.compared("eq", other)
 
-    def differs(self, other: Whole) -> Bool:
+    def differs(self, other: IntLike) -> Bool:
         return self.compared("ne", other)
 
-    def __lt__(self, other: Whole) -> Bool:
+    def __lt__(self, other: IntLike) -> Bool:
         """Compare signed numbers, as the other operators do; ``ult`` and its like compare unsigned ones."""
         return self.compared("slt", other)
 
-    def __le__(self, other: Whole) -> Bool:
+    def __le__(self, other: IntLike) -> Bool:
         return self.compared("sle", other)
 
-    def __gt__(self, other: Whole) -> Bool:
+    def __gt__(self, other: IntLike) -> Bool:
         return self.compared("sgt", other)
 
-    def __ge__(self, other: Whole) -> Bool:
+    def __ge__(self, other: IntLike) -> Bool:
         return self.compared("sge", other)
 
-    def ult(self, other: Whole) -> Bool:
+    def ult(self, other: IntLike) -> Bool:
         return self.compared("ult", other)
 
-    def _extreme(self, name: str, other: Whole) -> Int:
+    def _extreme(self, name: str, other: IntLike) -> Int:
         right = other.name if isinstance(other, Int) else other
         t = self.type
         self.code.declare(f"declare {t} @llvm.{name}.{t}({t}, {t})")
         return self._made(f"call {t} @llvm.{name}.{t}({t} {self.name}, {t} {right})")
 
-    def smin(self, other: Whole) -> Int:
+    def smin(self, other: IntLike) -> Int:
         """Return the smaller of signed numbers, by LLVM's intrinsic."""
         return self._extreme("smin", other)
 
-    def smax(self, other: Whole) -> Int:
+    def smax(self, other: IntLike) -> Int:
         return self._extreme("smax", other)
 
-    def umin(self, other: Whole) -> Int:
+    def umin(self, other: IntLike) -> Int:
         """Return the smaller of unsigned numbers, by LLVM's intrinsic."""
         return self._extreme("umin", other)
 
-    def umax(self, other: Whole) -> Int:
+    def umax(self, other: IntLike) -> Int:
         return self._extreme("umax", other)
 
     def one_bits(self) -> Int:
@@ -391,7 +391,7 @@ class Bool(Value):
         other = on_true._float(on_false)
         return on_true._made(self._select(on_true, other))
 
-    def select(self, on_true: Int, on_false: Whole) -> Int:
+    def select(self, on_true: Int, on_false: IntLike) -> Int:
         other = on_true._int(on_false)
         return on_true._made(self._select(on_true, other))
 

@@ -41,9 +41,9 @@ def neutral_element(kind: PrimitiveType, reduction: ReductionKind) -> str:
     """Return an instruction that makes the neutral element, in the accumulator's type."""
     if not kind.is_complex:
         return neutral(kind, reduction)
-    form, t = PARTS[kind], wide_type(kind)
-    low, high = map(form.bits_of, _NEUTRAL[reduction])
-    return f"bitcast {t} {low | high << form.bits} to {t}"
+    fmt, t = PARTS[kind], wide_type(kind)
+    low, high = map(fmt.bits_of, _NEUTRAL[reduction])
+    return f"bitcast {t} {low | high << fmt.bits} to {t}"
 
 
 def folding_ir(kind: PrimitiveType, reduction: ReductionKind, lanes: int, name: str) -> str:

@@ -55,18 +55,18 @@ def clamped(x: Float, low: float, high: float) -> Float:
 
 def split_normal(x: Float) -> tuple[Float, Int]:
     """Split a positive normal number as x = m 2^e with sqrt(1/2) <= m < sqrt(2); any values for other x."""
-    form = x.format
-    root = form.bits_of(math.sqrt(0.5))
+    fmt = x.format
+    root = fmt.bits_of(math.sqrt(0.5))
     above = x.bits() - root
-    mantissa = (above & ((1 << form.mantissa) - 1)) + root
-    return mantissa.as_float(form), above.signed_shift(form.mantissa)
+    mantissa = (above & ((1 << fmt.mantissa) - 1)) + root
+    return mantissa.as_float(fmt), above.signed_shift(fmt.mantissa)
 
 
 def split_positive(x: Float) -> tuple[Float, Int]:
     """Split a positive number, possibly denormal, as ``split_normal`` does."""
-    form = x.format
-    shift = form.mantissa + 1
-    small = x < form.least_normal
+    fmt = x.format
+    shift = fmt.mantissa + 1
+    small = x < fmt.least_normal
     m, e = split_normal(small.choose(x * 2.0**shift, x))
     return m, e - small.select(e.constant(shift), 0)
 
@@ -86,8 +86,8 @@ def fast_two_sum(a: Float, b: Float) -> tuple[Float, Float]:
 
 def with_flipped_sign(x: Float, negative: Int) -> Float:
     """Return -x if the lowest bit of ``negative`` is set, else x."""
-    form = x.format
-    return (x.bits() ^ (negative << (form.bits - 1))).as_float(form)
+    fmt = x.format
+    return (x.bits() ^ (negative << (fmt.bits - 1))).as_float(fmt)
 
 
 def product_error(x: Float, factor: Float, product: Float) -> Float:

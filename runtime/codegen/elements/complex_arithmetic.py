@@ -187,8 +187,8 @@ def _smith(x: Complex, y: Complex) -> Complex:
     ratio = small / large
     scale = 1.0 / (large + small * ratio)
     re = (first + second * ratio) * scale
-    turned = first * ratio
-    im = wide.choose(second - turned, turned - second) * scale
+    cross = first * ratio
+    im = wide.choose(second - cross, cross - second) * scale
     zero = size_re.equals(0.0) & size_im.equals(0.0)
     return Complex(zero.choose(x.re / size_re, re), zero.choose(x.im / size_re, im))
 

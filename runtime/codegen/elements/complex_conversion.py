@@ -42,7 +42,7 @@ def complex_conversion(
         re_part = Complex.of(Int(code, wide_type(source), "%a")).re
         taken = code.text(re_part, "%part")
         return Lines("\n  ".join([taken, re.sub(r"%a\b", "%part", body)]), real.globals)
-    form = PARTS[target]
-    number = Complex(Float(code, form, "%part"), Float(code, form, form.literal(0.0)))
+    fmt = PARTS[target]
+    number = Complex(Float(code, fmt, "%part"), Float(code, fmt, fmt.literal(0.0)))
     made = re.sub(r"%r\b", "%part", body)
     return Lines("\n  ".join([made, code.text(number.element())]), real.globals)

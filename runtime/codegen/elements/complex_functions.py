@@ -28,18 +28,18 @@ from runtime.codegen.elements.logarithm import log1p as real_log1p
 from runtime.codegen.elements.trigonometric import sine_and_cosine
 from spmd.hlo import Opcode
 
-#: Beyond _FAR, exp is near the end of f64's range; it is computed _STEPS nearer.
-_FAR, _STEPS = 700.0, 64.0
+#: Beyond _LARGE, exp approaches the end of f64's range; the argument is reduced by _STEPS.
+_LARGE, _STEPS = 700.0, 64.0
 #: From here on tanh is 1 to all digits, and exp(-2 x) is not yet 0 in f32 (in f64 the rest vanishes
 #: by itself).
 _FLAT_F32, _FLAT_F64 = 60.0, 350.0
 
 
-def _brought_near(x: Float) -> tuple[Float, Float]:
+def _reduced_argument(x: Float) -> tuple[Float, Float]:
     """Return (y, f) with exp(x) = exp(y) f, for a product with exp(x) that is finite although exp(x) may overflow."""
-    far = x > _FAR
-    near = far.choose(x - _STEPS, x)
-    return near, far.choose(x.constant(math.exp(_STEPS)), 1.0)
+    is_large = x > _LARGE
+    reduced = is_large.choose(x - _STEPS, x)
+    return reduced, is_large.choose(x.constant(math.exp(_STEPS)), 1.0)
 
 
 def _product(a: Float, b: Float) -> Float:
@@ -54,8 +54,8 @@ def exponential(z: Complex) -> Complex:
     """Compute e^x (cos y + i sin y)."""
     x, y = z.re.to(F64), z.im.to(F64)
     sine, cosine = sine_and_cosine(z.im)
-    near, factor = _brought_near(x)
-    size = real_exp(near)
+    reduced, factor = _reduced_argument(x)
+    size = real_exp(reduced)
     re, im = (size * cosine) * factor, (size * sine) * factor
     no_angle = not_finite(y)
     left, right = x.equals(-math.inf) & no_angle, x.equals(math.inf) & no_angle
@@ -70,10 +70,10 @@ def expm1(z: Complex) -> Complex:
     x, y = z.re.to(F64), z.im.to(F64)
     sine, cosine = sine_and_cosine(z.im)
     half, _ = sine_and_cosine(z.im * 0.5)
-    near, factor = _brought_near(x)
-    size = real_exp(near)
+    reduced, factor = _reduced_argument(x)
+    size = real_exp(reduced)
     re = real_expm1(x) * cosine - 2.0 * (half * half)
-    re = (x > _FAR).choose((size * cosine) * factor, re)
+    re = (x > _LARGE).choose((size * cosine) * factor, re)
     im = (size * sine) * factor
     real = y.equals(0.0)
     left = x.equals(-math.inf)
@@ -104,26 +104,26 @@ def _log_length(z: Complex) -> Float:
     total, lost = two_sum(p - 1.0, q)
     if z.format is F64:
         lost = lost + (product_error(a, a, p) + product_error(b, b, q))
-    near = (s > 0.5) & (s < 2.0)
+    is_close_to_one = (s > 0.5) & (s < 2.0)
     correction = ((total - (s - 1.0)) + lost) / s
-    result = (real_log(s) + near.choose(correction, 0.0)) * 0.5
+    result = (real_log(s) + is_close_to_one.choose(correction, 0.0)) * 0.5
     if exponent is not None:
-        whole = exponent + F64.bits_of(1.5 * 2.0**52)
-        result = (whole.as_float(F64) - 1.5 * 2.0**52).times_plus(math.log(2), result)
-    far = infinite(re) | infinite(im)
-    return far.choose(re.constant(math.inf), result)
+        shifted_exponent = exponent + F64.bits_of(1.5 * 2.0**52)
+        result = (shifted_exponent.as_float(F64) - 1.5 * 2.0**52).times_plus(math.log(2), result)
+    is_infinite = infinite(re) | infinite(im)
+    return is_infinite.choose(re.constant(math.inf), result)
 
 
 @COMPLEX_FUNCTIONS.register(Opcode.LOG_PLUS_ONE)
 def log1p(z: Complex) -> Complex:
     """Compute log(1 + z), near 0 from |1 + z|^2 = 1 + (x (2 + x) + y^2), which keeps the digits of a small z."""
     x, y = z.re.to(F64), z.im.to(F64)
-    near = (x.abs() < 0.25) & (y.abs() < 0.25)
-    above = near.choose(x, 0.0) * (x + 2.0)
-    small = real_log1p(near.choose(y * y + above, 0.0)) * 0.5
+    is_small = (x.abs() < 0.25) & (y.abs() < 0.25)
+    above = is_small.choose(x, 0.0) * (x + 2.0)
+    small = real_log1p(is_small.choose(y * y + above, 0.0)) * 0.5
     one_more = x + 1.0
-    far = _log_length(Complex(one_more, y))
-    return Complex(near.choose(small, far), real_atan2(y, one_more)).to(z.format)
+    general = _log_length(Complex(one_more, y))
+    return Complex(is_small.choose(small, general), real_atan2(y, one_more)).to(z.format)
 
 
 def sqrt(z: Complex) -> Complex:
@@ -186,9 +186,13 @@ def logistic(z: Complex) -> Complex:
 
 def _hyperbolic(x: Float) -> tuple[Float, Float, Float]:
     """Compute (sinh, cosh, factor): both must be multiplied by the factor, so that they do not overflow."""
-    far = x.abs() > _FAR
-    near = far.choose(x - x.constant(_STEPS).with_sign_of(x), x)
-    return real_sinh(near), real_cosh(near), far.choose(x.constant(math.exp(_STEPS)), 1.0)
+    is_large = x.abs() > _LARGE
+    reduced = is_large.choose(x - x.constant(_STEPS).with_sign_of(x), x)
+    return (
+        real_sinh(reduced),
+        real_cosh(reduced),
+        is_large.choose(x.constant(math.exp(_STEPS)), 1.0),
+    )
 
 
 def _sinh(x: Float, sine: Float, cosine: Float) -> Complex:
@@ -218,8 +222,8 @@ def cosh(z: Complex) -> Complex:
 @COMPLEX_FUNCTIONS.register(Opcode.SINE)
 def sine(z: Complex) -> Complex:
     """Compute -i sinh(i z)."""
-    turned = _sinh(-(z.im.to(F64)), *sine_and_cosine(z.re))
-    return Complex(turned.im, -turned.re).to(z.format)
+    rotated = _sinh(-(z.im.to(F64)), *sine_and_cosine(z.re))
+    return Complex(rotated.im, -rotated.re).to(z.format)
 
 
 @COMPLEX_FUNCTIONS.register(Opcode.COSINE)
@@ -230,12 +234,12 @@ def cosine(z: Complex) -> Complex:
 
 def _tanh(x: Float, y: Float, sine: Float, cosine: Float, flat: float) -> Complex:
     """Compute (sinh x cosh x + i sin y cos y) / (sinh^2 x + cos^2 y), a sum without cancellation."""
-    far = x.abs() > flat
-    inside = far.choose(x.constant(flat).with_sign_of(x), x)
+    is_flat = x.abs() > flat
+    inside = is_flat.choose(x.constant(flat).with_sign_of(x), x)
     s, c = real_sinh(inside), real_cosh(inside)
     below = s * s + cosine * cosine
     re, im = s * c / below, sine * cosine / below
-    rest = real_exp(far.choose(-2.0 * (x.abs() - flat), 0.0))
+    rest = real_exp(is_flat.choose(-2.0 * (x.abs() - flat), 0.0))
     im = im * rest
     end = infinite(x)
     re = end.choose(x.constant(1.0).with_sign_of(x), x.equals(0.0).choose(x, re))
@@ -257,8 +261,8 @@ def tanh(z: Complex) -> Complex:
 def tan(z: Complex) -> Complex:
     """Compute -i tanh(i z)."""
     x, y = z.re.to(F64), z.im.to(F64)
-    turned = _tanh(-y, x, *sine_and_cosine(z.re), _flat(z))
-    return Complex(turned.im, -turned.re).to(z.format)
+    rotated = _tanh(-y, x, *sine_and_cosine(z.re), _flat(z))
+    return Complex(rotated.im, -rotated.re).to(z.format)
 
 
 @COMPLEX_FUNCTIONS.register(Opcode.POWER)
@@ -268,10 +272,10 @@ def power(z: Complex, exponent: Complex) -> Complex:
     logarithm = log(z if z.format is F64 else x)
     result = exponential(w * logarithm)
     real: Bool = w.im.equals(0.0)
-    origin = x.re.equals(0.0) & x.im.equals(0.0)
+    is_zero = x.re.equals(0.0) & x.im.equals(0.0)
     none = x.re.constant(0.0)
-    at_origin = (real & (w.re > 0.0)).choose(none, x.re.constant(math.nan))
-    result = chosen(origin, Complex(at_origin, at_origin), result)
+    at_zero = (real & (w.re > 0.0)).choose(none, x.re.constant(math.nan))
+    result = chosen(is_zero, Complex(at_zero, at_zero), result)
     result = chosen(real & w.re.equals(1.0), x, result)
     one = Complex(x.re.constant(1.0), none)
     return chosen(real & w.re.equals(0.0), one, result).to(z.format)

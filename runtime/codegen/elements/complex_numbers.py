@@ -30,17 +30,17 @@ class Complex:
     def of(element: Int) -> Complex:
         """Split a stored element."""
         half = element.width // 2
-        form = F32 if half == 32 else F64
-        low = element.resized(form.integer)
-        high = (element >> half).resized(form.integer)
-        return Complex(low.as_float(form), high.as_float(form))
+        fmt = F32 if half == 32 else F64
+        low = element.resized(fmt.integer)
+        high = (element >> half).resized(fmt.integer)
+        return Complex(low.as_float(fmt), high.as_float(fmt))
 
     def element(self) -> Int:
-        """Return the stored form."""
-        form = self.re.format
-        whole = f"i{2 * form.bits}"
-        low, high = self.re.bits().resized(whole), self.im.bits().resized(whole)
-        return low | (high << form.bits)
+        """Return the stored element."""
+        fmt = self.re.format
+        integer = f"i{2 * fmt.bits}"
+        low, high = self.re.bits().resized(integer), self.im.bits().resized(integer)
+        return low | (high << fmt.bits)
 
     @property
     def format(self) -> FloatFormat:

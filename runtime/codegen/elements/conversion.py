@@ -72,12 +72,12 @@ def _rounded_to_odd(x: Float) -> Float:
 
     The evaluator rounds other narrow formats twice, so this code does too.
     """
-    near = x.to(F32)
-    back = near.to(F64)
+    rounded = x.to(F32)
+    back = rounded.to(F64)
     inexact = (back < x) | (back > x)
-    too_far = back.abs() > x.abs()
-    truncated = too_far.select(near.bits() - 1, near.bits())
-    return inexact.select(truncated | 1, near.bits()).as_float(F32)
+    overshot = back.abs() > x.abs()
+    truncated = overshot.select(rounded.bits() - 1, rounded.bits())
+    return inexact.select(truncated | 1, rounded.bits()).as_float(F32)
 
 
 @BODIES.register(Opcode.REDUCE_PRECISION)
@@ -86,29 +86,27 @@ def reduce_precision(signature: ElementSignature) -> str | None:
     attrs, kind = signature.attrs, signature.result
     assert isinstance(attrs, ReducePrecisionAttrs)
     # f16 has denormal numbers; f32, in which it is computed, has none of that size.
-    form = {PrimitiveType.F16: F16, PrimitiveType.F64: F64}.get(kind, F32)
-    stored = F16 if kind is PrimitiveType.F16 else BF16 if kind is PrimitiveType.BF16 else form
+    fmt = {PrimitiveType.F16: F16, PrimitiveType.F64: F64}.get(kind, F32)
+    stored = F16 if kind is PrimitiveType.F16 else BF16 if kind is PrimitiveType.BF16 else fmt
     if not kind.is_floating or kind.bits < 16:
         return None
-    return body_of(signature, lambda x: _reduced(x, form, stored, attrs))
+    return body_of(signature, lambda x: _reduced(x, fmt, stored, attrs))
 
 
-def _reduced(
-    x: Float, form: FloatFormat, stored: FloatFormat, attrs: ReducePrecisionAttrs
-) -> Float:
-    """Round in the bits of ``form``; mantissa or exponent bits that ``stored`` does not exceed stay unchanged."""
-    bits, one = x.to(form).bits(), 1
-    sign = bits & (one << (form.bits - 1))
+def _reduced(x: Float, fmt: FloatFormat, stored: FloatFormat, attrs: ReducePrecisionAttrs) -> Float:
+    """Round in the bits of ``fmt``; mantissa or exponent bits that ``stored`` does not exceed stay unchanged."""
+    bits, one = x.to(fmt).bits(), 1
+    sign = bits & (one << (fmt.bits - 1))
     if attrs.mantissa_bits < stored.mantissa:
-        drop = form.mantissa - attrs.mantissa_bits
+        drop = fmt.mantissa - attrs.mantissa_bits
         last = (bits >> drop) & 1
         bits = (bits + last + ((one << (drop - 1)) - 1)) & -(one << drop)
     if attrs.exponent_bits < stored.exponent:
         small_bias = (1 << (attrs.exponent_bits - 1)) - 1
-        field = (bits >> form.mantissa) & ((1 << form.exponent) - 1)
-        infinity = sign | (((1 << form.exponent) - 1) << form.mantissa)
-        bits = field.compared("ugt", form.bias + small_bias).select(infinity, bits)
-        bits = field.compared("ule", form.bias - small_bias).select(sign, bits)
-    result = bits.as_float(form).to(x.format)
-    kept = x if attrs.mantissa_bits > 0 else x.constant(math.inf)
-    return x.is_nan().choose(kept, result)
+        field = (bits >> fmt.mantissa) & ((1 << fmt.exponent) - 1)
+        infinity = sign | (((1 << fmt.exponent) - 1) << fmt.mantissa)
+        bits = field.compared("ugt", fmt.bias + small_bias).select(infinity, bits)
+        bits = field.compared("ule", fmt.bias - small_bias).select(sign, bits)
+    result = bits.as_float(fmt).to(x.format)
+    nan = x if attrs.mantissa_bits > 0 else x.constant(math.inf)
+    return x.is_nan().choose(nan, result)

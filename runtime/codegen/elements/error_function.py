@@ -21,9 +21,9 @@ _LAST = {F32: 4.0, F64: 6.0}
 
 @FLOAT_FUNCTIONS.register((Opcode.ERF, F32), (Opcode.ERF, F64))
 def erf(x: Float) -> Float:
-    form, t = x.format, x.abs()
-    small = polynomial(_SMALL[form], x * x).times_plus(x, x)
-    last = _LAST[form]
+    fmt, t = x.format, x.abs()
+    small = polynomial(_SMALL[fmt], x * x).times_plus(x, x)
+    last = _LAST[fmt]
     v = (t > last).choose(t.constant(last), t) - 1.0
-    large = 1.0 - exp_normal(-polynomial(_TAIL[form], v))
+    large = 1.0 - exp_normal(-polynomial(_TAIL[fmt], v))
     return (t < 1.0).choose(small, large.with_sign_of(x))

@@ -25,7 +25,7 @@ from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from runtime.codegen.elements.table import picked
 from spmd.hlo import Opcode
 
-_TAILS = {F32: constants.EXP_F32, F64: constants.EXP_F64}
+_EXPM1_POLYNOMIALS = {F32: constants.EXP_F32, F64: constants.EXP_F64}
 _LN2 = {F32: constants.LN2_F32, F64: constants.LN2_F64}
 #: 2^(i / 32)
 _ROOTS = tuple(2 ** (i / 32) for i in range(32))
@@ -36,11 +36,11 @@ _RANGE = {F32: (-104.0, 89.0), F64: (-746.0, 710.0)}
 
 def reduced(x: Float) -> tuple[Float, Float, Int]:
     """Return (r, rounding error of r, n) for |x| < 2^(mantissa - 2)."""
-    n, whole = nearest_integer(x * (1 / math.log(2)))
+    n, integer = nearest_integer(x * (1 / math.log(2)))
     high, low = _LN2[x.format]
     exact = n.times_plus(-high, x)
     r = n.times_plus(-low, exact)
-    return r, n.times_plus(-low, exact - r), whole
+    return r, n.times_plus(-low, exact - r), integer
 
 
 def exp_between(x: Float, exponent: int = 0, low: Float | None = None) -> Float:
@@ -97,30 +97,30 @@ def exponential_bf16(x: Float) -> Float:
 
 def _exp_short(x: Float) -> Float:
     """Compute ``exp_between`` to 2^-18, in f32."""
-    n, whole = nearest_integer(x * (1 / math.log(2)))
+    n, integer = nearest_integer(x * (1 / math.log(2)))
     r = n.times_plus(-math.log(2), x)
-    return scaled(polynomial(constants.EXP_BF16, r).times_plus(r, 1.0), whole)
+    return scaled(polynomial(constants.EXP_BF16, r).times_plus(r, 1.0), integer)
 
 
 def _expm1_tail(r: Float) -> Float:
     """Compute exp(r) - 1 - r."""
-    return polynomial(_TAILS[r.format], r) * (r * r)
+    return polynomial(_EXPM1_POLYNOMIALS[r.format], r) * (r * r)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.EXPONENTIAL_MINUS_ONE, F32), (Opcode.EXPONENTIAL_MINUS_ONE, F64))
 def expm1(x: Float) -> Float:
     """Compute (2^n - 1) + 2^n r in two parts, plus 2^n (exp(r) - 1 - r); halved, so that n may be at its upper end."""
-    form = x.format
-    r, r_low, n = reduced(clamped(x, _least_expm1(form), _RANGE[form][1]))
-    half = power_of_two(n - 1, form)
+    fmt = x.format
+    r, r_low, n = reduced(clamped(x, _least_expm1(fmt), _RANGE[fmt][1]))
+    half = power_of_two(n - 1, fmt)
     total, lost = fast_two_sum(half - 0.5, half * r)
     result = (total + (_expm1_tail(r) + r_low).times_plus(half, lost)) * 2.0
-    return (x.abs() < 2.0 ** -(form.mantissa + 2)).choose(x, result)
+    return (x.abs() < 2.0 ** -(fmt.mantissa + 2)).choose(x, result)
 
 
-def _least_expm1(form: FloatFormat) -> float:
+def _least_expm1(fmt: FloatFormat) -> float:
     """Return the bound below which exp(x) - 1 rounds to -1."""
-    return -math.ceil((form.mantissa + 2) * math.log(2))
+    return -math.ceil((fmt.mantissa + 2) * math.log(2))
 
 
 @FLOAT_FUNCTIONS.register((Opcode.LOGISTIC, F32), (Opcode.LOGISTIC, F64))

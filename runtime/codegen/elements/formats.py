@@ -36,8 +36,8 @@ class FloatFormat:
 
     def bits_of(self, value: float) -> int:
         """Return ``value``, rounded to the format, as an unsigned integer."""
-        form, whole = {16: ("e", "H"), 32: ("f", "I"), 64: ("d", "Q")}[self.bits]
-        return int(struct.unpack(f"<{whole}", struct.pack(f"<{form}", value))[0])
+        float_code, integer_code = {16: ("e", "H"), 32: ("f", "I"), 64: ("d", "Q")}[self.bits]
+        return int(struct.unpack(f"<{integer_code}", struct.pack(f"<{float_code}", value))[0])
 
     def rounded(self, value: float) -> float:
         return float(np.float32(value)) if self.bits == 32 else value

@@ -66,8 +66,8 @@ def asinh(x: Float) -> Float:
     """Compute log1p(t + t^2 / (1 + sqrt(t^2 + 1))); beyond 2^28, where t^2 + 1 is t^2, log(2 t)."""
     t = x.abs()
     u = t * t
-    near = t + u / (1.0 + (u + 1.0).sqrt())
-    return _log1p_or_doubled(t, near).with_sign_of(x)
+    argument = t + u / (1.0 + (u + 1.0).sqrt())
+    return _log1p_or_doubled(t, argument).with_sign_of(x)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.ACOSH, F64))
@@ -78,10 +78,10 @@ def acosh(x: Float) -> Float:
     return (x < 1.0).choose(x.constant(math.nan), result)
 
 
-def _log1p_or_doubled(t: Float, near: Float) -> Float:
+def _log1p_or_doubled(t: Float, argument: Float) -> Float:
     """Compute log1p(near), beyond 2^28 log(2 t)."""
     huge = t > 2.0**28
-    return log1p(huge.choose(t - 1.0, near)) + huge.choose(t.constant(math.log(2)), 0.0)
+    return log1p(huge.choose(t - 1.0, argument)) + huge.choose(t.constant(math.log(2)), 0.0)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.ATANH, F64))

@@ -25,9 +25,9 @@ def _low_of(value: float, x: Float) -> float:
 def _asin_folded(x: Float) -> tuple[Float, Float]:
     """Return (head, tail), whose sum is asin(|x|) up to 1/2, beyond that asin(sqrt((1 - |x|) / 2)) = acos(|x|) / 2."""
     t = x.abs()
-    near = t <= 0.5
-    u = near.choose(t * t, t.times_plus(-0.5, 0.5))
-    head = near.choose(t, u.sqrt())
+    is_small = t <= 0.5
+    u = is_small.choose(t * t, t.times_plus(-0.5, 0.5))
+    head = is_small.choose(t, u.sqrt())
     return head, polynomial(_ASIN[x.format], u) * (u * head)
 
 
@@ -36,8 +36,8 @@ def asin(x: Float) -> Float:
     """Compute asin; beyond 1/2 as pi / 2 - 2 asin(sqrt((1 - |x|) / 2))."""
     head, tail = _asin_folded(x)
     low = _low_of(_HALF_PI, x)
-    far = _HALF_PI - ((head + head) + (tail.times_plus(2.0, -low)))
-    return (x.abs() <= 0.5).choose(head + tail, far).with_sign_of(x)
+    large = _HALF_PI - ((head + head) + (tail.times_plus(2.0, -low)))
+    return (x.abs() <= 0.5).choose(head + tail, large).with_sign_of(x)
 
 
 @FLOAT_FUNCTIONS.register((Opcode.ACOS, F32), (Opcode.ACOS, F64))
@@ -79,16 +79,16 @@ def _atan_of_ratio(small: Float, large: Float) -> Float:
         return _atan(ratio)
     huge = large > 2.0**900  # sums and splittings of such numbers may overflow
     small, large = huge.choose(small * 2.0**-64, small), huge.choose(large * 2.0**-64, large)
-    turned = small > large * (math.sqrt(2) - 1)
+    is_reduced = small > large * (math.sqrt(2) - 1)
     difference, lost_above = two_sum(small, -large)
     total, lost_below = two_sum(small, large)
     quotient = difference / total
     product = quotient * total
     rest = (difference - product) - product_error(quotient, total, product)
     rest = rest + (lost_above - quotient * lost_below)
-    ratio = turned.choose(quotient + rest / total, small / large)
+    ratio = is_reduced.choose(quotient + rest / total, small / large)
     ratio = (both | large.equals(0.0)).choose(small.constant(0.0), ratio)
-    beyond = (turned | both) & (large > 0.0)
+    beyond = (is_reduced | both) & (large > 0.0)
     low = beyond.choose(small.constant(_HALF_PI_LOW / 2), 0.0)
     return beyond.choose(small.constant(_HALF_PI / 2), 0.0) + (_atan(ratio) + low)
 

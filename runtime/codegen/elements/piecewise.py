@@ -50,11 +50,11 @@ class Piecewise:
         """Return the columns of centres and coefficients, by the interval's key modulo 32."""
         columns = [[0.0] * SIZE for _ in (0.0, *self.intervals[0].coefficients)]
         for number, interval in enumerate(self.intervals):
-            place = (self.first_key + number) % SIZE
+            index = (self.first_key + number) % SIZE
             for column, value in zip(
                 columns, (interval.centre, *interval.coefficients), strict=True
             ):
-                column[place] = value
+                column[index] = value
         return columns
 
 

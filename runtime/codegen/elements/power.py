@@ -60,8 +60,8 @@ def power_f32(x: Float, y: Float) -> Float:
     size = x.abs()
     log2 = log_short(size.to(F64)) * (1 / math.log(2))
     product = clamped(clamped(y, -(2.0**100), 2.0**100).to(F64) * log2, -1000.0, 1000.0)
-    n, whole = nearest_integer(product)
-    result = polynomial(constants.EXP2_SHORT_F64, product - n) * power_of_two(whole, F64)
+    n, integer = nearest_integer(product)
+    result = polynomial(constants.EXP2_SHORT_F64, product - n) * power_of_two(integer, F64)
     return _signed(x, y, _at_the_ends(size, y, result.to(F32)))
 
 
@@ -121,11 +121,11 @@ def _at_ends(size: Float, log: Float) -> Float:
 
 def _signed(x: Float, y: Float, result: Float) -> Float:
     """Apply C's rules: negative bases, exponents 0, a base of 1."""
-    whole = y.truncated().equals(y)
+    is_integer = y.truncated().equals(y)
     half = y * 0.5
-    odd = whole & ~half.truncated().equals(half)
+    odd = is_integer & ~half.truncated().equals(half)
     negative = x.bits().compared("slt", 0)
     result = (odd & negative).choose(-result, result)
-    no_number = (x < 0.0) & ~whole & (x > -math.inf)
+    no_number = (x < 0.0) & ~is_integer & (x > -math.inf)
     result = no_number.choose(x.constant(math.nan), result)
     return (y.equals(0.0) | x.equals(1.0)).choose(x.constant(1.0), result)

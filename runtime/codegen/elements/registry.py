@@ -171,7 +171,7 @@ def body_of(signature: ElementSignature, function: Callable[..., Float | Int | B
 
 
 def _operand(code: Code, wide: str, name: str) -> Float | Int:
-    for form in (F32, F64):
-        if wide == form.name:
-            return Float(code, form, name)
+    for fmt in (F32, F64):
+        if wide == fmt.name:
+            return Float(code, fmt, name)
     return Int(code, wide, name)

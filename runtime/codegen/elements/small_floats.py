@@ -29,7 +29,7 @@ class SmallFloat:
     ends: Ends
 
     @property
-    def sign_place(self) -> int:
+    def sign_bit(self) -> int:
         return self.exponent + self.mantissa
 
     @property
@@ -40,7 +40,7 @@ class SmallFloat:
     @property
     def last(self) -> int:
         """The largest code without a sign."""
-        return (1 << self.sign_place) - 1
+        return (1 << self.sign_bit) - 1
 
 
 FORMATS = {
@@ -71,58 +71,58 @@ def conversions(kind: PrimitiveType) -> tuple[str, str]:
     return widening.text(wide, "%y"), narrowing.text(small, "%y")
 
 
-def _widened(byte: Int, form: SmallFloat) -> Float:
+def _widened(byte: Int, fmt: SmallFloat) -> Float:
     """Widen. Denormals are converted from integers because their bits as a denormal f32 would be slow to multiply."""
     x = byte.resized("i32")
-    size = x & form.last
-    normal = (size << (F32.mantissa - form.mantissa)) + ((F32.bias - form.bias) << F32.mantissa)
-    denormal = float_of_small(size, F32) * 2.0 ** (1 - form.bias - form.mantissa)
-    bits = size.compared("ult", 1 << form.mantissa).select(denormal.bits(), normal)
-    if form.ends is Ends.IEEE:
-        beyond = size.compared("eq", form.infinity).select(x.constant(_F32_INFINITY), _F32_NAN)
-        bits = size.compared("uge", form.infinity).select(beyond, bits)
-    elif form.ends is Ends.ONE_NAN:
-        bits = size.compared("eq", form.last).select(x.constant(_F32_NAN), bits)
-    sign = ((x >> form.sign_place) & 1) << 31
-    if form.ends is Ends.NAN_FOR_MINUS_ZERO:
-        bits = x.compared("eq", 1 << form.sign_place).select(x.constant(_F32_NAN), bits)
+    size = x & fmt.last
+    normal = (size << (F32.mantissa - fmt.mantissa)) + ((F32.bias - fmt.bias) << F32.mantissa)
+    denormal = float_of_small(size, F32) * 2.0 ** (1 - fmt.bias - fmt.mantissa)
+    bits = size.compared("ult", 1 << fmt.mantissa).select(denormal.bits(), normal)
+    if fmt.ends is Ends.IEEE:
+        beyond = size.compared("eq", fmt.infinity).select(x.constant(_F32_INFINITY), _F32_NAN)
+        bits = size.compared("uge", fmt.infinity).select(beyond, bits)
+    elif fmt.ends is Ends.ONE_NAN:
+        bits = size.compared("eq", fmt.last).select(x.constant(_F32_NAN), bits)
+    sign = ((x >> fmt.sign_bit) & 1) << 31
+    if fmt.ends is Ends.NAN_FOR_MINUS_ZERO:
+        bits = x.compared("eq", 1 << fmt.sign_bit).select(x.constant(_F32_NAN), bits)
     return (bits | sign).as_float(F32)
 
 
-def _narrowed(x: Float, form: SmallFloat) -> Int:
+def _narrowed(x: Float, fmt: SmallFloat) -> Int:
     """Round to nearest, ties to even: the mantissa's carry gives the next exponent, or what follows the last one."""
     bits = x.bits()
     size, sign = bits & 0x7FFFFFFF, bits >> 31
-    drop = F32.mantissa - form.mantissa
+    drop = F32.mantissa - fmt.mantissa
     odd = (size >> drop) & 1
     rounded = (size + odd + ((1 << (drop - 1)) - 1)) >> drop
-    normal = rounded - ((F32.bias - form.bias) << form.mantissa)
+    normal = rounded - ((F32.bias - fmt.bias) << fmt.mantissa)
     # Below the normal numbers the last place is fixed: a sum with 2^23 times its value rounds to
     # it.
-    magic = 1.5 * 2.0 ** (F32.mantissa + 1 - form.bias - form.mantissa)
+    magic = 1.5 * 2.0 ** (F32.mantissa + 1 - fmt.bias - fmt.mantissa)
     denormal = (x.abs() + magic).bits() - F32.bits_of(magic)
-    least = F32.bits_of(2.0 ** (1 - form.bias))
+    least = F32.bits_of(2.0 ** (1 - fmt.bias))
     code = size.compared("ult", least).select(denormal, normal)
-    return _with_ends(code, sign, size.compared("ugt", _F32_INFINITY), form).resized("i8")
+    return _with_ends(code, sign, size.compared("ugt", _F32_INFINITY), fmt).resized("i8")
 
 
-def _with_ends(code: Int, sign: Int, nan: Bool, form: SmallFloat) -> Int:
+def _with_ends(code: Int, sign: Int, nan: Bool, fmt: SmallFloat) -> Int:
     """Return the final code: sign, nan and overflow, where ``code`` may exceed the format's last."""
-    if form.ends is Ends.NAN_FOR_MINUS_ZERO:
-        none = 1 << form.sign_place
-        negative = code.compared("eq", 0).select(code, code | (sign << form.sign_place))
-        too_large = code.compared("ugt", form.last)
+    if fmt.ends is Ends.NAN_FOR_MINUS_ZERO:
+        none = 1 << fmt.sign_bit
+        negative = code.compared("eq", 0).select(code, code | (sign << fmt.sign_bit))
+        too_large = code.compared("ugt", fmt.last)
         return (nan | too_large).select(code.constant(none), negative)
-    most = form.infinity if form.ends is Ends.IEEE else form.last
+    most = fmt.infinity if fmt.ends is Ends.IEEE else fmt.last
     code = code.compared("ugt", most).select(code.constant(most), code)
-    if form.ends is Ends.NUMBERS_ALONE:
+    if fmt.ends is Ends.NUMBERS_ALONE:
         # ml_dtypes gives a zero of the opposite sign.
         code = nan.select(code.constant(0), code)
         sign = nan.select(sign ^ 1, sign)
     else:
-        quiet = form.infinity | (1 << (form.mantissa - 1)) if form.ends is Ends.IEEE else form.last
+        quiet = fmt.infinity | (1 << (fmt.mantissa - 1)) if fmt.ends is Ends.IEEE else fmt.last
         code = nan.select(code.constant(quiet), code)
-    return code | (sign << form.sign_place)
+    return code | (sign << fmt.sign_bit)
 
 
 def _power_of_two(byte: Int) -> Float:

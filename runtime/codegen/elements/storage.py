@@ -5,38 +5,38 @@ from __future__ import annotations
 from functools import cache
 
 from runtime.codegen.elements import bfloat16
-from runtime.codegen.elements.bfloat16 import Origin
+from runtime.codegen.elements.bfloat16 import Provenance
 from runtime.codegen.elements.builder import Instructions, Lines
 from runtime.codegen.ir.combine import Element, element_of
 from spmd.shape import PrimitiveType
 
 
 @cache
-def element_form(kind: PrimitiveType) -> Element:
+def element_layout(kind: PrimitiveType) -> Element:
     """Return the types and conversions of an element; a complex number is one integer of both parts."""
     if kind.is_complex:
-        whole = f"i{8 * kind.byte_size}"
-        return Element(whole, whole)
+        integer = f"i{8 * kind.byte_size}"
+        return Element(integer, integer)
     return element_of(kind.numpy)
 
 
-def narrowing(kind: PrimitiveType, origin: Origin, instructions: Instructions) -> Lines:
-    """Return ``Element.narrow``, shortened as the number's origin and the processor allow."""
+def narrowing(kind: PrimitiveType, provenance: Provenance, instructions: Instructions) -> Lines:
+    """Return ``Element.narrow``, shortened as the number's provenance and the processor allow."""
     if kind is PrimitiveType.BF16:
-        return bfloat16.narrowing(origin, instructions)
-    return Lines(element_form(kind).narrow)
+        return bfloat16.narrowing(provenance, instructions)
+    return Lines(element_layout(kind).narrow)
 
 
 @cache
 def stored_type(kind: PrimitiveType) -> str:
     """Return the LLVM type of an element in memory."""
-    return element_form(kind).stored
+    return element_layout(kind).stored
 
 
 @cache
 def wide_type(kind: PrimitiveType) -> str:
     """Return the LLVM type in which an element is computed."""
-    return element_form(kind).wide
+    return element_layout(kind).wide
 
 
 def float_name(kind: PrimitiveType) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from runtime.codegen.elements.formats import F32, F64
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from spmd.hlo import Opcode
 
-_BANDS = (
+_EXPONENT_RANGES = (
     (27, constants.QUARTER_TURNS_FROM_27),
     (52, constants.QUARTER_TURNS_FROM_52),
     (77, constants.QUARTER_TURNS_FROM_77),
@@ -49,15 +49,15 @@ def reduced_f32(x: Float) -> tuple[Float, Int]:
     wide = x.to(F64)
     size = wide.abs()
     first, second, third = (wide.constant(part) for part in constants.QUARTER_TURNS_FROM_0)
-    for low, parts in _BANDS:
+    for low, parts in _EXPONENT_RANGES:
         inside = size >= 2.0**low
         first = inside.choose(first.constant(parts[0]), first)
         second = inside.choose(second.constant(parts[1]), second)
         third = inside.choose(third.constant(parts[2]), third)
     coarse = _without_turns(wide * first)
     fine = _without_turns(wide * second)
-    whole, n = nearest_integer(coarse + fine)
-    turns = wide.times_plus(third, (coarse - whole) + fine)
+    nearest, n = nearest_integer(coarse + fine)
+    turns = wide.times_plus(third, (coarse - nearest) + fine)
     return turns * constants.HALF_PI[0], n
 
 
@@ -66,9 +66,9 @@ def reduced_f64(x: Float) -> tuple[Float, Float, Int]:
     x = (x.abs() < math.inf).choose(x, x.constant(math.nan))
     bits = x.bits()
     exponent = ((bits >> 52) & 2047) - F64.bias
-    band = exponent.compared("slt", 0).select(exponent.constant(0), least(exponent, 1023)) >> 5
-    parts = [_table_entry((band << 2) + k) for k in range(4)]
-    small = (bits - (band << (5 + 52))).as_float(F64)  # x 2^(-32 band), as the table is scaled
+    row = exponent.compared("slt", 0).select(exponent.constant(0), least(exponent, 1023)) >> 5
+    parts = [_table_entry((row << 2) + k) for k in range(4)]
+    small = (bits - (row << (5 + 52))).as_float(F64)  # x 2^(-32 row), as the table is scaled
     small = x.is_nan().choose(x, small)
     first, second, third = (small * part for part in parts[:3])
     errors = [
@@ -77,8 +77,8 @@ def reduced_f64(x: Float) -> tuple[Float, Float, Int]:
     ]
     turns, below = two_sum(_without_turns(first), _without_turns(errors[0]))
     turns, lost = two_sum(turns, _without_turns(second))
-    whole, n = nearest_integer(turns)
-    turns = turns - whole
+    nearest, n = nearest_integer(turns)
+    turns = turns - nearest
     rest = small.times_plus(parts[3], errors[2])
     for term in (below, lost, errors[1], third):
         turns, lost = two_sum(turns, term)
@@ -94,10 +94,10 @@ def _table_entry(index: Int) -> Float:
     code = index.code
     if _TABLE_IR not in code.globals:
         code.globals.append(_TABLE_IR)
-    place = code.append(
+    entry = code.append(
         f"getelementptr [{_TABLE_SIZE} x double], ptr @{_TABLE}, i64 0, i64 {index.name}"
     )
-    return Float(code, F64, code.append(f"load double, ptr {place}"))
+    return Float(code, F64, code.append(f"load double, ptr {entry}"))
 
 
 def _sine_in_two(r: Float, low: Float) -> tuple[Float, Float]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from collectives.communicator.reduction import accumulator_type
 from runtime.codegen.elements import bfloat16
-from runtime.codegen.elements.bfloat16 import Origin
+from runtime.codegen.elements.bfloat16 import Provenance
 from runtime.codegen.elements.builder import PLAIN, Instructions
 from runtime.codegen.elements.small_floats import conversions
 from spmd.device import ReductionKind
@@ -37,12 +37,12 @@ class Element:
 
 @cache
 def element_of(
-    dtype: Dtype, origin: Origin = Origin.ANYWHERE, instructions: Instructions = PLAIN
+    dtype: Dtype, provenance: Provenance = Provenance.ANYWHERE, instructions: Instructions = PLAIN
 ) -> Element:
-    """Return the element of ``dtype``, which computes in its accumulator's type. origin: of the numbers to narrow."""
+    """Return the element of ``dtype``, which computes in its accumulator's type. provenance: of narrowed numbers."""
     kind = PrimitiveType.from_numpy(dtype)
     if kind is PrimitiveType.BF16:
-        narrowing = bfloat16.narrowing(origin, instructions)
+        narrowing = bfloat16.narrowing(provenance, instructions)
         return Element("i16", "float", bfloat16.widening(), narrowing.body)
     if kind is PrimitiveType.F16:
         return Element(
@@ -129,8 +129,8 @@ def combining_ir(
     instructions: Instructions = PLAIN,
 ) -> tuple[str, ...]:
     """Return @widen, @narrow and @combine, with a suffix: between stored and accumulator type, and in the latter."""
-    origin = Origin.CHOSEN if reduction in _CHOOSING else Origin.COMPUTED
-    element = element_of(dtype, origin, instructions)
+    provenance = Provenance.CHOSEN if reduction in _CHOOSING else Provenance.COMPUTED
+    element = element_of(dtype, provenance, instructions)
     stored, wide = element.stored, element.wide
     combine = _COMBINATION.format(
         name=f"combine{suffix}", type=wide, body=combination(dtype, reduction, wide)

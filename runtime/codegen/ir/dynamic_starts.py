@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import Int, Whole
+from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.record import Record, Word, record, sized
@@ -16,8 +16,8 @@ from runtime.codegen.ir.values import Pointer
 from runtime.program.scalar_program import ScalarConstant, ScalarProgram, ScalarStep
 from spmd.shape import PrimitiveType
 
-#: An address, or a number that stands for an element.
-Place: TypeAlias = Pointer | Int
+#: Position of an array's cursor: an address, or a number that stands for an element.
+Position: TypeAlias = Pointer | Int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ def without_constants(program: ScalarProgram) -> tuple[ScalarProgram, tuple[int,
         for n, step in enumerate(program.steps)
         if isinstance(step, ScalarConstant) and step.kind.is_integer
     ]
-    kept = [n for n in range(len(program.steps)) if n not in set(lifted)]
-    order = [*range(count), *(count + n for n in (*lifted, *kept))]
+    remaining = [n for n in range(len(program.steps)) if n not in set(lifted)]
+    order = [*range(count), *(count + n for n in (*lifted, *remaining))]
     register = {old: new for new, old in enumerate(order)}
     constants = [step for n in lifted if isinstance(step := program.steps[n], ScalarConstant)]
     general = ScalarProgram(
         (*program.parameters, *(constant.kind for constant in constants)),
-        tuple(_renumbered(program.steps[n], register) for n in kept),
+        tuple(_renumbered(program.steps[n], register) for n in remaining),
         tuple(register[r] for r in program.results),
     )
     return general, tuple(_signed(constant.bits) for constant in constants)
@@ -68,8 +68,8 @@ def _renumbered(step: ScalarStep, register: Mapping[int, int]) -> ScalarStep:
 
 
 @dataclass(frozen=True, slots=True)
-class StartsForm:
-    """Specialization of starts. shifts: for each array, the numbers of the last stage's starts that move it."""
+class StartsVariant:
+    """Variant of the code of starts. shifts: for each array, the numbers of the last stage's starts that move it."""
 
     stages: tuple[StartsStage, ...]
     shifts: tuple[tuple[int, ...], ...]
@@ -77,7 +77,7 @@ class StartsForm:
 
 @record
 class ShiftRecord(Record):
-    """Largest value of a start, and the bytes, or ones, that a step of it goes."""
+    """Largest value of a start, and the stride of the dimension, in bytes or in ones."""
 
     limit: Word
     stride: Word
@@ -112,38 +112,38 @@ class NestRecord(Record):
     starts: StartsRecord
 
 
-def starts_ir(form: StartsForm) -> list[str]:
+def starts_ir(variant: StartsVariant) -> list[str]:
     """Return the functions that ``computed_starts`` calls."""
     parts: list[str] = []
-    for number, stage in enumerate(form.stages):
+    for number, stage in enumerate(variant.stages):
         parts += program_ir(stage.program, f"starts{number}")
     return parts
 
 
 def shifted(
-    writer: FunctionWriter, form: StartsForm, cursors: Mapping[int, Place]
-) -> dict[int, Place]:
+    writer: FunctionWriter, variant: StartsVariant, cursors: Mapping[int, Position]
+) -> dict[int, Position]:
     """Move ``cursors`` to the clamped starts of their slices; the record's next words contain the parameters."""
-    return moved_by(writer, form.shifts, computed_starts(writer, form), cursors)
+    return moved_by(writer, variant.shifts, computed_starts(writer, variant), cursors)
 
 
-def computed_starts(writer: FunctionWriter, form: StartsForm) -> list[Int]:
+def computed_starts(writer: FunctionWriter, variant: StartsVariant) -> list[Int]:
     """Emit the starts of the last stage; the record's next words are those of all stages."""
     starts: list[Int] = []
-    for number, stage in enumerate(form.stages):
-        words: dict[int, Place] = {
+    for number, stage in enumerate(variant.stages):
+        parameters: dict[int, Position] = {
             i: writer.next_word("i64" if counted else "ptr")
             for i, counted in enumerate(stage.counted)
         }
-        places = moved_by(writer, stage.shifts, starts, words)
+        moved = moved_by(writer, stage.shifts, starts, parameters)
         program = stage.program
         arguments = []
         for i, kind in enumerate(program.parameters):
-            place, stored = places[i], stored_type(kind)
-            if isinstance(place, Int):
-                arguments.append(place.resized(stored))
+            parameter, stored = moved[i], stored_type(kind)
+            if isinstance(parameter, Int):
+                arguments.append(parameter.resized(stored))
             else:
-                arguments.append(place.load(stored))
+                arguments.append(parameter.load(stored))
         count = len(program.results)
         starts = writer.results(struct_type(program), count, f"starts{number}", *arguments)
     return starts
@@ -153,8 +153,8 @@ def moved_by(
     writer: FunctionWriter,
     shifts: Sequence[Sequence[int]],
     starts: Sequence[Int],
-    cursors: Mapping[int, Place],
-) -> dict[int, Place]:
+    cursors: Mapping[int, Position],
+) -> dict[int, Position]:
     """Move ``cursors`` by the ``starts`` whose numbers are in ``shifts``; the next words are limits and strides."""
     moved = dict(cursors)
     for i, numbers in enumerate(shifts):
@@ -164,12 +164,12 @@ def moved_by(
     return moved
 
 
-def moved_to(place: Place, way: Whole) -> Place:
+def moved_to(position: Position, way: IntLike) -> Position:
     """Move an address by ``way`` bytes, or a number by as many ones."""
-    return place.at(way) if isinstance(place, Pointer) else place + way
+    return position.at(way) if isinstance(position, Pointer) else position + way
 
 
-def inside(start: Int, limit: Whole) -> Int:
+def inside(start: Int, limit: IntLike) -> Int:
     """Clamp ``start`` to [0, ``limit``]."""
     return start.smax(0).smin(limit)
 

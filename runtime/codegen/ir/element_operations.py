@@ -11,9 +11,9 @@ from functools import partial
 
 from runtime.codegen.elements.builder import Instructions, Lines
 from runtime.codegen.elements.formats import F32, F64
-from runtime.codegen.elements.origins import origin_of
+from runtime.codegen.elements.provenance import provenance_of
 from runtime.codegen.elements.registry import BODIES, float_function, float_lines
-from runtime.codegen.elements.storage import element_form, narrowing, stored_type, wide_type
+from runtime.codegen.elements.storage import element_layout, narrowing, stored_type, wide_type
 from runtime.codegen.llvm.jit import host_adds_pairs, host_fuses, host_permutes, host_scales
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
@@ -45,7 +45,7 @@ def operation_ir(
     kinds = signature.operands
     functions, parameters, widened = [], [], []
     for kind, letter in zip(kinds, "abc", strict=False):
-        element = element_form(kind)
+        element = element_layout(kind)
         if not element.widen:
             parameters.append(f"{element.stored} %{letter}")
             continue
@@ -56,9 +56,9 @@ def operation_ir(
             f"  %{letter} = call {element.wide} @{name_of}({element.stored} %{letter}.stored)"
         )
     stored, wide = stored_type(signature.result), wide_type(signature.result)
-    origin = origin_of(signature)
-    narrow = f"narrow_{origin.name.lower()}_{signature.result}"
-    narrowed = narrowing(signature.result, origin, instructions)
+    provenance = provenance_of(signature)
+    narrow = f"narrow_{provenance.name.lower()}_{signature.result}"
+    narrowed = narrowing(signature.result, provenance, instructions)
     returned = [f"  ret {stored} %r\n}}\n"]
     if narrowed.body:
         functions += [*narrowed.globals, _function(narrow, wide, stored, narrowed.body)]

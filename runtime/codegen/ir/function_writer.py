@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from runtime.codegen.elements.builder import Bool, Code, Int, Value, Whole
+from runtime.codegen.elements.builder import Bool, Code, Int, IntLike, Value
 from runtime.codegen.ir.control_flow import Branch, Repetition
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Record, RecordView, word_count
@@ -31,7 +31,7 @@ class Cursor:
     """Position at the start of a loop, and its step per round: in bytes for an address, in ones for a number."""
 
     start: Pointer | Int
-    step: Whole
+    step: IntLike
 
 
 class FunctionWriter(Code):
@@ -67,7 +67,7 @@ class FunctionWriter(Code):
             self.record: Any = RecordView(self._entry_word, record, lengths)
         each = list(zip(listed, names, strict=True))
         self.parameters: list[Any] = [typed(self, p, n) for p, n in each]
-        words = [
+        parts = [
             "define",
             linkage,
             result,
@@ -75,7 +75,7 @@ class FunctionWriter(Code):
             attributes,
             "{",
         ]
-        self._head = " ".join([word for word in words if word])
+        self._head = " ".join([word for word in parts if word])
 
     # ---- lines
     def add(self, line: str) -> None:
@@ -133,7 +133,7 @@ class FunctionWriter(Code):
         self.block = ""
 
     # ---- values
-    def constant(self, value: Whole, kind: str = "i64") -> Int:
+    def constant(self, value: IntLike, kind: str = "i64") -> Int:
         """Return a constant, or the value itself."""
         return value if isinstance(value, Int) else Int(self, kind, str(value))
 
@@ -181,13 +181,13 @@ class FunctionWriter(Code):
             for n in range(count)
         ]
 
-    def memcpy(self, target: Pointer, source: Pointer, size: Whole) -> None:
+    def memcpy(self, target: Pointer, source: Pointer, size: IntLike) -> None:
         self.declare("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
         self.add(
             f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)"
         )
 
-    def memset(self, target: Pointer, size: Whole, byte: int = 0) -> None:
+    def memset(self, target: Pointer, size: IntLike, byte: int = 0) -> None:
         self.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         self.add(f"call void @llvm.memset.p0.i64(ptr {target}, i8 {byte}, i64 {size}, i1 false)")
 
@@ -195,15 +195,15 @@ class FunctionWriter(Code):
     def _entry_word(self, number: int, is_address: bool) -> Any:
         """Load a word of the record in the function's first block."""
         lines = self._lines if self.block == "entry" else self._entry
-        place = "%record"
+        address = "%record"
         if number:
-            place = f"%r{number}"
-            lines.append(f"  {place} = getelementptr i64, ptr %record, i64 {number}")
+            address = f"%r{number}"
+            lines.append(f"  {address} = getelementptr i64, ptr %record, i64 {number}")
         name = f"%w{number}"
         if is_address:
-            lines.append(f"  {name} = load ptr, ptr {place}")
+            lines.append(f"  {name} = load ptr, ptr {address}")
             return Pointer(self, name)
-        lines.append(f"  {name} = load i64, ptr {place}")
+        lines.append(f"  {name} = load i64, ptr {address}")
         return Int(self, "i64", name)
 
     def next_word(self, kind: str = "i64") -> Any:
@@ -211,18 +211,18 @@ class FunctionWriter(Code):
         self._next_word += 1
         return self._entry_word(self._next_word - 1, kind == "ptr")
 
-    def view(self, record: type[Record], place: Pointer) -> Any:
-        """Return the record at ``place``, whose words are loaded at each use."""
+    def view(self, record: type[Record], address: Pointer) -> Any:
+        """Return the record at ``address``, whose words are loaded at each use."""
 
         def load(number: int, is_address: bool) -> Any:
-            return place.pointer(number) if is_address else place.word(number)
+            return address.pointer(number) if is_address else address.word(number)
 
-        return RecordView(load, record, {}, is_kept=False)
+        return RecordView(load, record, {}, is_cached=False)
 
     # ---- loops
     @contextmanager
     def loop(
-        self, count: Whole, *, first: Whole = 0, step: Whole = 1, nonempty: bool = True
+        self, count: IntLike, *, first: IntLike = 0, step: IntLike = 1, nonempty: bool = True
     ) -> Iterator[Int]:
         """Repeat for ``first``, ``first + step``, .. below ``count``. nonempty: there is one at least."""
         self.names = n = self.names + 1
@@ -245,7 +245,7 @@ class FunctionWriter(Code):
 
     @contextmanager
     def cursor_loop(
-        self, count: Whole, cursors: Mapping[Key, Cursor]
+        self, count: IntLike, cursors: Mapping[Key, Cursor]
     ) -> Iterator[tuple[Int, dict[Key, Any]]]:
         """Repeat ``count`` times, at least once, while cursors move. Yields the round's number, and the cursors."""
         self.names = n = self.names + 1
@@ -294,7 +294,9 @@ class FunctionWriter(Code):
             yield first, left.ult(length).select(left, length), here
 
     @contextmanager
-    def vector_loop(self, count: Whole, unroll: int = 0, *, by_llvm: bool = False) -> Iterator[Int]:
+    def vector_loop(
+        self, count: IntLike, unroll: int = 0, *, by_llvm: bool = False
+    ) -> Iterator[Int]:
         """Write an innermost loop of ``count`` rounds, at least one, to be vectorized: its body must be one block.
 
         All loads and stores in it are independent of those of other rounds. unroll: number of vectors computed side by
@@ -347,9 +349,9 @@ class FunctionWriter(Code):
         dimensions: where (size, a stride in bytes for each of ``pointers``) of each dimension lie. Yields the pointers,
         moved to the index. No size is 0.
         """
-        digits = self.array(most, "i64")
-        self.memset(digits, rank * 8)
-        words = f"[{1 + len(pointers)} x i64]"
+        indices = self.array(most, "i64")
+        self.memset(indices, rank * 8)
+        row_type = f"[{1 + len(pointers)} x i64]"
         with self.repeat(*pointers) as position:
             here: list[Pointer] = position.values
             yield here
@@ -357,16 +359,16 @@ class FunctionWriter(Code):
                 d, *at = carry.values
                 position.leave(d.equals(0))
                 e = d - 1
-                dimension = dimensions.element(words, e)
+                dimension = dimensions.element(row_type, e)
                 size, *strides = (dimension.word(n) for n in range(1 + len(pointers)))
-                slot = digits.element("i64", e)
-                now = slot.word()
+                index = indices.element("i64", e)
+                now = index.word()
                 following = now + 1
                 with self.when(following.equals(size)):
-                    slot.store(self.constant(0))
+                    index.store(self.constant(0))
                     back = [p.at(-(now * stride)) for p, stride in zip(at, strides, strict=True)]
                     carry.again(e, *back)
-                slot.store(following)
+                index.store(following)
                 position.again(*(p.at(s) for p, s in zip(at, strides, strict=True)))
 
     # ---- the end

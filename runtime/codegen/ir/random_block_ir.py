@@ -1,4 +1,4 @@
-"""LLVM IR of the numbers that one counter gives: Threefry-2x32 and Philox-4x32.
+"""LLVM IR of the block functions of counter-based generators: Threefry-2x32 and Philox-4x32.
 
 Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -19,15 +19,15 @@ _PHILOX_WEYL = (0x9E3779B9, 0xBB67AE85)
 
 
 @dataclass(frozen=True, slots=True)
-class RandomBitsForm:
-    """Form of the code. kind: an integer type. state_words: of the state (u64). gives_state: whether it is written.
+class RandomBitsVariant:
+    """Variant of the code. kind: an integer type. state_length: u64 elements of the state. gives_state: it is written.
 
-    apart: Threefry's two numbers go to elements that are no neighbours.
+    apart: Threefry's two numbers belong to elements that are not adjacent.
     """
 
     algorithm: Algorithm
     kind: PrimitiveType
-    state_words: int
+    state_length: int
     gives_state: bool
     apart: bool = False
 
@@ -64,20 +64,20 @@ def _halves(x: Int) -> tuple[Int, Int]:
     return x.resized("i32"), (x >> 32).resized("i32")
 
 
-def block_function(form: RandomBitsForm) -> str:
-    """Return @block(key, low, high) of 64-bit numbers: the elements that one counter (high, low) gives, as stored."""
-    block = _threefry if form.algorithm is Algorithm.THREEFRY else _philox
+def block_function(variant: RandomBitsVariant) -> str:
+    """Return @block(key, low, high) of 64-bit numbers: the stored elements of one counter (high, low)."""
+    block = _threefry if variant.algorithm is Algorithm.THREEFRY else _philox
     code = Code()
     key, low, high = (Int(code, "i64", f"%{name}") for name in ("key", "low", "high"))
-    words = [*_halves(low), *_halves(high)][: form.algorithm.block]
-    numbers = block(_halves(key), words)
-    if form.kind.bits == 64:
+    counter = [*_halves(low), *_halves(high)][: variant.algorithm.block]
+    numbers = block(_halves(key), counter)
+    if variant.kind.bits == 64:
         pairs = zip(numbers[::2], numbers[1::2], strict=True)
         numbers = [a.resized("i64") | (b.resized("i64") << 32) for a, b in pairs]
-    stored = element_of(form.kind.numpy).stored
+    stored = element_of(variant.kind.numpy).stored
     numbers = [number.resized(stored) for number in numbers]
-    if form.kind.bits < 8:
-        numbers = [number & ((1 << form.kind.bits) - 1) for number in numbers]
+    if variant.kind.bits < 8:
+        numbers = [number & ((1 << variant.kind.bits) - 1) for number in numbers]
     struct = f"{{ {', '.join([stored] * len(numbers))} }}"
     lines = [code.text(numbers[-1])]
     value = "undef"

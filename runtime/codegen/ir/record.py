@@ -120,49 +120,49 @@ class Record:
         """Return a record that differs in these fields."""
         return type(self)(**(self.__dict__ | changed))
 
-    def to_words(self) -> list[int]:
+    def to_list(self) -> list[int]:
         """Return the words of all fields."""
-        words: list[int] = []
-        self._append_to(words, {})
-        return words
+        values: list[int] = []
+        self._append_to(values, {})
+        return values
 
     def to_array(self) -> NDArray:
         """Return the packed words, whose address native code takes; ``Listed`` words lie behind the record itself."""
-        words: list[int] = []
+        values: list[int] = []
         listed: dict[int, Any] = {}
-        self._append_to(words, listed)
+        self._append_to(values, listed)
         if not listed:
-            return np.array(words, np.int64)
+            return np.array(values, np.int64)
         lists = [np.asarray(each, np.int64).ravel() for each in listed.values()]
-        array = np.concatenate([np.array(words, np.int64), *lists])
-        end = len(words)
-        for place, each in zip(listed, lists, strict=True):
-            array[place] = array.ctypes.data + 8 * end
+        array = np.concatenate([np.array(values, np.int64), *lists])
+        end = len(values)
+        for index, each in zip(listed, lists, strict=True):
+            array[index] = array.ctypes.data + 8 * end
             end += len(each)
         return array
 
-    def _append_to(self, words: list[int], listed: dict[int, Any]) -> None:
+    def _append_to(self, values: list[int], listed: dict[int, Any]) -> None:
         """Append the words of all fields; ``listed`` has lists by the number of the word for their address."""
         shape = self._shape or _shape(type(self))
         if shape.is_flat:
-            words.extend(self.__dict__.values())
+            values.extend(self.__dict__.values())
             return
         for one, value in zip(shape.fields, self.__dict__.values(), strict=True):
             if one.is_word:
-                words.append(value)
+                values.append(value)
             elif one.kind is Listed:
-                listed[len(words)] = value
-                words.append(0)
+                listed[len(values)] = value
+                values.append(0)
             elif one.is_record:
                 for item in value if one.lengths else (value,):
                     if isinstance(item, tuple):
-                        words.extend(item)
+                        values.extend(item)
                     else:
-                        item._append_to(words, listed)
+                        item._append_to(values, listed)
             else:
                 for _ in one.lengths[1:]:
                     value = itertools.chain.from_iterable(value)
-                words.extend(value)
+                values.extend(value)
 
 
 def field_names(kind: type[Record]) -> tuple[str, ...]:
@@ -257,7 +257,7 @@ def _layout_of(
 class RecordView:
     """Fields of a record of generated code: attributes that are values, views of records, and lists of both.
 
-    load: emits the load of a word, given its number and whether it is an address. is_kept: a field is loaded once.
+    load: emits the load of a word, given its number and whether it is an address. is_cached: a field is loaded once.
     """
 
     def __init__(
@@ -267,25 +267,25 @@ class RecordView:
         lengths: Mapping[str, int],
         first: int = 0,
         *,
-        is_kept: bool = True,
+        is_cached: bool = True,
     ) -> None:
         self._load = load
         self._lengths = lengths
         self._first = first
-        self._is_kept = is_kept
+        self._is_cached = is_cached
         self._found, _ = _layout(kind, lengths)
 
     def __getattr__(self, name: str) -> Any:
         try:
-            place, one = self._found[name]
+            offset, one = self._found[name]
         except KeyError:
             raise AttributeError(name) from None
-        first = self._first + place
+        first = self._first + offset
         if one.lengths or one.is_record:
             value = self._read(one.kind, first, one.lengths)
         else:
             value = self._load(first, one.kind is not Word)
-        if self._is_kept:
+        if self._is_cached:
             self.__dict__[name] = value
         return value
 
@@ -295,5 +295,5 @@ class RecordView:
             item = _item_size(kind, self._lengths) * math.prod(inner)
             return [self._read(kind, first + k * item, lengths[1:]) for k in range(count)]
         if issubclass(kind, Record):
-            return RecordView(self._load, kind, self._lengths, first, is_kept=self._is_kept)
+            return RecordView(self._load, kind, self._lengths, first, is_cached=self._is_cached)
         return self._load(first, kind is not Word)

@@ -1,36 +1,36 @@
-"""LLVM IR of scalar programs: a function of elements as they lie in memory."""
+"""LLVM IR of scalar programs: functions of stored elements."""
 
 from __future__ import annotations
 
-from runtime.codegen.elements.bfloat16 import Origin
+from runtime.codegen.elements.bfloat16 import Provenance
 from runtime.codegen.elements.builder import Instructions
-from runtime.codegen.elements.origins import origin_of
+from runtime.codegen.elements.provenance import provenance_of
 from runtime.codegen.ir.element_operations import operation_ir, stored_type
 from runtime.program.scalar_program import ElementSignature, ScalarConstant, ScalarProgram
 from spmd.shape import PrimitiveType
 
-#: What a loop over vectors of a program that waits for many roundings, one for the other, computes side by side.
-_TOGETHER = 4
+#: Interleave count of loops whose program has a chain of many roundings.
+_INTERLEAVED = 4
 
 
-#: Roundings that the processor's own order of execution hides.
+#: Longest chain of roundings that out-of-order execution hides.
 _HIDDEN = 3
 
 
-#: Elements from which on what is left after so many vectors of 16 is little.
+#: Fewest elements at which the remainder after that many vectors of 16 is small.
 _LONG = 256
 
 
-def vectors_together(program: ScalarProgram, length: int) -> int:
+def interleave_count(program: ScalarProgram, length: int) -> int:
     """Return the number of vectors that a loop over ``length`` elements computes side by side; 0 for LLVM's choice.
 
     Rounding to bf16 takes about twice as long as what it rounds (measured: 4 take a fifth less time than one).
     """
-    return _TOGETHER if length >= _LONG and _rounding_depth(program) > _HIDDEN else 0
+    return _INTERLEAVED if length >= _LONG and _rounding_depth(program) > _HIDDEN else 0
 
 
 def _rounding_depth(program: ScalarProgram) -> int:
-    """Results that are rounded to bf16 on the longest way through the program."""
+    """Return the largest number of bf16 roundings on a path through the program."""
     depths = [0] * len(program.parameters)
     for step in program.steps:
         if isinstance(step, ScalarConstant):
@@ -38,7 +38,8 @@ def _rounding_depth(program: ScalarProgram) -> int:
             continue
         signature = step.signature
         rounds = (
-            signature.result is PrimitiveType.BF16 and origin_of(signature) is not Origin.CHOSEN
+            signature.result is PrimitiveType.BF16
+            and provenance_of(signature) is not Provenance.CHOSEN
         )
         depths.append(max((depths[r] for r in step.operands), default=0) + rounds)
     return max((depths[r] for r in program.results), default=0)
@@ -52,9 +53,9 @@ def struct_type(program: ScalarProgram) -> str:
 def program_ir(
     program: ScalarProgram, name: str, instructions: Instructions | None = None
 ) -> list[str]:
-    """Function ``name``, of elements as they lie in memory, that returns its results as a struct; and what it calls.
+    """Return function ``name`` of stored elements, which returns its results as a struct, and the functions it calls.
 
-    instructions: those to count on, by default the host's.
+    instructions: special instructions that may be used, by default the host's.
     """
     parameters = ", ".join(
         f"{stored_type(kind)} %v{i}" for i, kind in enumerate(program.parameters)

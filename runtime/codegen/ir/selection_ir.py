@@ -7,7 +7,7 @@ from runtime.program.records.reduce import SelectedElements
 
 
 def keeps_ir(elements: SelectedElements) -> str:
-    """Return @keeps(best, value): whether a window keeps its best element so far when it meets ``value``."""
+    """Return @keeps(best, value), which returns whether a window prefers its best element so far to ``value``."""
     wide, condition = element_of(elements.kind.numpy).wide, elements.direction.lower()
     sign = "s" if elements.kind.is_signed_integer else "u"
     compare = f"fcmp o{condition}" if elements.kind.is_floating else f"icmp {sign}{condition}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from runtime.codegen.elements.builder import Bool, Code, Float, Int, Value, Whole
+from runtime.codegen.elements.builder import Bool, Code, Float, Int, IntLike, Value
 from runtime.codegen.elements.formats import F32, F64, FloatFormat
 
 #: Marks accesses of an innermost loop; its metadata declares accesses with this mark as independent.
@@ -22,13 +22,13 @@ class Pointer(Value):
         self.type = "ptr"
         self.name = name
 
-    def at(self, offset: Whole) -> Pointer:
+    def at(self, offset: IntLike) -> Pointer:
         """Return the address ``offset`` bytes further."""
         code = self.code
         way = offset.name if isinstance(offset, Int) else offset
         return Pointer(code, code.append(f"getelementptr i8, ptr {self.name}, i64 {way}"))
 
-    def element(self, kind: str, number: Whole) -> Pointer:
+    def element(self, kind: str, number: IntLike) -> Pointer:
         """Return the address of element ``number`` of an array of type ``kind`` that begins here."""
         code = self.code
         index = number.name if isinstance(number, Int) else number
@@ -46,15 +46,15 @@ class Pointer(Value):
             line = f"load {kind}, ptr {self.name}{mark}{code.access}"
         return typed(code, kind, code.append(line))
 
-    def word(self, number: Whole = 0) -> Int:
+    def word(self, number: IntLike = 0) -> Int:
         """Load the 64-bit number that lies ``number`` words from here."""
-        place = self.element("i64", number) if number.__class__ is not int or number else self
-        return Int(self.code, "i64", self.code.append(f"load i64, ptr {place.name}"))
+        address = self.element("i64", number) if number.__class__ is not int or number else self
+        return Int(self.code, "i64", self.code.append(f"load i64, ptr {address.name}"))
 
-    def pointer(self, number: Whole = 0) -> Pointer:
+    def pointer(self, number: IntLike = 0) -> Pointer:
         """Load the address that lies ``number`` words from here."""
-        place = self.element("ptr", number) if number.__class__ is not int or number else self
-        return Pointer(self.code, self.code.append(f"load ptr, ptr {place.name}"))
+        address = self.element("ptr", number) if number.__class__ is not int or number else self
+        return Pointer(self.code, self.code.append(f"load ptr, ptr {address.name}"))
 
     def store(self, value: Value | int, align: int = 0, *, order: str = "") -> None:
         """Store ``value``; a Python number is a word. order: of an atomic store."""
@@ -66,7 +66,7 @@ class Pointer(Value):
             return
         code.add(f"store {kind} {name}, ptr {self.name}{mark}{code.access}")
 
-    def update(self, operation: str, value: Whole, order: str) -> Int:
+    def update(self, operation: str, value: IntLike, order: str) -> Int:
         """Replace the word at this address atomically by itself ``operation`` (add, sub, ..) ``value``; return it."""
         line = f"atomicrmw {operation} ptr {self.name}, i64 {value} {order}"
         return Int(self.code, "i64", self.code.append(line))

@@ -26,12 +26,12 @@ _MAX_OBJECT = 32 << 20
 MAX_FOLDER = 256 << 20
 #: Average bytes that all processes add between two scans of the folder: a scan of ten thousand
 #: files takes a tenth of a second.
-_BETWEEN_LOOKS = 16 << 20
+_BYTES_BETWEEN_SCANS = 16 << 20
 #: Seconds after which no process is still writing a file.
 _LEFT_OVER = 3600.0
 #: Suffix of an empty file that marks an entry as being made; seconds between checks of it, and
 #: seconds after which its process counts as stopped: LLVM makes a kernel in a tenth of a second.
-_CLAIM, _LOOK, _PATIENCE = ".claim", 1e-3, 2.0
+_CLAIM, _POLL_SECONDS, _CLAIM_SECONDS = ".claim", 1e-3, 2.0
 
 
 def key_of(parts: Iterable[str]) -> str:
@@ -81,7 +81,7 @@ class ObjectCache:
             return
         with contextlib.suppress(OSError):
             self._files.write(key, data)
-        if secrets.randbelow(_BETWEEN_LOOKS) < len(data):
+        if secrets.randbelow(_BYTES_BETWEEN_SCANS) < len(data):
             self.trim()
 
     def claim(self, key: str) -> bool:
@@ -104,13 +104,13 @@ class ObjectCache:
     def awaited(self, key: str) -> bytes | None:
         """Wait for the process that has claimed the entry, then return it; None if that put none or is too slow."""
         while self._is_claimed(key):
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
         return self.get(key)
 
     def _is_claimed(self, key: str) -> bool:
         """Return whether a process is making the entry: it has claimed it less than _PATIENCE seconds ago."""
         try:
-            return time.time() - self._files.modified(f"{key}{_CLAIM}") < _PATIENCE
+            return time.time() - self._files.modified(f"{key}{_CLAIM}") < _CLAIM_SECONDS
         except OSError:
             return False
 

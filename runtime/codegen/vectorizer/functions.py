@@ -18,7 +18,7 @@ _FREE = frozenset(("insertvalue", "extractvalue", "bitcast", "getelementptr", "l
 
 
 class NoVectorsError(Exception):
-    """A line of IR has no vector form here."""
+    """Raised for a line of IR that the vectorizer cannot rewrite."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Needs:
     size: int
     any_lanes: bool
 
-    def takes(self, lanes: int) -> bool:
+    def supports(self, lanes: int) -> bool:
         return self.any_lanes or lanes in LANES
 
 

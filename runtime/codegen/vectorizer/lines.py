@@ -30,7 +30,7 @@ _SELECT = re.compile(r"((?:\w+ )*?)i1 ([^ ,]+), (\w+) ([^ ,]+), (\w+) ([^ ,]+)$"
 _CALL = re.compile(r"(\{.*?\}|\w+) @([\w.]+)\((.*)\)$")
 _INSERT = re.compile(r"(\{.*?\}) ([^ ,]+), (\w+) ([^ ,]+), (\d+)$")
 _EXTRACT = re.compile(r"(\{.*?\}) ([^ ,]+), (\d+)$")
-_PLACE = re.compile(r"(\w+), ptr (%[\w.]+), i64 (%?[\w.]+)$")
+_GETELEMENTPTR = re.compile(r"(\w+), ptr (%[\w.]+), i64 (%?[\w.]+)$")
 _LOAD = re.compile(r"(\w+), ptr (%[\w.]+)(?:, align \d+)?(?:, !llvm.access.group !0)?$")
 _STORE = re.compile(
     r"store (\w+) ([^ ,]+), ptr (%[\w.]+)(?:, align \d+)?(?:, !llvm.access.group !0)?$"
@@ -76,8 +76,8 @@ class VectorLines:
     wide: set[str] = field(default_factory=set)
     #: Scalars that grow by one from element to element; the register holds the first element's.
     counting: set[str] = field(default_factory=set)
-    #: Addresses of consecutive elements: their type, and the array in which they lie.
-    places: dict[str, tuple[str, str]] = field(default_factory=dict)
+    #: Addresses of consecutive elements: their type, and their array.
+    consecutive: dict[str, tuple[str, str]] = field(default_factory=dict)
     #: Scalars, and addresses of elements, that grow by a stride from element to element: the stride.
     strided: dict[str, str] = field(default_factory=dict)
     _spread: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class VectorLines:
             return
         name, op, rest = found[1], found[2], found[3]
         if op == "getelementptr":
-            self.place(line, name, rest)
+            self.element_address(line, name, rest)
         elif op == "load":
             self.load(line, name, rest)
         else:
@@ -158,7 +158,7 @@ class VectorLines:
 
     def computed(self, name: str, op: str, rest: str) -> str | None:
         """Return the vector instruction of this opcode, or None if its operands are all scalars."""
-        for ops, pattern, make in _FORMS:
+        for ops, pattern, make in _REWRITES:
             if op in ops:
                 found = pattern.match(rest)
                 if found is None:
@@ -272,9 +272,9 @@ class VectorLines:
         return f"@{name}({', '.join(map(' '.join, zip(types, values, strict=True)))})"
 
     # ---- memory
-    def place(self, line: str, name: str, rest: str) -> None:
-        found = _PLACE.match(rest)
-        if found is None or found[2] in self.places or self.wide & {found[2], found[3]}:
+    def element_address(self, line: str, name: str, rest: str) -> None:
+        found = _GETELEMENTPTR.match(rest)
+        if found is None or found[2] in self.consecutive or self.wide & {found[2], found[3]}:
             raise NoVectorsError(line)
         if found[2] in self.strided:
             if self.is_wide(found[3]):
@@ -286,75 +286,75 @@ class VectorLines:
             self.strided[name] = self.strided[found[3]]
         elif found[3] in self.counting:
             # Room is counted from the array's begin.
-            self.places[name] = found[1], found[2] if found[3] == self.index else ""
+            self.consecutive[name] = found[1], found[2] if found[3] == self.index else ""
         self.out.append(line)
 
     def load(self, line: str, name: str, rest: str) -> None:
         found = _LOAD.match(rest)
         if found is None or found[2] in self.wide:
             raise NoVectorsError(line)
-        t, place = found.groups()
-        if place in self.strided:
-            self.out.append(f"{name} = {self.gathered(t, place)}")
-        elif place in self.places:
-            self.out.append(f"{name} = {self.loaded(t, place)}")
+        t, address = found.groups()
+        if address in self.strided:
+            self.out.append(f"{name} = {self.gathered(t, address)}")
+        elif address in self.consecutive:
+            self.out.append(f"{name} = {self.loaded(t, address)}")
         else:
             self.out.append(line)
             return
         self.wide.add(name)
 
-    def gathered(self, t: str, place: str) -> str:
+    def gathered(self, t: str, address: str) -> str:
         """Return the load of elements in strides."""
         v, n = f"<{self.lanes} x {t}>", self.lanes
         function = f"@llvm.masked.gather.v{n}{_SUFFIXES.get(t, t)}.v{n}p0"
         self.functions.declare(f"declare {v} {function}(<{n} x ptr>, i32, <{n} x i1>, {v})")
-        return f"call {v} {function}({self.addresses(t, place)}, {v} zeroinitializer)"
+        return f"call {v} {function}({self.addresses(t, address)}, {v} zeroinitializer)"
 
-    def scattered(self, t: str, value: str, place: str) -> str:
+    def scattered(self, t: str, value: str, address: str) -> str:
         """Return the store of elements in strides."""
         v, n = f"<{self.lanes} x {t}>", self.lanes
         function = f"@llvm.masked.scatter.v{n}{_SUFFIXES.get(t, t)}.v{n}p0"
         self.functions.declare(f"declare void {function}({v}, <{n} x ptr>, i32, <{n} x i1>)")
         stored = self.vector(t, value)
-        return f"call void {function}({v} {stored}, {self.addresses(t, place)})"
+        return f"call void {function}({v} {stored}, {self.addresses(t, address)})"
 
-    def addresses(self, t: str, place: str) -> str:
+    def addresses(self, t: str, address: str) -> str:
         """Return the arguments of a gather or scatter: addresses, alignment, mask.
 
         Raises NoVectorsError for elements that processors do not gather.
         """
         if size_of(t) not in _GATHERED:
-            raise NoVectorsError(place)
-        key, n = ("ptr", place), self.lanes
+            raise NoVectorsError(address)
+        key, n = ("ptr", address), self.lanes
         if key not in self._spread:
-            steps = self.steps("i64", self.strided[place])
+            steps = self.steps("i64", self.strided[address])
             name = self._spread[key] = f"{self.prefix}a{len(self._spread)}"
-            self.out.append(f"{name} = getelementptr i8, ptr {place}, <{n} x i64> {steps}")
+            self.out.append(f"{name} = getelementptr i8, ptr {address}, <{n} x i64> {steps}")
         mask = self.mask or "splat (i1 true)"
         return f"<{n} x ptr> {self._spread[key]}, i32 {size_of(t)}, <{n} x i1> {mask}"
 
-    def loaded(self, t: str, place: str) -> str:
-        element, base = self.places[place]
+    def loaded(self, t: str, address: str) -> str:
+        element, base = self.consecutive[address]
         if element != t:
-            raise NoVectorsError(place)
+            raise NoVectorsError(address)
         v, size = f"<{self.lanes} x {t}>", size_of(t)
         if self.mask is None or base in self.room:
-            return f"load {v}, ptr {place}, align {size}"
+            return f"load {v}, ptr {address}, align {size}"
         mask = f"<{self.lanes} x i1>"
         function = f"@llvm.masked.load.v{self.lanes}{_SUFFIXES.get(t, t)}.p0"
         self.functions.declare(f"declare {v} {function}(ptr, i32, {mask}, {v})")
-        given = f"ptr {place}, i32 {size}, {mask} {self.mask}, {v} zeroinitializer"
+        given = f"ptr {address}, i32 {size}, {mask} {self.mask}, {v} zeroinitializer"
         return f"call {v} {function}({given})"
 
     def store(self, line: str) -> None:
         found = _STORE.match(line)
-        if found is None or found[3] not in {*self.places, *self.strided}:
+        if found is None or found[3] not in {*self.consecutive, *self.strided}:
             raise NoVectorsError(line)
-        t, value, place = found.groups()
-        if place in self.strided:
-            self.out.append(self.scattered(t, value, place))
+        t, value, address = found.groups()
+        if address in self.strided:
+            self.out.append(self.scattered(t, value, address))
             return
-        element, base = self.places[place]
+        element, base = self.consecutive[address]
         if element != t:
             raise NoVectorsError(line)
         v, size, stored = f"<{self.lanes} x {t}>", size_of(t), self.vector(t, value)
@@ -362,18 +362,20 @@ class VectorLines:
         if self.mask is not None and base not in self.room:
             function = f"@llvm.masked.store.v{self.lanes}{_SUFFIXES.get(t, t)}.p0"
             self.functions.declare(f"declare void {function}({v}, ptr, i32, <{self.lanes} x i1>)")
-            self.out.append(f"call void {function}({v} {stored}, ptr {place}, i32 {size}, {mask})")
+            self.out.append(
+                f"call void {function}({v} {stored}, ptr {address}, i32 {size}, {mask})"
+            )
             return
         if self.mask is not None:
             before = f"{self.prefix}before{len(self.out)}"
-            self.out.append(f"{before} = load {v}, ptr {place}, align {size}")
+            self.out.append(f"{before} = load {v}, ptr {address}, align {size}")
             self.out.append(f"{before}.new = select {mask}, {v} {stored}, {v} {before}")
             stored = f"{before}.new"
-        self.out.append(f"store {v} {stored}, ptr {place}, align {size}")
+        self.out.append(f"store {v} {stored}, ptr {address}, align {size}")
 
 
 _Make = Callable[[VectorLines, str, str, "re.Match[str]"], str | None]
-_FORMS: tuple[tuple[frozenset[str], re.Pattern[str], _Make], ...] = (
+_REWRITES: tuple[tuple[frozenset[str], re.Pattern[str], _Make], ...] = (
     (_BINARY, _TWO, VectorLines.two),
     (_CASTS, _CAST, VectorLines.cast),
     (_ONES, _ONE, VectorLines.one),

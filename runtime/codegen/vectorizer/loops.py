@@ -1,8 +1,8 @@
 """Vectorizer for loops over elements, on the text of their LLVM IR: LLVM's own takes most of a compilation's time.
 
 ``FunctionWriter.vector_loop`` writes loops whose iterations are independent and whose body is one block; the functions
-it calls are straight-line code, too. Each line of such a body has a vector form. The remainder of a loop is computed by
-the same lines under a mask; if the processor has no masks, by half a vector and the scalar lines.
+it calls are straight-line code, too. Each line of such a body is rewritten for vectors. The same lines under a mask
+compute the remainder of a loop; without masks, half a vector and the scalar lines do.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _REST = re.compile(r"  (%\w+) = urem i64 \S+, (\d+)$")
 _ALLOCA = re.compile(r"  (%\w+) = alloca \[(\d+) x \w+\]")
 _DEFINED = re.compile(r"  (%[\w.]+) = ")
 _VALUE = re.compile(r"%[\w.]+")
-_TOGETHER = re.compile(r'!(\d+) = .*!"llvm.loop.interleave.count", i32 (\d+)')
+_INTERLEAVE = re.compile(r'!(\d+) = .*!"llvm.loop.interleave.count", i32 (\d+)')
 
 
 def vectorized(ir: str, target: VectorTarget) -> str | None:
@@ -68,7 +68,7 @@ class _Loop:
     body: list[str]
     count: str
     most: int | None
-    together: int
+    interleave: int
 
     @property
     def is_constant(self) -> bool:
@@ -101,7 +101,7 @@ class _Module:
         self.functions = Functions(self.lines)
         self.rests = {m[1]: int(m[2]) for line in self.lines if (m := _REST.match(line))}
         self.room = {m[1]: int(m[2]) for line in self.lines if (m := _ALLOCA.match(line))}
-        self.together = {m[1]: int(m[2]) for line in self.lines if (m := _TOGETHER.match(line))}
+        self.interleave = {m[1]: int(m[2]) for line in self.lines if (m := _INTERLEAVE.match(line))}
 
     def text(self) -> str:
         written: list[str] = []
@@ -131,8 +131,8 @@ class _Module:
             raise NoVectorsError(self.lines[end + 1])
         count = less[1]
         most = int(count) if count.isdigit() else self.rests.get(count)
-        body, together = self.lines[at + 2 : end], self.together.get(back[2], 1)
-        return end + 2, _Loop(phi[1], phi[2], phi[3], back[1], body, count, most, together)
+        body, interleave = self.lines[at + 2 : end], self.interleave.get(back[2], 1)
+        return end + 2, _Loop(phi[1], phi[2], phi[3], back[1], body, count, most, interleave)
 
     # ---- loops
     def written(self, loop: _Loop) -> list[str]:
@@ -155,17 +155,17 @@ class _Module:
                 f"  br label %{loop.end}",
             ]
         if loop.is_constant and int(loop.count) % lanes == 0:
-            return self.whole(loop, loop.count, lanes, loop.end)
+            return self.full_rounds(loop, loop.count, lanes, loop.end)
         strided = loop.strided_accesses
         if not has_masks and needs.any_lanes and needs.weight < _PER_STRIDED * strided:
             return loop.scalar(loop.head, f"[ 0, %{loop.before} ]")
-        several = 1 if strided else max(self.side_by_side(needs.weight), loop.together)
+        several = 1 if strided else max(self.side_by_side(needs.weight), loop.interleave)
         wide = lanes * several
-        wide = next((n for n in (wide, lanes, 2 * lanes) if needs.takes(n)), lanes)
+        wide = next((n for n in (wide, lanes, 2 * lanes) if needs.supports(n)), lanes)
         if not has_masks:
             return self.without_masks(loop, wide, needs)
         if needs.weight <= _TWICE:
-            return self.whole_and_rest(loop, wide, size)
+            return self.full_rounds_and_rest(loop, wide, size)
         return self.masked(loop, wide, size)
 
     def side_by_side(self, weight: int) -> int:
@@ -200,8 +200,8 @@ class _Module:
         scope = VectorLines(self.functions, lanes, mask, frozenset(room), f"{loop.index}.")
         return scope.body(loop.index, loop.body)
 
-    def whole(self, loop: _Loop, count: str, lanes: int, end: str) -> list[str]:
-        """Return the loop in rounds of ``lanes`` elements; ``count`` is a multiple of that."""
+    def full_rounds(self, loop: _Loop, count: str, lanes: int, end: str) -> list[str]:
+        """Return the loop in unmasked rounds of ``lanes`` elements; ``count`` is a multiple of that."""
         k = loop.index
         return [
             f"{loop.head}:",
@@ -238,7 +238,7 @@ class _Module:
             f"  br i1 {k}.more, label %{head}.last, label %{loop.end}",
         ]
 
-    def whole_and_rest(self, loop: _Loop, lanes: int, size: int) -> list[str]:
+    def full_rounds_and_rest(self, loop: _Loop, lanes: int, size: int) -> list[str]:
         """Return the loop in full rounds, with a last masked one for the remainder."""
         k, head = loop.index, loop.head
         mask, lines = _mask(f"{k}.left", lanes, size, k)
@@ -265,7 +265,7 @@ class _Module:
             f"  {k}.whole = and i64 {loop.count}, {-lanes}",
             f"  {k}.some = icmp ne i64 {k}.whole, 0",
             f"  br i1 {k}.some, label %{head}.whole, label %{head}.rest",
-            *self.whole(inner, f"{k}.whole", lanes, f"{head}.done"),
+            *self.full_rounds(inner, f"{k}.whole", lanes, f"{head}.done"),
             f"{head}.done:",
             f"  {k}.over = icmp ne i64 {k}.whole, {loop.count}",
             f"  br i1 {k}.over, label %{head}.rest, label %{loop.end}",
@@ -277,10 +277,10 @@ class _Module:
         A loop that never has a full round is done in halves.
         """
         k, head = loop.index, loop.head
-        if loop.most and loop.most <= lanes and needs.takes(lanes // 2):
+        if loop.most and loop.most <= lanes and needs.supports(lanes // 2):
             lanes //= 2
         half = lanes // 2
-        if needs.weight > _TWO or half < 2 or not needs.takes(half):
+        if needs.weight > _TWO or half < 2 or not needs.supports(half):
             rest = loop.scalar(f"{head}.rest", f"[ 0, %{head} ], [ {k}.whole, %{head}.done ]")
             return [f"{head}:", *self.rounds(loop, head, lanes), *_renamed(rest, "rest")]
         once = [
@@ -325,7 +325,7 @@ def _renamed(lines: list[str], suffix: str) -> list[str]:
 
 def is_short(needs: Needs, count: int, lanes: int) -> bool:
     """Return whether a loop of at most ``count`` iterations is written as one iteration for all of them."""
-    if count & (count - 1) or not needs.takes(count):
+    if count & (count - 1) or not needs.supports(count):
         return False
     registers = max(count // lanes, 1)
     few = registers == 1 or registers * needs.weight <= _STRAIGHT

@@ -1,4 +1,4 @@
-"""Runs the steps of collectives (collectives/communicator/node/shared_steps.py) as native code."""
+"""Engine that runs the steps of collectives (collectives/communicator/steps/shared_steps.py) as native code."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ if TYPE_CHECKING:
     from runtime.cpu.step.barrier_engine import NativeBarrier
 
 Dtype: TypeAlias = np.dtype[Any]
-Words: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Int64Array: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 _ReductionKey: TypeAlias = tuple[Dtype, ReductionKind, Streams | None, Prefixes]
 
 
 class NativeStepEngine:
-    """A CollectiveEngine. Everything is compiled when a program first needs it, by one thread at a time."""
+    """CollectiveEngine of native code, which is compiled when a program first needs it, by one thread at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -101,7 +101,7 @@ class NativeStepEngine:
         return self._code.function("spmd_advance", word, pointer, word)
 
     def begin(self) -> None:
-        """Have the code compiled that every program with collectives needs."""
+        """Start compiling the code that every program with collectives needs."""
         with self._lock:
             _ = self._code
 
@@ -115,24 +115,24 @@ class NativeStepEngine:
                     self._code_of(step)
         return [NativeSteps(self, program) for program in programs]
 
-    def node_barrier(self, words: BarrierWords) -> NativeBarrier:
+    def node_barrier(self, addresses: BarrierWords) -> NativeBarrier:
         from runtime.cpu.step.barrier_engine import NativeBarrier
         from runtime.cpu.step.barrier_ir import barrier_library
 
         with self._lock:
-            return NativeBarrier(words, barrier_library())
+            return NativeBarrier(addresses, barrier_library())
 
-    def start_of(self, header: Words) -> Callable[[], int]:
+    def start_of(self, header: Int64Array) -> Callable[[], int]:
         start: Callable[[], int] = partial(self._start, ctypes.c_void_p(header.ctypes.data))
         return start
 
-    def advancing(self, header: Words, spins: int) -> Callable[[], int]:
-        address, patience = ctypes.c_void_p(header.ctypes.data), ctypes.c_int64(spins)
-        advance: Callable[[], int] = partial(self._advance, address, patience)
+    def advancing(self, header: Int64Array, spins: int) -> Callable[[], int]:
+        address, spin_limit = ctypes.c_void_p(header.ctypes.data), ctypes.c_int64(spins)
+        advance: Callable[[], int] = partial(self._advance, address, spin_limit)
         return advance
 
     def function_of(self, step: Step) -> int:
-        """The address of the native function that runs ``step``, for whose code it waits."""
+        """Return the address of the native function that runs ``step``; waits until it is compiled."""
         with self._lock:
             code = self._code_of(step)
         return code.address(_FUNCTIONS[type(step)])
@@ -183,20 +183,20 @@ _FUNCTIONS: dict[type[Step], str] = {
 
 @cache
 def native_step_engine() -> NativeStepEngine:
-    """One engine for the process, made at first use."""
+    """Return the process's engine, made at first use."""
     return NativeStepEngine()
 
 
 class NativeSteps:
-    """A CollectiveProgram as a header and two tables of records (see shared_memory_ir).
+    """CollectiveProgram as a header and two tables of records (see shared_memory_ir).
 
-    The records have no functions until somebody asks for what runs them: their code is compiled meanwhile.
+    The records get their functions at the first use of ``start`` or ``address``; the code is compiled meanwhile.
     """
 
     def __init__(self, engine: NativeStepEngine, program: CollectiveProgram) -> None:
         assert len(program.steps) == len(program.alternate)
         self._program = program
-        self._lists: list[Words] = []
+        self._lists: list[Int64Array] = []
         self._tables = [self._table(steps) for steps in (program.steps, program.alternate)]
         count = len(program.steps)
         this, following = (table.ctypes.data for table in self._tables)
@@ -208,7 +208,7 @@ class NativeSteps:
 
     @cached_property
     def start(self) -> Callable[[], int]:
-        """Straight into native code, as what ``advancing`` gives: nothing of Python lies between."""
+        """The call that starts a run. It and that of ``advancing`` enter native code without Python in between."""
         self._link()
         return self._engine.start_of(self._header)
 
@@ -219,7 +219,7 @@ class NativeSteps:
         return int(self._header.ctypes.data)
 
     def _link(self) -> None:
-        """Wait for the steps' code."""
+        """Wait for the steps' code and write its addresses into the records."""
         both = (self._program.steps, self._program.alternate)
         for table, steps in zip(self._tables, both, strict=True):
             for record, step in zip(table, steps, strict=False):
@@ -234,7 +234,7 @@ class NativeSteps:
 
     def missing(self) -> list[int]:
         position, count, before = (int(word) for word in self._header[:3])
-        # Turns are equal but for the addresses of slots.
+        # Both tables have the same steps, at other addresses of slots.
         step = self._program.steps[position] if position < count else None
         if isinstance(step, AwaitMessages):
             return step.messages.late()
@@ -251,11 +251,11 @@ class NativeSteps:
         assert isinstance(step, (StartMessages, AwaitMessages)), "nothing else fails so"
         return step.messages.failure()
 
-    def _table(self, steps: Sequence[Step]) -> Words:
+    def _table(self, steps: Sequence[Step]) -> Int64Array:
         table = np.zeros((max(len(steps), 1), RECORD_WORDS), np.int64)
         for record, step in zip(table, steps, strict=False):
-            words = self._record_of(step).to_words()
-            record[: len(words)] = words
+            values = self._record_of(step).to_list()
+            record[: len(values)] = values
         return table
 
     def _record_of(self, step: Step) -> Record:
@@ -276,8 +276,8 @@ class NativeSteps:
         if isinstance(step, SwapRows):
             return SwapRowsRecord(0, step.one, step.other, step.rows, step.row_bytes, step.stride)
         if isinstance(step, RotateBytes):
-            places, count = self._list(step.places), len(step.places)
-            return RotateRecord(0, places, count, step.num_bytes, int(step.is_cycle))
+            addresses, count = self._list(step.places), len(step.places)
+            return RotateRecord(0, addresses, count, step.num_bytes, int(step.is_cycle))
         if isinstance(step, FillZero):
             return FillZeroRecord(0, step.target, step.num_bytes)
         if isinstance(step, ReduceRows):
@@ -290,7 +290,7 @@ class NativeSteps:
         return MoveRowsRecord(0, step.source, step.target, *step.tables, *sizes)
 
     def _list(self, addresses: Sequence[int]) -> int:
-        """Addresses as a list in memory: where it lies."""
+        """Store ``addresses`` as a list in memory and return the list's address."""
         self._lists.append(np.array(addresses, np.int64))
         return int(self._lists[-1].ctypes.data)
 

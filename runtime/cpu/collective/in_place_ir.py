@@ -1,13 +1,13 @@
-"""LLVM IR of the steps of collectives that work in place: two buffers exchange rows, or bytes move from place to place.
+"""LLVM IR of the steps of collectives that work in place: an exchange of rows by two buffers, and an in-place permute.
 
-The second is a permute over its operands. A block is in registers between the place that it leaves and the next one, so
-nothing is staged: what a place held is read before what goes there is written.
+The permute moves bytes along a chain or a cycle of addresses. A block is in registers on its way to the next address:
+the displaced block is read before it is overwritten, so nothing is staged.
 """
 
 from __future__ import annotations
 
 from collectives.communicator.steps.engine import RunStatus
-from runtime.codegen.elements.builder import Int, Value, Whole
+from runtime.codegen.elements.builder import Int, IntLike, Value
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer
@@ -28,41 +28,41 @@ def in_place_ir() -> str:
 def _add_rotate(module: Module) -> None:
     f = step_function(module, "spmd_rotate_bytes", RotateRecord)
     size = f.record.num_bytes
-    blocks_end, words_end = size & -256, size & -8
+    blocks_end, int64_end = size & -256, size & -8
     _rotate(f, "<256 x i8>", 256, f.constant(0), blocks_end)
-    _rotate(f, "i64", 8, blocks_end, words_end)
-    _rotate(f, "i8", 1, words_end, size)
+    _rotate(f, "i64", 8, blocks_end, int64_end)
+    _rotate(f, "i8", 1, int64_end, size)
     f.ret(RunStatus.COMPLETE)
     f.finish()
 
 
 def _rotate(f: FunctionWriter, kind: str, step: int, begin: Int, end: Int) -> None:
-    """Move units of ``kind``: from ``begin`` on, as many whole ones as there are before ``end``."""
-    places, count, is_cycle = f.record.places, f.record.count, f.record.is_cycle
+    """Move the units of ``kind``, which has ``step`` bytes, from offset ``begin`` to ``end``."""
+    addresses, count, is_cycle = f.record.addresses, f.record.count, f.record.is_cycle
     with f.loop(end, first=begin, step=step, nonempty=False) as offset:
         with f.when(is_cycle.differs(0)) as cycle:
-            wrapped = places.pointer(count - 1).at(offset).load(kind, align=1)
+            wrapped = addresses.pointer(count - 1).at(offset).load(kind, align=1)
         first = cycle.merged(wrapped, Value(f, kind, "0" if kind[0] == "i" else "zeroinitializer"))
         with f.repeat(0, first) as along:
             i, carry = along.values
-            at = places.pointer(i).at(offset)
-            held = at.load(kind, align=1)
+            at = addresses.pointer(i).at(offset)
+            displaced = at.load(kind, align=1)
             at.store(carry, align=1)
             following = i + 1
-            along.again(following, held, when=following.ult(count))
+            along.again(following, displaced, when=following.ult(count))
 
 
 def _add_swap(module: Module) -> None:
-    """Add the exchange of rows. The rest of a row behind blocks of 64 bytes goes by 8, then by single bytes."""
+    """Add the exchange of rows, in blocks of 64 bytes; the remainder of a row in blocks of 8, then byte by byte."""
     f = step_function(module, "spmd_swap_rows", SwapRowsRecord)
     rec = f.record
     one, other, stride, size = rec.one, rec.other, rec.stride, rec.row_bytes
-    blocks_end, words_end = size & -64, size & -8
+    blocks_end, int64_end = size & -64, size & -8
     with f.loop(rec.rows) as r:
         rows = one.at(r * stride), other.at(r * stride)
         _swap(f, rows, "<64 x i8>", 64, 0, blocks_end)
-        _swap(f, rows, "i64", 8, blocks_end, words_end)
-        _swap(f, rows, "i8", 1, words_end, size)
+        _swap(f, rows, "i64", 8, blocks_end, int64_end)
+        _swap(f, rows, "i8", 1, int64_end, size)
     f.ret(RunStatus.COMPLETE)
     f.finish()
 
@@ -72,7 +72,7 @@ def _swap(
     rows: tuple[Pointer, Pointer],
     kind: str,
     step: int,
-    begin: Whole,
+    begin: IntLike,
     end: Int,
 ) -> None:
     with f.loop(end, first=begin, step=step, nonempty=False) as offset:

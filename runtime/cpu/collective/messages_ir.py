@@ -1,11 +1,11 @@
-"""LLVM IR of the steps that start messages and await them, by functions of the library that carries them.
+"""LLVM IR of the steps that start messages and await them, by functions of the message library.
 
-Their addresses are in the records: the code knows no library, and is the same for each. Requests are an array of that
-library's handles, of whatever size.
+The functions' addresses are in the records, so that one code serves every library. Requests are an array of the
+library's handles, of any size.
 
-A library gets on with messages only while it is called, so a wait calls it again; a call takes as long as many looks at
-a counter. What it has once reported as an error stays one: a look at what is in flight drops the outcome, and the
-library says no more of requests that it has given up.
+A library makes progress only while it is called, so a wait calls it again and again; a call takes as long as many polls
+of a counter. An error is kept in the record: a poll of what is in flight drops the status, and the library reports a
+failed request only once.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from runtime.codegen.ir.values import Pointer
 from runtime.cpu.collective.shared_memory_ir import (
     AWAIT_MESSAGES,
     START_MESSAGES,
-    header_slot,
+    header_field,
     step_function,
 )
 from runtime.cpu.collective.step_records import AwaitMessagesRecord, StartMessagesRecord
 from runtime.cpu.step.clock_ir import add_clock, note_time
 from runtime.cpu.step.spin_wait_ir import pause
 
-_LOOKS_OF_A_TEST = 16
-"""In the time of which a library is called once."""
+_POLLS_PER_TEST = 16
+"""Polls of a counter that take as long as one call of the library; its calls count as that many of ``spins``."""
 
 
 def messages_ir() -> str:
-    """A module with START_MESSAGES and AWAIT_MESSAGES."""
+    """Return a module with START_MESSAGES and AWAIT_MESSAGES."""
     module = Module()
     add_clock(module)
     _add_start(module)
@@ -64,8 +64,8 @@ def _add_start(module: Module) -> None:
     f.finish()
 
 
-def _add_to(slot: Pointer, more: Int) -> None:
-    slot.store(slot.word() + more)
+def _add_to(counter: Pointer, more: Int) -> None:
+    counter.store(counter.word() + more)
 
 
 def _add_await(module: Module) -> None:
@@ -77,11 +77,11 @@ def _add_await(module: Module) -> None:
         (left,) = test.values
         _return_unless_well(f, f.call("i32", rec.library.name, count, *given))
         test.leave(complete.load("i32").differs(0))
-        fewer = left - _LOOKS_OF_A_TEST
+        fewer = left - _POLLS_PER_TEST
         with f.when(fewer < 0):
             f.ret(RunStatus.BLOCKED)
         pause(f)
         test.again(fewer)
-    note_time(f, header_slot(header, "met"))
+    note_time(f, header_field(header, "met"))
     f.ret(RunStatus.COMPLETE)
     f.finish()

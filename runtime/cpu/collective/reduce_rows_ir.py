@@ -1,16 +1,16 @@
 """LLVM IR of the step that reduces rows of n arrays, in the order of these, to each of m others (``ReduceRows``).
 
-*At once*, for few arrays: a loop over elements reads each source's, combines them in the accumulator's type and stores
-the result in every target: as many loads and stores as there are arrays. *In blocks*, for many: these are more streams
-than a core prefetches. Within a block that stays in the first-level cache one source after the other is combined with
-what came before; the last one goes to the first target, and from there to the others.
+*At once*, for few arrays: a loop over elements loads one of each source, combines them in the accumulator's type and
+stores the result in every target. *In blocks*, for more arrays than a core prefetches streams: within a block that
+stays in the L1 cache the sources are accumulated one after the other; the last sum goes to the first target and is
+copied to the others.
 
-bf16 goes *by words* of two elements, which widen by a mask and a shift, where vectors of single ones would have to be
-shuffled: less time by a fifth (two arrays) to a third (four).
+bf16 is read as *pairs* in 32-bit words, which a mask and a shift widen; vectors of single elements would be shuffled.
+This takes a fifth (two arrays) to a third (four) less time.
 
-In either form the first source may be a *prefix*, in the accumulator's type, and targets may be.
+In either algorithm the first source may be a *prefix*, in the accumulator's type, and so may the targets.
 
-An element of a target may lie on the same element of any source, in both: it is written after all were read.
+An element of a target may have the address of the same element of any source: it is written after all were read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BF16 = PrimitiveType.BF16.numpy
 #: Sources up to which they are reduced at once.
 MOST_AT_ONCE = 8
 
-#: Of a block: four sources and what they have come to fit in a first-level cache together, several times over.
+#: Elements of a block: four sources and their sum fit in an L1 cache several times.
 BLOCK_ELEMENTS = 1024
 
 
@@ -49,7 +49,7 @@ class Streams:
 
 @dataclass(frozen=True)
 class Prefixes:
-    """Whether the first source, and whether targets, are in the accumulator's type."""
+    """Arrays in the accumulator's type: the first source if ``comes``, the targets if ``goes``."""
 
     comes: bool = False
     goes: bool = False
@@ -63,8 +63,7 @@ class Prefixes:
 
 
 def streams_of_code(sources: int, targets: int) -> Streams | None:
-    """Return the numbers for which code is compiled; None for the code that serves all with more than ``MOST_AT_ONCE``
-    sources."""
+    """Return the numbers for which code is specialized; None if there are more than ``MOST_AT_ONCE`` sources."""
     return Streams(sources, targets) if sources <= MOST_AT_ONCE else None
 
 
@@ -75,7 +74,7 @@ def reduce_rows_ir(
     streams: Streams | None,
     prefixes: Prefixes = Prefixes(),
 ) -> str:
-    """A module with the step function ``name``, which runs a ReduceRowsRecord."""
+    """Return a module with the step function ``name``, which runs a ReduceRowsRecord."""
     element = element_of(dtype)
     module = Module(*combining_ir(dtype, reduction))
     if streams:
@@ -99,7 +98,7 @@ class _Arrays:
     n: Int
 
     def total(self, values: Sequence[Value]) -> Value:
-        """Return all values, in the accumulator's type, combined."""
+        """Return the reduction of ``values``, which have the accumulator's type."""
         total = values[0]
         for value in values[1:]:
             total = self.f.call(self.element.wide, "combine", total, value)
@@ -137,14 +136,14 @@ def _add_combine(
     output: str,
     targets: int = 1,
 ) -> None:
-    """Add the function in which each array is in memory's type (``stored``) or in the accumulator's (``wide``)."""
+    """Add the reduction of arrays in the ``stored`` type of elements or in the accumulator's, ``wide``."""
     arrays = _loop_function(module, name, element, len(inputs), targets)
     types = {"stored": element.stored, "wide": element.wide}
     with arrays.f.vector_loop(arrays.n, by_llvm=True) as i:
         values = []
-        for source, form in zip(arrays.sources, inputs, strict=True):
-            value = source.element(types[form], i).load(types[form])
-            values.append(arrays.widened(value) if form == "stored" else value)
+        for source, precision in zip(arrays.sources, inputs, strict=True):
+            value = source.element(types[precision], i).load(types[precision])
+            values.append(arrays.widened(value) if precision == "stored" else value)
         total = arrays.total(values)
         if output == "stored":
             total = arrays.narrowed(total)
@@ -153,12 +152,12 @@ def _add_combine(
     arrays.f.finish()
 
 
-def _add_by_words(module: Module, element: Element, sources: int, targets: int) -> None:
-    """Add ``reduce_words``, for pairs of elements of two bytes."""
+def _add_by_pairs(module: Module, element: Element, sources: int, targets: int) -> None:
+    """Add ``reduce_words``, which reads pairs of two-byte elements as 32-bit words."""
     arrays = _loop_function(module, "reduce_words", element, sources, targets)
     with arrays.f.vector_loop(arrays.n, by_llvm=True) as i:
-        words = [source.element("i32", i).load("i32", align=2) for source in arrays.sources]
-        halves = [(word.resized("i16"), (word >> 16).resized("i16")) for word in words]
+        pairs = [source.element("i32", i).load("i32", align=2) for source in arrays.sources]
+        halves = [(word.resized("i16"), (word >> 16).resized("i16")) for word in pairs]
         widened = [tuple(map(arrays.widened, pair)) for pair in halves]
         low, high = (arrays.narrowed(arrays.total(each)) for each in zip(*widened, strict=True))
         assert isinstance(low, Int)
@@ -170,29 +169,29 @@ def _add_by_words(module: Module, element: Element, sources: int, targets: int) 
 
 
 def _reduce_row(
-    f: FunctionWriter, arrays: Sequence[Pointer], elements: Int, by_words: str | None
+    f: FunctionWriter, arrays: Sequence[Pointer], elements: Int, paired_type: str | None
 ) -> None:
-    """Reduce a row; elements of type ``by_words`` in pairs, and one that may be left."""
-    if by_words is None:
+    """Reduce a row; elements of ``paired_type``, if given, in pairs, and the last one of an odd number alone."""
+    if paired_type is None:
         f.call("void", "reduce_elements", *arrays, elements)
         return
-    words = elements >> 1
-    with f.unless_zero(words):
-        f.call("void", "reduce_words", *arrays, words)
+    pairs = elements >> 1
+    with f.unless_zero(pairs):
+        f.call("void", "reduce_words", *arrays, pairs)
     with f.when(elements.resized("i1")):
-        last = [array.element(by_words, elements - 1) for array in arrays]
+        last = [array.element(paired_type, elements - 1) for array in arrays]
         f.call("void", "reduce_elements", *last, 1)
 
 
 def _at_once(
     module: Module, name: str, element: Element, streams: Streams, prefixes: Prefixes
 ) -> None:
-    by_words = element == element_of(_BF16) and prefixes == Prefixes()
+    by_pairs = element == element_of(_BF16) and prefixes == Prefixes()
     inputs = prefixes.inputs(streams.sources)
-    output = "stored" if by_words else prefixes.output
+    output = "stored" if by_pairs else prefixes.output
     _add_combine(module, "reduce_elements", element, inputs, output, streams.targets)
-    if by_words:
-        _add_by_words(module, element, streams.sources, streams.targets)
+    if by_pairs:
+        _add_by_pairs(module, element, streams.sources, streams.targets)
     f = step_function(module, name, ReduceRowsRecord)
     rec = f.record
     sources, targets, elements = rec.sources, rec.targets, rec.elements
@@ -200,7 +199,7 @@ def _at_once(
         source_row, target_row = r * rec.source_stride, r * rec.target_stride
         arrays = [sources.pointer(k).at(source_row) for k in range(streams.sources)]
         arrays += [targets.pointer(k).at(target_row) for k in range(streams.targets)]
-        _reduce_row(f, arrays, elements, element.stored if by_words else None)
+        _reduce_row(f, arrays, elements, element.stored if by_pairs else None)
     f.ret(RunStatus.COMPLETE)
     f.finish()
 
@@ -208,7 +207,7 @@ def _at_once(
 def _in_blocks(
     module: Module, name: str, element: Element, sizes: dict[str, int], prefixes: Prefixes
 ) -> None:
-    """``sizes``: bytes of a number as it lies in memory, and in the accumulator's type."""
+    """Write the step in blocks. ``sizes``: bytes of a number as stored and in the accumulator's type."""
     begin = prefixes.inputs(2)
     _add_combine(module, "combine_first", element, begin, "wide")
     _add_combine(module, "combine_middle", element, ["wide", "stored"], "wide")

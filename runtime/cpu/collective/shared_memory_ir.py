@@ -1,21 +1,21 @@
-"""LLVM IR of collectives over shared memory: an interpreter of step records, and the steps that meet and copy.
+"""LLVM IR of collectives over shared memory: an interpreter of step records, and the steps that synchronize and copy.
 
 A program is a table of records of RECORD_WORDS 64-bit words (step_records.py), of which the first is the address of a
 step function:
 
-    i64 step(ptr record, ptr header, i64 spins)      0: done, go on; otherwise an RunStatus, and the program stops here
+    i64 step(ptr record, ptr header, i64 spins)      0: complete, go on; otherwise a RunStatus: the program stops here
 
-The header says where a run stands; all of a rank's memory that its peers read or write is reached through addresses in
-the records. A counter has one writer. It is released after what was written before, and acquired by who waits for it.
-Native code never waits in the operating system: who has spun long enough returns, and the caller yields the core.
+The header has the state of a run; the records have the addresses of all memory that ranks share. A counter has one
+writer, whose store has release order; the loads of waiting ranks have acquire order. Native code never waits in the
+operating system: after ``spins`` polls it returns, and the caller yields the core.
 
 Two words of the header are times of the run that was started last, in nanoseconds of CLOCK_MONOTONIC (which is
 time.monotonic_ns and time.perf_counter_ns), 0 before they are known:
 
-    LANDED   its last step was found done: since then the results are complete, and nobody looks at the buffers
-    MET      its first wait was found over: since then all peers have come whom it needs first. 0 in runs without waits
+    LANDED   its last step was found complete: the results are complete, and no peer accesses the buffers
+    MET      its first wait was found over: the peers that it needs first have arrived. 0 in runs without waits
 
-*Found*, since nothing is known of a collective until somebody looks at it.
+*Found*: the state of a collective becomes known when it is polled.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def step_function(module: Module, name: str, record: type[Record]) -> FunctionWr
     return FunctionWriter(name, record, module=module, parameters=("ptr", "i64"), result="i64")
 
 
-def header_slot(header: Pointer, name: str) -> Pointer:
+def header_field(header: Pointer, name: str) -> Pointer:
     return header.element("i64", word_index(HeaderRecord, name))
 
 
 def shared_memory_ir() -> str:
-    """A module with ENTRY_POINTS and STEP_FUNCTIONS."""
+    """Return a module with ENTRY_POINTS and STEP_FUNCTIONS."""
     module = Module()
     add_step_interpreter(module)
     _add_signal(module)
@@ -73,7 +73,7 @@ def shared_memory_ir() -> str:
 
 
 def add_step_interpreter(module: Module, linkage: str = "") -> None:
-    """Add the clock and ENTRY_POINTS: also to a module that runs collectives among other things."""
+    """Add the clock and ENTRY_POINTS to ``module``, which may contain other code."""
     add_clock(module)
     f = FunctionWriter(
         "spmd_start", module=module, parameters=("ptr",), result="i64", linkage=linkage
@@ -82,12 +82,12 @@ def add_step_interpreter(module: Module, linkage: str = "") -> None:
     view = f.view(HeaderRecord, header)
     with f.when(view.next.differs(view.count)):
         f.ret(RunStatus.MISUSED)
-    header_slot(header, "before").store(view.before + view.signals)
+    header_field(header, "before").store(view.before + view.signals)
     this, following = view.this_steps, view.next_steps
-    header_slot(header, "this_steps").store(following)
-    header_slot(header, "next_steps").store(this)
+    header_field(header, "this_steps").store(following)
+    header_field(header, "next_steps").store(this)
     for name in ("landed", "met", "next"):
-        header_slot(header, name).store(0)
+        header_field(header, name).store(0)
     f.ret(f.call("i64", "spmd_advance", header, 0))
     f.finish()
     _add_advance(module, linkage)
@@ -104,13 +104,13 @@ def _add_advance(module: Module, linkage: str) -> None:
         (i,) = run.values
         run.leave(i.compared("uge", count))
         record = steps.element(f"[{RECORD_WORDS} x i64]", i)
-        outcome = f.call("i64", record.pointer().name, record, header, spins)
-        with f.when(outcome.differs(RunStatus.COMPLETE)):
-            header_slot(header, "next").store(i)
-            f.ret(outcome)
+        status = f.call("i64", record.pointer().name, record, header, spins)
+        with f.when(status.differs(RunStatus.COMPLETE)):
+            header_field(header, "next").store(i)
+            f.ret(status)
         run.again(i + 1)
-    header_slot(header, "next").store(count)
-    note_time(f, header_slot(header, "landed"))
+    header_field(header, "next").store(count)
+    note_time(f, header_field(header, "landed"))
     f.ret(RunStatus.COMPLETE)
     f.finish()
 
@@ -133,10 +133,10 @@ def _add_await(module: Module) -> None:
     _, header, spins = f.parameters
     counters, members, wanted = f.record.counters, f.record.members, _wanted(f)
     with f.repeat(0, spins) as each:
-        i, patience = each.values
+        i, spin_limit = each.values
         each.leave(i.compared("uge", members))
         counter = counters.pointer(i)
-        with f.repeat(patience) as look:
+        with f.repeat(spin_limit) as look:
             (left,) = look.values
             look.leave(counter.load(order="acquire") >= wanted)
             with f.when(left <= 0):
@@ -144,7 +144,7 @@ def _add_await(module: Module) -> None:
             pause(f)
             look.again(left - 1)
         each.again(i + 1, left)
-    note_time(f, header_slot(header, "met"))
+    note_time(f, header_field(header, "met"))
     f.ret(RunStatus.COMPLETE)
     f.finish()
 
@@ -164,20 +164,22 @@ def _add_copies(module: Module) -> None:
 
 
 def move_rows_ir(name: str, dtype: str) -> str:
-    """A module with the step function ``name``, which moves rows that tables of type ``dtype`` name."""
+    """Return a module with the step function ``name``, which moves rows by tables of offsets of type ``dtype``."""
     kind, signed = INDEX_TYPES[dtype], not dtype.startswith("u")
     f = step_function(Module(), name, MoveRowsRecord)
     rec = f.record
     row_bytes = rec.row_bytes
     with f.loop(rec.entries, nonempty=False) as u:
-        start, rows, place = (
+        start, rows, target_start = (
             table.element(kind, u).load(kind).resized("i64", signed=signed)
-            for table in (rec.starts, rec.amounts, rec.places)
+            for table in (rec.starts, rec.amounts, rec.target_starts)
         )
-        outside = _outside(start, rows, rec.source_rows) | _outside(place, rows, rec.target_rows)
+        outside = _outside(start, rows, rec.source_rows) | _outside(
+            target_start, rows, rec.target_rows
+        )
         with f.when(outside):
             f.ret(RunStatus.OUT_OF_BOUNDS)
-        source, target = rec.source.at(start * row_bytes), rec.target.at(place * row_bytes)
+        source, target = rec.source.at(start * row_bytes), rec.target.at(target_start * row_bytes)
         f.memcpy(target, source, rows * row_bytes)
     f.ret(RunStatus.COMPLETE)
     return f.end()

@@ -13,7 +13,7 @@ class HeaderRecord(Record):
     """State of a run. ``next``: the step that runs next, of ``count``.
 
     before: signals given in runs before this one; signals: those of a run. this_steps, next_steps: of this run and the
-    next one (two tables take turns where slots do). landed, met: times, see shared_memory_ir.py.
+    next one (two tables alternate where slots do). landed, met: times, see shared_memory_ir.py.
     """
 
     next: Word
@@ -37,7 +37,7 @@ class SignalRecord(Record):
 
 @record
 class AwaitRecord(Record):
-    """Addresses of counters, how many, the number that each must have reached."""
+    """Addresses of counters, their number, and the signal that each must have reached."""
 
     function: Address
     counters: Address
@@ -58,7 +58,7 @@ class MessagesRecord(Record):
 
 @record
 class StartMessagesRecord(MessagesRecord):
-    """sent: words that count what is sent to other nodes (bytes, messages), to which these amounts are added."""
+    """Start of messages. ``sent``: counters of bytes and messages to other nodes, to which these amounts are added."""
 
     sent: Address
     sent_bytes: Word
@@ -67,14 +67,14 @@ class StartMessagesRecord(MessagesRecord):
 
 @record
 class AwaitMessagesRecord(MessagesRecord):
-    """statuses: room for them."""
+    """Wait for messages. ``statuses``: buffer for the library's statuses."""
 
     statuses: Address
 
 
 @record
 class CopyRowsRecord(Record):
-    """Rows of so many bytes."""
+    """Copy of ``rows`` rows of ``row_bytes`` bytes."""
 
     function: Address
     source: Address
@@ -87,7 +87,7 @@ class CopyRowsRecord(Record):
 
 @record
 class FillZeroRecord(Record):
-    """Bytes that become 0."""
+    """Bytes to set to 0."""
 
     function: Address
     target: Address
@@ -108,10 +108,10 @@ class SwapRowsRecord(Record):
 
 @record
 class RotateRecord(Record):
-    """Places of so many bytes each, by which bytes move on. is_cycle: the first takes what the last held."""
+    """In-place permute of ``num_bytes`` bytes from each address to the next; ``is_cycle``: last to first, too."""
 
     function: Address
-    places: Address
+    addresses: Address
     count: Word
     num_bytes: Word
     is_cycle: Word
@@ -119,9 +119,9 @@ class RotateRecord(Record):
 
 @record
 class MoveRowsRecord(Record):
-    """One sender's rows to places that the data says.
+    """Copy of one sender's rows (ragged all-to-all).
 
-    Tables of the sender: offsets in the source, amounts, offsets in the target, each of ``entries``.
+    Tables of ``entries`` row numbers from the sender: starts in the source, amounts, starts in the target.
     """
 
     function: Address
@@ -129,7 +129,7 @@ class MoveRowsRecord(Record):
     target: Address
     starts: Address
     amounts: Address
-    places: Address
+    target_starts: Address
     entries: Word
     row_bytes: Word
     source_rows: Word

@@ -1,13 +1,12 @@
-"""Kernels on processor cores, one file per kind: ``runtime.program.kernel.CPU_KERNELS`` imports those that a program
-has."""
+"""Kernels on processor cores, one file per kind; ``runtime.program.kernel.CPU_KERNELS`` imports those in use."""
 
 from runtime.program.kernel import CPU_KERNELS
 
 CPU_KERNELS.import_at_need(
     {
-        "runtime.cpu.kernels.convolution.grouped_form": ("GroupConvolutionKernel",),
-        "runtime.cpu.kernels.convolution.panel_form": ("PanelConvolutionKernel",),
-        "runtime.cpu.kernels.convolution.phase_form": ("PhaseConvolutionKernel",),
+        "runtime.cpu.kernels.convolution.grouped": ("GroupConvolutionKernel",),
+        "runtime.cpu.kernels.convolution.panels": ("PanelConvolutionKernel",),
+        "runtime.cpu.kernels.convolution.phases": ("PhaseConvolutionKernel",),
         "runtime.cpu.kernels.copy.copy": ("CopyKernel",),
         "runtime.cpu.kernels.copy.slicing": (
             "ConcatenateKernel",

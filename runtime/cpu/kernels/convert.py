@@ -1,4 +1,4 @@
-"""Arrays in another type, as a part of kernels that compute in it."""
+"""Conversion of arrays to another type, as a part of kernels that compute in that type."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from spmd.hlo import Opcode
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: Words of a native conversion's record that hold the addresses of the first elements.
+#: Indices of the words with the addresses of the first elements in a native conversion's record.
 SOURCE_WORD, TARGET_WORD = 0, 1
 
 
 def converting(source: NDArray, target: NDArray) -> Action:
-    """target = source in the target's type, repeated where it has fewer dimensions or elements.
+    """Bind target = source, converted and broadcast.
 
-    One native call where native code has the conversion.
+    The action is one native call if native code has the conversion.
     """
     if source.dtype == target.dtype:
         return copying(source, target)

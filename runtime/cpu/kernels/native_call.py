@@ -1,4 +1,4 @@
-"""Native code as plain addresses: what one call does, and actions made of such calls, which a segment takes over."""
+"""Native calls as plain addresses, and actions made of such calls, which become rows of a segment."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _VOID_OF_RECORD = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 @dataclass(frozen=True, slots=True)
 class NativeCall:
-    """``void function(ptr record)``, which raises nothing and touches no Python object.
+    """Call of ``void function(ptr record)``, which raises nothing and touches no Python object.
 
-    ``alive``: record, and the arrays whose addresses stand in it, kept as long as the call.
+    ``alive``: the record and the arrays whose addresses it holds.
     """
 
     code: NativeLibrary
@@ -27,15 +27,15 @@ class NativeCall:
 
     @property
     def function(self) -> int:
-        """Its address, for which the code is waited for."""
+        """The function's address; waits until the code is compiled."""
         return self.code.address(self.name)
 
 
 class NativeAction:
-    """An action that is native calls, one after the other.
+    """Action that consists of native calls, one after the other.
 
-    Called from Python it is a call of ctypes for each, which releases the GIL. A thunk sequence takes ``calls`` and
-    makes them part of a segment instead.
+    From Python, each is a call of ctypes, which releases the GIL. A thunk sequence makes ``calls`` rows of a segment
+    instead.
     """
 
     def __init__(self, calls: Sequence[NativeCall]) -> None:
@@ -54,7 +54,7 @@ class NativeAction:
 
 
 class SharedAction:
-    """Native actions that do not depend on each other: threads that share a device's work may do them at once."""
+    """Independent native actions, which threads that share a device's work may run concurrently."""
 
     def __init__(self, pieces: Sequence[NativeAction]) -> None:
         self.pieces = tuple(pieces)
@@ -65,7 +65,7 @@ class SharedAction:
 
 
 def name_code(action: Callable[[], None], caller: str) -> None:
-    """Say for which thunk the code of ``action`` was bound first, so that profilers name it."""
+    """Name the thunk ``caller`` as the first one with the code of ``action``, for profilers."""
     if isinstance(action, SharedAction):
         for piece in action.pieces:
             name_code(piece, caller)
@@ -77,13 +77,13 @@ def name_code(action: Callable[[], None], caller: str) -> None:
 def native_call(
     code: NativeLibrary, name: str, record: NDArray, arrays: tuple[NDArray, ...]
 ) -> NativeAction:
-    """Call function ``name`` of ``code`` with the address of ``record``, whose words name ``arrays``' memory."""
+    """Return a call of function ``name`` of ``code`` with ``record``, which holds addresses of ``arrays``."""
     call = NativeCall(code, name, record.ctypes.data, (record, arrays))
     return NativeAction((call,))
 
 
 def in_order(*actions: Callable[[], None]) -> Callable[[], None]:
-    """One action after the other: native where all of them are."""
+    """Return the actions in sequence, as one native action if all of them are native."""
     calls: list[NativeCall] = []
     for action in actions:
         if not isinstance(action, NativeAction):
@@ -97,5 +97,5 @@ def _run_all(actions: Sequence[Callable[[], None]]) -> None:
         action()
 
 
-#: There is nothing to do: an array is empty.
+#: Action of kernels whose arrays are empty.
 NOTHING = NativeAction(())

@@ -1,4 +1,4 @@
-"""Parts of kernels along a dimension: the same kernel for fewer indices, on the same arrays or on parts of them."""
+"""Parts of kernels along a dimension: the kernel for fewer indices, on the same arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _view(view: StridedView, d: int, span: Span) -> StridedView:
 
 
 def loop_part(kernel: LoopKernel, d: int, span: Span) -> LoopKernel:
-    """Along dimension ``d``."""
+    """Return the kernel for the indices ``span`` of dimension ``d``."""
     return replace(
         kernel,
         dims=(*kernel.dims[:d], span.size, *kernel.dims[d + 1 :]),
@@ -35,21 +35,21 @@ def _moved(each: Range, d: int, span: Span) -> Range:
 
 
 def rows_part(kernel: RowKernel, d: int, span: Span) -> RowKernel:
-    """Along dimension ``d``, which counts rows."""
+    """Return the kernel for the indices ``span`` of dimension ``d``, which counts rows."""
     fusion = kernel.fusion
     among_rows = fusion.counted.index(d)
 
-    def view(whole: StridedView) -> StridedView:
-        """Over all indices, or over the rows."""
-        every = len(whole.dims) == len(fusion.dims)
-        return _view(whole, d if every else among_rows, span)
+    def view(full: StridedView) -> StridedView:
+        """Return the part of a view over all indices or over the rows."""
+        every = len(full.dims) == len(fusion.dims)
+        return _view(full, d if every else among_rows, span)
 
-    def leaves(whole: Sequence[RowLeaf]) -> tuple[RowLeaf, ...]:
+    def leaves(full: Sequence[RowLeaf]) -> tuple[RowLeaf, ...]:
         return tuple(
             replace(leaf, view=view(leaf.view))
             if isinstance(leaf, OperandElements | Numbers)
             else leaf
-            for leaf in whole
+            for leaf in full
         )
 
     return replace(

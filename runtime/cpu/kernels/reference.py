@@ -1,6 +1,6 @@
-"""Rare operations: the reference evaluator's own function, its result copied into place.
+"""Rare operations, computed by the reference evaluator; the result is copied to the result array.
 
-The function allocates its result (and what it needs in between) outside of the program's memory.
+The evaluator allocates its result and temporaries outside of the program's memory.
 """
 
 from __future__ import annotations

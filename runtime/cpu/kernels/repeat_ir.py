@@ -1,4 +1,4 @@
-"""Native calls that are repeated while words of their records move on: batches of anything, with one record."""
+"""Native code that repeats calls and advances addresses in their records: batches with one record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FUNCTION = "spmd_repeat"
 
 @record
 class CallRecord(Record):
-    """Function, and the record that it takes."""
+    """Function and its argument record."""
 
     function: Address
     record: Address
@@ -26,7 +26,7 @@ class CallRecord(Record):
 
 @record
 class MoveRecord(Record):
-    """Address of a word, and what is added to it after each time."""
+    """Address of a record's field, and the stride that is added to the field after each repetition."""
 
     word: Address
     step: Word
@@ -34,7 +34,7 @@ class MoveRecord(Record):
 
 @record
 class RepeatRecord(Record):
-    """Times, numbers of calls and of moves, and these."""
+    """Number of repetitions, numbers of calls and moves, the calls and the moves."""
 
     times: Word
     call_count: Word
@@ -46,9 +46,9 @@ class RepeatRecord(Record):
 def repeated(
     count: int, calls: Sequence[NativeCall], moves: Sequence[tuple[int, int]]
 ) -> tuple[NativeCall, ...]:
-    """``calls`` in order, ``count`` times. moves: (address of a word, what is added to it after each time).
+    """Return ``calls`` repeated ``count`` times. moves: (address of a field, stride added after each repetition).
 
-    Words are as they were at the end.
+    At the end the fields have their old values again.
     """
     if count == 1:
         return tuple(calls)
@@ -61,7 +61,7 @@ def repeated(
 
 @cache
 def repeat_code() -> NativeLibrary:
-    """``FUNCTION``, which takes the address of a RepeatRecord."""
+    """Return the library of ``FUNCTION``, which takes the address of a RepeatRecord."""
     return host_jit().compile(_repeat_ir(), (FUNCTION,), passes=Passes.TIDY)
 
 
@@ -75,12 +75,12 @@ def _repeat_ir() -> str:
         with f.loop(call_count) as c:
             call = calls.element(_CALL, c)
             f.call("void", call.pointer(0).name, call.pointer(1))
-        _move_words(f, moves, move_count, f.constant(1))
-    _move_words(f, moves, move_count, -times)
+        _advance_fields(f, moves, move_count, f.constant(1))
+    _advance_fields(f, moves, move_count, -times)
     return f.end()
 
 
-def _move_words(f: FunctionWriter, moves: Pointer, count: Int, times: Int) -> None:
+def _advance_fields(f: FunctionWriter, moves: Pointer, count: Int, times: Int) -> None:
     with f.loop(count, nonempty=False) as i:
         move = f.view(MoveRecord, moves.element(_MOVE, i))
         word = move.word

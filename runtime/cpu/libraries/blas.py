@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from runtime.codegen.llvm.jit import NativeLibrary
-from runtime.cpu.kernels.gemm.tile_choice import GAINS
+from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from spmd.numpy_library import numpy_library
 from spmd.shape import PrimitiveType
@@ -21,7 +21,7 @@ _GET = ("scipy_openblas_get_num_threads64_", "scipy_openblas_get_num_threads")
 
 
 def library_function(names: tuple[str, ...]) -> ctypes._CFuncPtr | None:  # type: ignore[name-defined]
-    """The first of ``names`` that the library has."""
+    """Return the first function of ``names`` that the library has; None if it has none."""
     library = numpy_library()
     for name in names:
         if library is not None and hasattr(library, name):
@@ -31,9 +31,9 @@ def library_function(names: tuple[str, ...]) -> ctypes._CFuncPtr | None:  # type
 
 @dataclass(frozen=True, slots=True)
 class BlasFunction:
-    """A function of cblas for one element type: where its code is, and how many bits its sizes have.
+    """CBLAS function for one element type: its address and the bits of its size arguments.
 
-    ``alive``: what the code lives as long as.
+    ``alive``: objects that own the code.
     """
 
     address: int
@@ -49,9 +49,9 @@ _AVX2 = ("Haswell", "Zen")
 
 @dataclass(frozen=True)
 class CutMultiples:
-    """Multiples of rows or columns at which a product may be cut in pieces that have the bits of the whole.
+    """Multiples of rows or columns at which a product may be cut without a change of its bits.
 
-    slow, fast: along the slower and the faster varying dimension of the result in memory; 0: no cut keeps the bits.
+    slow, fast: along the slower and the faster varying dimension of the result in memory; 0: no such multiple.
     """
 
     slow: int
@@ -60,11 +60,11 @@ class CutMultiples:
 
 @cache
 def cut_multiples(kind: PrimitiveType) -> CutMultiples:
-    """Return where products in ``kind`` by this BLAS library may be cut, but for those that are small to it.
+    """Return where products of type ``kind`` by this BLAS library may be cut, except those by its small-matrix kernels.
 
-    OpenBLAS's kernels for AVX-512 sum each element alike wherever it stands in blocks of 32. Those for AVX2 make f32
+    OpenBLAS's kernels for AVX-512 sum each element of a block of 32 in the same order. Those for AVX2 compute f32
     results in strips of 12 along the slower dimension, and sum the elements of a narrower strip in another order; along
-    the faster dimension the order depends on the size of the whole. tests/runtime/cpu/libraries/test_blas_cuts.py
+    the faster dimension the order depends on the full size. tests/runtime/cpu/libraries/test_blas_cuts.py
     compares the bits.
     """
     ask = library_function(_CORE_NAME)
@@ -82,20 +82,20 @@ def cut_multiples(kind: PrimitiveType) -> CutMultiples:
 def gemm_function(
     kind: PrimitiveType, sizes: tuple[int, int, int] | None = None
 ) -> BlasFunction | None:
-    """The product of matrices of ``kind`` as native code calls it; None where there is none that can be found.
+    """Return the matrix product of type ``kind`` for native code; None if the library has none.
 
-    The processor's tile unit does f32 where it is there and gains; it hands on to BLAS itself what does not. sizes: m,
-    n and k, where they are known, so that code for the unit need not be made where it cannot gain.
+    If the processor has a tile unit, f32 products use it where that is faster and call BLAS otherwise. sizes: m, n and
+    k, if they are known, so that no code is compiled for the unit if it is slower.
     """
     blas = _blas_function(kind, "gemm")
-    may_gain = sizes is None or GAINS.at(*sizes)
+    may_gain = sizes is None or TILE_THRESHOLDS.at(*sizes)
     if blas is None or kind is not PrimitiveType.F32 or not may_gain or not has_tile_unit():
         return blas
     return _tile_gemm(blas)
 
 
 def begin_gemm() -> None:
-    """Have the code compiled that large f32 products need, where there is any: it takes as long as a small program."""
+    """Start compiling the code of large f32 products, if there is any; it takes as long as a small program."""
     blas = _blas_function(PrimitiveType.F32, "gemm")
     if blas is not None and has_tile_unit():
         _tile_gemm_library(blas)
@@ -120,7 +120,7 @@ def _tile_gemm_library(blas: BlasFunction) -> NativeLibrary:
 
 
 def gemv_function(kind: PrimitiveType) -> BlasFunction | None:
-    """The same of a matrix and a vector."""
+    """Return the product of a matrix and a vector of type ``kind``; None if the library has none."""
     return _blas_function(kind, "gemv")
 
 
@@ -142,36 +142,39 @@ def _blas_function(kind: PrimitiveType, name: str) -> BlasFunction | None:
 
 
 def blas_threads() -> int | None:
-    """Threads that a matrix product may use; None where the library cannot be asked."""
+    """Return the number of threads of a matrix product; None if the library does not say."""
     get = library_function(_GET)
     return None if get is None else int(get())
 
 
 def set_blas_threads(count: int) -> None:
-    """For this process; without effect on a BLAS that cannot be told."""
+    """Set the number of threads of a matrix product in this process, if the library has such a setting."""
     function = library_function(_SET)
     if function is not None:
         function(count)
 
 
 def reserve_work_buffers(callers: int) -> int:
-    """Let OpenBLAS map room for so many threads that multiply at a time, which it would do when they first meet: in the
-    middle of some step. How many there are room for; 0 for a BLAS that cannot be told. Room stays, so that
-    it costs no more than these threads would cost in the end.
+    """Make OpenBLAS map work buffers for ``callers`` concurrent callers, which it would otherwise do during a step.
+
+    OpenBLAS keeps the buffers. Returns their number; 0 for a BLAS without these functions.
     """
-    take, give = library_function(("blas_memory_alloc",)), library_function(("blas_memory_free",))
-    if take is None or give is None:
+    allocate, free = (
+        library_function(("blas_memory_alloc",)),
+        library_function(("blas_memory_free",)),
+    )
+    if allocate is None or free is None:
         return 0
-    take.restype, take.argtypes = ctypes.c_void_p, (ctypes.c_int,)
-    give.restype, give.argtypes = None, (ctypes.c_void_p,)
-    taken = [take(1) for _ in range(callers)]
-    for buffer in reversed(taken):
-        give(buffer)
-    return len(set(taken))
+    allocate.restype, allocate.argtypes = ctypes.c_void_p, (ctypes.c_int,)
+    free.restype, free.argtypes = None, (ctypes.c_void_p,)
+    buffers = [allocate(1) for _ in range(callers)]
+    for buffer in reversed(buffers):
+        free(buffer)
+    return len(set(buffers))
 
 
 class BlasThreads:
-    """A block with so many threads per matrix product, which may be entered again when it has been left."""
+    """Context manager that sets the threads per matrix product; it may be entered again after it was left."""
 
     def __init__(self, count: int) -> None:
         self._count = self._before = count

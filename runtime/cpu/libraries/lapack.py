@@ -17,17 +17,17 @@ LETTERS = {
 
 
 def lapack_function(name: str, kind: PrimitiveType) -> BlasFunction | None:
-    """Fortran's routine ``name``, without the letter of its type; None where there is none that can be found."""
+    """Return the Fortran routine ``name``, given without its type letter; None if the library has none."""
     return _found(kind, f"scipy_{{}}{name}_64_", f"scipy_{{}}{name}_")
 
 
 def potrf_function(kind: PrimitiveType) -> BlasFunction | None:
-    """The Cholesky factorization."""
+    """Return the Cholesky factorization; None if the library has none."""
     return lapack_function("potrf", kind)
 
 
 def trsm_function(kind: PrimitiveType) -> BlasFunction | None:
-    """CBLAS's solution of triangular systems."""
+    """Return CBLAS's solver of triangular systems; None if the library has none."""
     return _found(kind, "scipy_cblas_{}trsm64_", "scipy_cblas_{}trsm")
 
 

@@ -1,8 +1,8 @@
-"""NumPy's Fourier transforms as native code calls them: the loops behind its ufuncs, which need no interpreter.
+"""NumPy's Fourier transforms for native code: the loops of its ufuncs, which need no interpreter.
 
-``numpy.fft`` is pocketfft (M. Reinecke) as generalized ufuncs. A ufunc's loops stand in a struct that NumPy's C
-interface documents, ``void loop(char **args, intptr *sizes, intptr *steps, void *data)``: so many times a line of
-strided elements.
+``numpy.fft`` is pocketfft (M. Reinecke) as generalized ufuncs. A struct that NumPy's C interface documents holds a
+ufunc's loops, ``void loop(char **args, intptr *sizes, intptr *steps, void *data)``. Each call transforms a number of
+lines of strided elements.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class LineLoop:
-    """args: (lines, a real factor, results); sizes: (lines, elements of one, of a result's); steps in bytes: of line,
-    factor and result from line to line, then within a line and a result. A result may be its line's memory.
+    """Loop that transforms lines of elements; threads may call it concurrently.
 
-    Threads may call it at the same time. ``alive``: what the code lives as long as.
+    Its arguments: args (lines, a real factor, results); sizes (number of lines, elements of a line, of a result);
+    strides in bytes of line, factor and result from line to line, then within a line and a result. A result may
+    overwrite its line. ``alive``: object that owns the code.
     """
 
     function: int
@@ -58,7 +59,7 @@ _PARTS = {
 def line_loop(transform: str, length: int, kind: PrimitiveType) -> LineLoop | None:
     """Return the loop of FFT, IFFT, RFFT or IRFFT over ``length`` points; None if this NumPy has it elsewhere.
 
-    ``kind``: of operand or result, either says how many bits the parts have.
+    ``kind``: type of operand or result; both have parts of the same width.
     """
     name = {"FFT": "fft", "IFFT": "ifft", "IRFFT": "irfft"}.get(transform)
     if name is None:
@@ -71,7 +72,7 @@ def line_loop(transform: str, length: int, kind: PrimitiveType) -> LineLoop | No
 
 @cache
 def _loop(name: str, types: str) -> LineLoop | None:
-    """The loop of a ufunc for operands and result of NumPy's type characters."""
+    """Return the loop of ufunc ``name`` for operands and result of these NumPy type characters."""
     ufunc = getattr(getattr(np.fft, "_pocketfft_umath", None), name, None)
     if not isinstance(ufunc, np.ufunc) or f"{types[:-1]}->{types[-1]}" not in ufunc.types:
         return None

@@ -1,6 +1,6 @@
-"""An instruction by itself: the thunk that it becomes where operands and results lie dense, each in memory of its own.
+"""Thunk and seconds of a single instruction whose operands and results are dense, each in an allocation of its own.
 
-What knows no buffers yet asks this way: a scheduler for an instruction's seconds, calibration for kernels to time.
+The memory scheduler and calibration use it, which have no buffer assignment.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ def thunk_alone(instruction: HloInstruction, device: Device) -> Thunk:
         views[leaf] = StridedView.dense_in_order(operands[leaf], order)
     results = [StridedView.dense(shape) for shape in _arrays(instruction)]
     scratch = [StridedView.dense(s) for s in lowering.scratch(instruction, tuple(views))]
-    places = [_place(n, view) for n, view in enumerate((*views, *results, *scratch))]
+    array_views = [_array_view(n, view) for n, view in enumerate((*views, *results, *scratch))]
     first, last = len(views), len(views) + len(results)
-    arrays = StepArrays(tuple(places[:first]), tuple(places[first:last]), tuple(places[last:]))
+    arrays = StepArrays(
+        tuple(array_views[:first]), tuple(array_views[first:last]), tuple(array_views[last:])
+    )
     return lowering.emit(instruction, arrays, device)
 
 
@@ -42,5 +44,5 @@ def _arrays(x: HloInstruction) -> list[ArrayShape]:
     return [shape for _, shape in leaves(x.shape) if isinstance(shape, ArrayShape)]
 
 
-def _place(allocation: int, view: StridedView) -> ArrayView:
+def _array_view(allocation: int, view: StridedView) -> ArrayView:
     return ArrayView(BufferSlice(allocation, 0, view.byte_size), view)

@@ -1,4 +1,4 @@
-"""Convolutions: what is multiplied, brought into form and written, by the way in which the kernel does it."""
+"""Work of convolutions: elements multiplied, packed and written, by the kernel's algorithm."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from runtime.cpu.kernels.convolution.tile_gradient_form import split_gradient_elements
+from runtime.cpu.kernels.convolution.tile_gradient import split_gradient_elements
 from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geometry
-from runtime.cpu.kernels.convolution.tile_image_form import split_image_elements
+from runtime.cpu.kernels.convolution.tile_image import split_image_elements
 from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
 from runtime.cpu.prediction.work import (
-    NEAR,
+    TIMED_BYTES,
     WORK,
     Access,
     Work,
@@ -35,7 +35,7 @@ from spmd.ops.window import Window
 
 #: Sizes of x[g, n, spatial.., c], w[g, window.., c, f] and result[g, n, out.., f].
 Sizes = tuple[int, ...]
-#: How a kernel may do it other than by panels.
+#: Plan of an algorithm other than by panels.
 Plan: TypeAlias = ImageTiles | GradientTiles | VectorPlan
 
 
@@ -59,16 +59,19 @@ def parts_of(sizes: ConvolutionSizes, plan: Plan | None) -> ConvolutionParts:
 
 
 def plan_on(kernel: PanelConvolutionKernel, machine: MachineDescription) -> Plan | None:
-    """The plan whose form ``machine`` knows: kernels have those of tile units and of vectors on every machine."""
+    """Return the plan whose algorithm ``machine`` describes; kernels have plans for all units on any machine.
+
+    None if it describes neither.
+    """
     for plan in (kernel.tiles, kernel.vectors):
         if plan is not None:
-            known = machine.convolution_class(kernel.element_type, _form_of(plan))
+            known = machine.convolution_class(kernel.element_type, _algorithm_of(plan))
             if known is not None:
                 return plan
     return None
 
 
-def _form_of(plan: Plan) -> ConvolutionForm:
+def _algorithm_of(plan: Plan) -> ConvolutionForm:
     if isinstance(plan, VectorPlan):
         by_depth = plan.left is LeftLayout.DEPTH
         return ConvolutionForm.VECTORS_BY_DEPTH if by_depth else ConvolutionForm.VECTORS
@@ -77,8 +80,9 @@ def _form_of(plan: Plan) -> ConvolutionForm:
 
 
 def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
-    """Lines of the input that are met are split once, or once for each block of features; the kernel is packed for
-    every panel of lines; results of pieces of the channels are added up.
+    """Count the parts by images: input lines are split once, or once per block of features.
+
+    The kernel is packed for every panel of lines; results of pieces of the channels are accumulated.
     """
     plain = geometry(sizes.window, sizes.x, sizes.out)
     assert plain is not None, "the lowering asked for it"
@@ -97,10 +101,10 @@ def _by_images(tiles: ImageTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
 
 
 def _by_gradients(tiles: GradientTiles, sizes: ConvolutionSizes) -> ConvolutionParts:
-    """Both operands are split; results of each panel are added up."""
+    """Count the parts of a gradient: both operands are split; results of each panel are accumulated."""
     plain = gradient_geometry(sizes.window, sizes.x, sizes.out)
     assert plain is not None, "the lowering asked for it"
-    shape = replace(plain, together=tiles.interleaved_pairs)
+    shape = replace(plain, group_pairs=tiles.interleaved_pairs)
     groups, channels, features, images = sizes.out[0], sizes.out[1], sizes.out[-1], sizes.x[-1]
     panels = -(-images // tiles.images) * -(-shape.rows.window // tiles.lines)
     left, right = split_gradient_elements(tiles, shape, channels, images, features)
@@ -114,15 +118,16 @@ def _by_gradients(tiles: GradientTiles, sizes: ConvolutionSizes) -> ConvolutionP
 
 
 def _by_vectors(plan: VectorPlan, sizes: ConvolutionSizes) -> ConvolutionParts:
-    """Rows are packed once for each block of features; of a deep window each block's products are added up. Results
-    that go through a buffer are written twice.
+    """Count the parts by vectors: rows are packed once per block of features, and blocks of a deep window accumulated.
+
+    Results that go through a buffer are written twice.
     """
     depth = math.prod(sizes.w[1:-1])
     rows, features = math.prod(sizes.out[:-1]), sizes.out[-1]
     columns = plan.micro_kernel.columns * -(-features // plan.micro_kernel.columns)
     written = -(-depth // plan.depth) + bool(plan.buffered)
     return ConvolutionParts(
-        _form_of(plan),
+        _algorithm_of(plan),
         float(rows * depth * columns),
         float(rows * depth * -(-features // plan.features)),
         math.prod(sizes.w),
@@ -131,7 +136,7 @@ def _by_vectors(plan: VectorPlan, sizes: ConvolutionSizes) -> ConvolutionParts:
 
 
 def _by_panels(sizes: ConvolutionSizes) -> ConvolutionParts:
-    """Every element of the result needs a row of the panels, which is as long as the window with its channels."""
+    """Count the parts by panels: every result position needs a row of window times channels elements."""
     depth = math.prod(sizes.w[1:-1])
     rows = math.prod(sizes.out[:-1])
     return ConvolutionParts(
@@ -147,23 +152,25 @@ def _by_panels(sizes: ConvolutionSizes) -> ConvolutionParts:
 def convolution_work(
     kernel: PanelConvolutionKernel, thunk: KernelThunk, machine: MachineDescription
 ) -> Work:
-    x, w = (place.view.dims for place in thunk.operands)
+    x, w = (array.view.dims for array in thunk.operands)
     (result,) = thunk.results
     sizes = ConvolutionSizes(kernel.window, x, w, result.view.dims)
     parts = parts_of(sizes, plan_on(kernel, machine))
     seconds = machine.convolution_seconds(kernel.element_type, parts)
     known = machine.convolution_class(kernel.element_type, parts.form)
-    far = 1.0 if known is None else known.far
-    accesses = tuple(Access(place, stored_bytes(place), far) for place in (*thunk.operands, result))
-    together = sum(access.size for access in accesses)
-    return Work(accesses, seconds, loops=0.0, together=min(NEAR, together))
+    slowdown = 1.0 if known is None else known.far
+    accesses = tuple(
+        Access(array, stored_bytes(array), slowdown) for array in (*thunk.operands, result)
+    )
+    touched_bytes = sum(access.size for access in accesses)
+    return Work(accesses, seconds, loops=0.0, timed_bytes=min(TIMED_BYTES, touched_bytes))
 
 
 @WORK.register(GroupConvolutionKernel)
 def group_work(
     kernel: GroupConvolutionKernel, thunk: KernelThunk, machine: MachineDescription
 ) -> Work:
-    """Groups side by side: a multiplication and an addition for each element that meets another."""
+    """Return the work of groups computed side by side: a multiplication and an addition for each pair of elements."""
     kind = kernel.element_type
     met = thunk.results[0].view.num_elements * math.prod(thunk.operands[1].view.dims[1:-1])
     return Work(all_touched(thunk), 2 * met * element_seconds(Opcode.ADD, kind, kind, machine))

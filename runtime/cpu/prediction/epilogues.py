@@ -1,4 +1,4 @@
-"""A product and what is computed of it: both as they are alone, but that what the product gives is read while near."""
+"""Work of a product with an epilogue: that of both alone, except that the epilogue reads the product from cache."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ def epilogue_work(
     made = product_work(kernel.product, alone, machine)
     after = KernelThunk(thunk.name, kernel.epilogue, (*operands, product), tuple(results))
     computed = work_of(after, machine)
-    bands = [product_work(kernel.product_of(b), alone, machine) for b in kernel.blocks]
+    row_blocks = [product_work(kernel.product_of(b), alone, machine) for b in kernel.blocks]
     read = where_slices_are(made.accesses, kernel.factors, matrices)
-    accesses = [one for one in (*read, *computed.accesses) if one.place != product]
+    accesses = [one for one in (*read, *computed.accesses) if one.array != product]
     if kernel.product_result is not None:
         accesses.append(Access(product, stored_bytes(product)))
     return Work(
         tuple(accesses),
-        sum(band.compute for band in bands) + max(computed.compute, computed.divider),
-        loops=len(bands) * computed.loops,
+        sum(row_block.compute for row_block in row_blocks)
+        + max(computed.compute, computed.divider),
+        loops=len(row_blocks) * computed.loops,
         rows=computed.rows,
-        together=made.together,
+        timed_bytes=made.timed_bytes,
         packed=made.packed,
     )
 

@@ -1,5 +1,4 @@
-"""Loops over elements: what their scalar programs compute at every index or once for a row, and which arrays they
-access."""
+"""Work of loops over elements: computation of their scalar programs per index and per row, and array accesses."""
 
 from __future__ import annotations
 
@@ -26,14 +25,13 @@ from runtime.program.strides import StridedView
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.machine.description import MachineDescription
 
-#: How much longer accesses across memory take: element by element of different lines, and where blocks of lines
-#: are turned in registers.
-STRIDED, TURNED = 4.0, 1.5
+#: Slowdown of accesses with a stride: one element per cache line, and blocks that are transposed in registers.
+STRIDED, TRANSPOSED = 4.0, 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Loops as they run, the innermost last; strides of each track."""
+    """Loop nest in execution order, the innermost last, with the strides of each track."""
 
     sizes: Sequence[int]
     strides: Sequence[Sequence[int]]
@@ -51,7 +49,7 @@ class Nest:
         step = abs(self.strides[number][-1])
         if step in (0, item):
             return 1.0
-        return TURNED if self.crossed[number] else min(STRIDED, step / item)
+        return TRANSPOSED if self.crossed[number] else min(STRIDED, step / item)
 
 
 def track(view: StridedView, *, counts: bool = False) -> ArrayAccess:
@@ -76,7 +74,7 @@ def nest_of(dims: Sequence[int], tracks: Sequence[ArrayAccess], inputs: int) -> 
 def program_busy(
     program: ScalarProgram, varies: Sequence[bool], machine: MachineDescription
 ) -> tuple[Busy, Busy]:
-    """At one index, and for one row: what depends on no parameter that ``varies`` along it is computed once for it."""
+    """Return the busy times at one index, and once per row for steps that depend on no parameter that ``varies``."""
     moving = list(varies)
     each = row = Busy()
     for step in program.steps:
@@ -92,29 +90,29 @@ def program_busy(
     return each, row
 
 
-def walked(place: ArrayView, view: StridedView, slowdown: float) -> Access:
-    """``view``, counted from the first element of ``place``, at every index of a loop."""
+def loop_access(array: ArrayView, view: StridedView, slowdown: float) -> Access:
+    """Return the access of a loop to ``view``, which starts at the first element of ``array``, at every index."""
     item = view.element_type.byte_size
     pairs = zip(view.dims, view.strides, strict=True)
     distinct = math.prod(float(size) for size, stride in pairs if stride) * item
-    whole = place.view.byte_size
-    size = min(distinct, whole)
+    stored = array.view.byte_size
+    size = min(distinct, stored)
     again = view.num_elements * item - size if view.strides and view.strides[-1] else 0.0
-    return Access(place, size, slowdown, max(again, 0.0))
+    return Access(array, size, slowdown, max(again, 0.0))
 
 
 def merged(accesses: Sequence[Access]) -> tuple[Access, ...]:
-    """One for each place: what it is read for several times is found near, all but the first time."""
-    by_place: dict[ArrayView, Access] = {}
+    """Merge the accesses to each array: all but the first read find it in cache."""
+    by_array: dict[ArrayView, Access] = {}
     for one in accesses:
-        old = by_place.get(one.place)
+        old = by_array.get(one.array)
         if old is None:
-            by_place[one.place] = one
+            by_array[one.array] = one
             continue
-        size = min(old.size + one.size, one.place.view.byte_size)
+        size = min(old.size + one.size, one.array.view.byte_size)
         again = old.again + one.again + old.size + one.size - size
-        by_place[one.place] = Access(one.place, size, max(old.slowdown, one.slowdown), again)
-    return tuple(by_place.values())
+        by_array[one.array] = Access(one.array, size, max(old.slowdown, one.slowdown), again)
+    return tuple(by_array.values())
 
 
 @WORK.register(LoopKernel)
@@ -128,13 +126,13 @@ def loop_work(kernel: LoopKernel, thunk: KernelThunk, machine: MachineDescriptio
     each, row = program_busy(kernel.program, varies, machine)
     number = {leaf: n for n, leaf in enumerate(kernel.leaves)}
     accesses = [
-        walked(thunk.operands[leaf.operand], leaf.view, _slowdown(nest, number[leaf], tracks))
+        loop_access(thunk.operands[leaf.operand], leaf.view, _slowdown(nest, number[leaf], tracks))
         for leaf in leaves
         if not isinstance(leaf, Numbers)
     ]
     written = [
-        walked(place, view, _slowdown(nest, count + n, tracks))
-        for n, (view, place) in enumerate(results)
+        loop_access(array, view, _slowdown(nest, count + n, tracks))
+        for n, (view, array) in enumerate(results)
     ]
     busy = each.times(nest.points) + row.times(nest.rows)
     return Work(
@@ -149,11 +147,11 @@ def _slowdown(nest: Nest, number: int, tracks: Sequence[ArrayAccess]) -> float:
 @WORK.register(PiecesKernel)
 def pieces_work(kernel: PiecesKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
     parts = [loop_work(piece, thunk, machine) for piece in kernel.pieces]
-    return _together(parts, [access for part in parts for access in part.accesses])
+    return _in_sequence(parts, [access for part in parts for access in part.accesses])
 
 
-def _together(parts: Sequence[Work], accesses: Sequence[Access]) -> Work:
-    """Loops one after the other."""
+def _in_sequence(parts: Sequence[Work], accesses: Sequence[Access]) -> Work:
+    """Return the work of loops that run one after the other."""
     compute, divider = (sum(part.compute for part in parts), sum(part.divider for part in parts))
     rows = sum(part.rows for part in parts)
     return Work(merged(accesses), compute, len(parts), rows, divider=divider)
@@ -167,8 +165,8 @@ def update_work(kernel: UpdateKernel, thunk: KernelThunk, machine: MachineDescri
     for result, operand in kernel.updates:
         source, target = thunk.operands[operand], thunk.results[result]
         if source.slice != target.slice:
-            accesses += [Access(place, stored_bytes(place)) for place in (source, target)]
-    return _together(parts, accesses)
+            accesses += [Access(array, stored_bytes(array)) for array in (source, target)]
+    return _in_sequence(parts, accesses)
 
 
 @WORK.register(NativeElementwiseKernel)
@@ -177,7 +175,7 @@ def elementwise_work(
 ) -> Work:
     program = one_operation(kernel.signature)
     (result,) = thunk.results
-    tracks = [track(place.view) for place in (*thunk.operands, result)]
+    tracks = [track(array.view) for array in (*thunk.operands, result)]
     nest = nest_of(result.view.dims, tracks, len(thunk.operands))
     each, _ = program_busy(program, [True] * len(program.parameters), machine)
     busy = each.times(nest.points)

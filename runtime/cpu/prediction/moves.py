@@ -1,4 +1,4 @@
-"""Kernels that move elements, or find their places: bytes, as many as they must touch."""
+"""Work of kernels that move, gather, scatter, reduce or sort elements: the bytes that they must touch."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from runtime.program.thunks.kernel import KernelThunk
 from spmd.hlo import Opcode
 from spmd.machine.description import MachineDescription
 
-#: How much longer an element alone takes than one in a vector of them.
+#: Slowdown of an element alone over one in a vector.
 _SCALAR = 16.0
 
 
 def copy_work(source: ArrayView, target: ArrayView) -> Work:
-    """Element by element, in the order of the target, or in blocks that are turned."""
+    """Return the work of a copy, in the order of the target or in blocks that are transposed."""
     tracks = [track(x.view) for x in (source, target)]
     nest = nest_of(target.view.dims, tracks, 1)
     accesses = tuple(
-        Access(place, stored_bytes(place), nest.slowdown(n, tracks[n].item))
-        for n, place in enumerate((source, target))
+        Access(array, stored_bytes(array), nest.slowdown(n, tracks[n].item))
+        for n, array in enumerate((source, target))
     )
     return Work(accesses, rows=nest.rows)
 
 
 @WORK.register(UninitializedKernel)
-def unwritten_work(_: UninitializedKernel, __: KernelThunk, ___: MachineDescription) -> Work:
+def uninitialized_work(_: UninitializedKernel, __: KernelThunk, ___: MachineDescription) -> Work:
     return Work((), loops=0.0)
 
 
@@ -63,7 +63,7 @@ def slice_work(_: DynamicSliceKernel, thunk: KernelThunk, __: MachineDescription
 
 @WORK.register(DynamicUpdateSliceKernel)
 def update_work(_: DynamicUpdateSliceKernel, thunk: KernelThunk, __: MachineDescription) -> Work:
-    """In place, the update alone; elsewhere all of it is copied first."""
+    """Return the work of the update alone if it is in place; otherwise the operand is copied first."""
     source, update = thunk.operands[:2]
     (result,) = thunk.results
     size = stored_bytes(update)
@@ -83,9 +83,11 @@ def gather_work(_: GatherKernel, thunk: KernelThunk, __: MachineDescription) -> 
     source, indices = thunk.operands
     (result,) = thunk.results
     size = stored_bytes(result)
-    far = Access(source, min(size, stored_bytes(source)), again=max(size - stored_bytes(source), 0))
+    indexed = Access(
+        source, min(size, stored_bytes(source)), again=max(size - stored_bytes(source), 0)
+    )
     windows = float(indices.view.num_elements)
-    return Work((far, *touched((indices, result))), rows=windows)
+    return Work((indexed, *touched((indices, result))), rows=windows)
 
 
 @WORK.register(ScatterKernel)
@@ -96,10 +98,10 @@ def scatter_work(_: ScatterKernel, thunk: KernelThunk, __: MachineDescription) -
     (result,) = thunk.results
     size = stored_bytes(updates)
     windows = float(indices.view.num_elements)
-    far: tuple[Access, ...] = (Access(result, min(size, stored_bytes(result)), again=size),)
+    indexed: tuple[Access, ...] = (Access(result, min(size, stored_bytes(result)), again=size),)
     if source.slice != result.slice:
-        far = (*touched((source,)), Access(result, stored_bytes(result), again=2 * size))
-    return Work((*far, *touched((indices, updates))), rows=windows)
+        indexed = (*touched((source,)), Access(result, stored_bytes(result), again=2 * size))
+    return Work((*indexed, *touched((indices, updates))), rows=windows)
 
 
 @WORK.register(ProgramReduceKernel)
@@ -116,17 +118,17 @@ def program_reduce_work(
 def window_work(
     kernel: ReduceWindowKernel, thunk: KernelThunk, machine: MachineDescription
 ) -> Work:
-    """Windows as long as what they go over are running totals: of each element once."""
+    """Return the work of windows; those as long as the dimension are running totals, which read each element once."""
     kind = thunk.results[0].view.element_type
     pairs = zip(kernel.window.dims, thunk.operands[0].view.dims, strict=True)
-    size = math.prod(1 if dim.size >= whole else dim.size for dim, whole in pairs)
+    size = math.prod(1 if dim.size >= extent else dim.size for dim, extent in pairs)
     each = element_seconds(Opcode.ADD, kind, kind, machine)
     return Work(all_touched(thunk), thunk.results[0].view.num_elements * size * each)
 
 
 @WORK.register(SortKernel)
 def sort_work(kernel: SortKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
-    """The comparator, one element at a time, for each halving of what is sorted."""
+    """Return the work of a sort: the comparator, one element at a time, log2(size) times."""
     varies = [True] * len(kernel.comparator.parameters)
     each, _ = program_busy(kernel.comparator, varies, machine)
     elements = float(thunk.operands[0].view.num_elements)

@@ -1,4 +1,4 @@
-"""Convolutions of inputs with holes, in phases: what these multiply, copy and write, and no holes."""
+"""Work of convolutions of dilated inputs, by phases: elements multiplied, copied and written, without the holes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.cpu.prediction.convolutions import (
     plan_on,
 )
 from runtime.cpu.prediction.work import (
-    NEAR,
+    TIMED_BYTES,
     WORK,
     Access,
     Work,
@@ -46,18 +46,18 @@ def phase_work(
     plan = plan_on(kernel.undivided, machine)
     if isinstance(plan, ImageTiles | GradientTiles):
         return convolution_work(kernel.undivided, thunk, machine)
-    seconds, forms = 0.0, []
+    seconds, algorithms = 0.0, []
     for parts in phase_parts(kernel, thunk, lambda each: plan_on(each, machine)):
         seconds += machine.convolution_seconds(kind, parts)
-        forms.append(parts.form)
+        algorithms.append(parts.form)
     moved = 2.0 * kind.byte_size * copied_elements(kernel, thunk)
-    known = machine.convolution_class(kind, forms[0]) if forms else None
-    far = 1.0 if known is None else known.far
-    places = (*thunk.operands, *thunk.results)
-    accesses = tuple(Access(place, stored_bytes(place), far) for place in places)
-    together = sum(access.size for access in accesses)
+    known = machine.convolution_class(kind, algorithms[0]) if algorithms else None
+    slowdown = 1.0 if known is None else known.far
+    arrays = (*thunk.operands, *thunk.results)
+    accesses = tuple(Access(array, stored_bytes(array), slowdown) for array in arrays)
+    touched_bytes = sum(access.size for access in accesses)
     compute = seconds + moved * machine.byte_seconds(moved)
-    return Work(accesses, compute, loops=0.0, together=min(NEAR, together))
+    return Work(accesses, compute, loops=0.0, timed_bytes=min(TIMED_BYTES, touched_bytes))
 
 
 def _spatial(thunk: KernelThunk) -> tuple[int, ...]:
@@ -69,9 +69,8 @@ def phase_parts(
     thunk: KernelThunk,
     plan_of: Callable[[PanelConvolutionKernel], Plan | None],
 ) -> list[ConvolutionParts]:
-    """Return the operation counts of each phase, whose results meet a part of the window. With few features no input is
-    packed."""
-    x, w = (place.view.dims for place in thunk.operands)
+    """Return the operation counts of each phase, which uses a part of the window; few features need no packed input."""
+    x, w = (array.view.dims for array in thunk.operands)
     out = thunk.results[0].view.dims
     found = []
     for phase in kernel.phases:
@@ -80,17 +79,17 @@ def phase_parts(
         if phase.kernel is None:
             results = math.prod(out_dims)
             multiplied = float(results * math.prod(kernel_dims[1:-1]))
-            form, packed = ConvolutionForm.THIN, math.prod(kernel_dims)
-            found.append(ConvolutionParts(form, multiplied, 0.0, packed, results))
+            algorithm, packed = ConvolutionForm.THIN, math.prod(kernel_dims)
+            found.append(ConvolutionParts(algorithm, multiplied, 0.0, packed, results))
             continue
-        assert isinstance(phase.kernel, PanelConvolutionKernel), "as the whole is"
+        assert isinstance(phase.kernel, PanelConvolutionKernel), "as the undivided convolution is"
         sizes = ConvolutionSizes(phase.kernel.window, x, kernel_dims, out_dims)
         found.append(parts_of(sizes, plan_of(phase.kernel)))
     return found
 
 
 def copied_elements(kernel: PhaseConvolutionKernel, thunk: KernelThunk) -> int:
-    """To scratch or from there, beside what the phases' convolutions do."""
+    """Return the number of elements copied to or from scratch, apart from the phases' convolutions."""
     w, out = thunk.operands[1].view.dims, thunk.results[0].view.dims
     copied = 0
     for phase in kernel.phases:

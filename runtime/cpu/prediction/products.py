@@ -1,4 +1,4 @@
-"""Products of matrices, by the classes of products that a machine describes."""
+"""Work of matrix products, by the classes of products that a machine describes."""
 
 from __future__ import annotations
 
@@ -6,43 +6,45 @@ import math
 from dataclasses import dataclass
 
 from runtime.buffers.types import ArrayView
-from runtime.cpu.prediction.work import NEAR, WORK, Access, Work, stored_bytes
+from runtime.cpu.prediction.work import TIMED_BYTES, WORK, Access, Work, stored_bytes
 from runtime.program.records.dot import DotKernel
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.machine.description import MachineDescription
 from spmd.machine.products import Turned, class_for
 from spmd.shape import PrimitiveType
 
-#: Bytes of operands in the form in which they are multiplied, which take others' place in the caches, at most.
+#: Most bytes of packed operands, which displace other data from the caches.
 MOST_PACKED = 1 << 20
 
 
 @WORK.register(DotKernel)
 def product_work(kernel: DotKernel, thunk: KernelThunk, machine: MachineDescription) -> Work:
-    """One after the other. A class's seconds hold for operands and results that have just been touched."""
+    """Return the work of a batch of products. A class's seconds hold for operands and results that are in cache."""
     product = _as_computed(kernel, thunk)
     count = math.prod(kernel.batch)
     seconds = count * machine.product_seconds(
-        product.types, product.sizes, product.turned, tf32=kernel.tf32
+        product.types, product.sizes, product.transposed, tf32=kernel.tf32
     )
     known = class_for(machine.products, product.types, product.sizes)
-    stored = [stored_bytes(place) for place in product.places]
-    (lhs_packings, rhs_packings, blocks), far = (1, 1, 1), (1.0, 1.0, 1.0)
+    stored = [stored_bytes(array) for array in product.arrays]
+    (lhs_packings, rhs_packings, blocks), slowdowns = (1, 1, 1), (1.0, 1.0, 1.0)
     if known is not None:
-        lhs_packings, rhs_packings, blocks = known.passes(*product.sizes, product.turned)
-        far = known.far(product.turned)
+        lhs_packings, rhs_packings, blocks = known.passes(*product.sizes, product.transposed)
+        slowdowns = known.far(product.transposed)
     times = (
         lhs_packings,
         rhs_packings,
         2 * blocks - 1,
     )  # a result that is added to is read and written
     accesses = tuple(
-        Access(place, size, slowdown, (often - 1) * size)
-        for place, size, slowdown, often in zip(product.places, stored, far, times, strict=True)
+        Access(array, size, slowdown, (often - 1) * size)
+        for array, size, slowdown, often in zip(
+            product.arrays, stored, slowdowns, times, strict=True
+        )
     )
     packed = min(MOST_PACKED, sum(stored[:2]) / max(count, 1))
-    near = min(NEAR, sum(stored))
-    return Work(accesses, seconds, loops=0.0, together=near, packed=packed)
+    timed_bytes = min(TIMED_BYTES, sum(stored))
+    return Work(accesses, seconds, loops=0.0, timed_bytes=timed_bytes, packed=packed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,12 @@ class _Product:
 
     types: tuple[PrimitiveType, PrimitiveType, PrimitiveType]
     sizes: tuple[int, int, int]
-    turned: Turned
-    places: tuple[ArrayView, ArrayView, ArrayView]
+    transposed: Turned
+    arrays: tuple[ArrayView, ArrayView, ArrayView]
 
 
 def _as_computed(kernel: DotKernel, thunk: KernelThunk) -> _Product:
-    """A result that lies column by column is computed as rhs^T lhs^T."""
+    """Return the product as it is computed: a column-major result as rhs^T lhs^T."""
     (lhs, rhs), (result,) = thunk.operands, thunk.results
     along = _is_along(lhs, -1), _is_along(rhs, -2)
     if _is_along(result, -1):
@@ -66,7 +68,7 @@ def _as_computed(kernel: DotKernel, thunk: KernelThunk) -> _Product:
     return _Product(types, sizes, (not along[1], along[0]), (rhs, lhs, result))
 
 
-def _is_along(place: ArrayView, d: int) -> bool:
-    """Return whether there are no gaps along that dimension; a number has none."""
-    view = place.view
+def _is_along(array: ArrayView, d: int) -> bool:
+    """Return whether elements are contiguous along dimension ``d``; those of a scalar are."""
+    view = array.view
     return not view.dims or view.dims[d] == 1 or view.strides[d] == view.element_type.byte_size

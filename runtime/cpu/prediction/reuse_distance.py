@@ -1,9 +1,8 @@
-"""Reuse distances of the bytes that a kernel touches: the bytes touched since they were touched last.
+"""Reuse distances of the bytes that a kernel touches: the number of bytes touched since their last use.
 
-A cache that holds n bytes and keeps what was used last holds all that was touched within the last n bytes. So the
-*reuse distance* says at which level an array is found, whatever caches there are: an array of s bytes, read right after
-it was written, is s bytes away. Places count, not values: what is written over an array that has died finds its lines
-in the cache.
+An LRU cache of n bytes holds all bytes whose reuse distance is at most n, so the distance gives the cache level of an
+array on any machine: an array of s bytes that is read right after it was written has distance s. Distances belong to
+addresses, not to values: a write over a dead array finds its lines in the cache.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """``size`` bytes were touched ``distance`` bytes ago; infinite: not as far as is remembered."""
+    """``size`` bytes with one reuse ``distance`` in bytes; infinite if it exceeds the model's maximum."""
 
     size: int
     distance: float
 
 
-def span_of(place: ArrayView) -> Span:
-    """From the array's first byte to behind its last, gaps included."""
-    view = place.view
-    start = place.slice.offset + view.offset
+def span_of(array: ArrayView) -> Span:
+    """Return the span from the array's first byte to its last, gaps included."""
+    view = array.view
+    start = array.slice.offset + view.offset
     if not view.num_elements:
-        return Span(place.slice.allocation, start, start)
+        return Span(array.slice.allocation, start, start)
     steps = [(size - 1) * stride for size, stride in zip(view.dims, view.strides, strict=True)]
     low, high = sum(s for s in steps if s < 0), sum(s for s in steps if s > 0)
-    return Span(place.slice.allocation, start + low, start + high + view.element_type.byte_size)
+    return Span(array.slice.allocation, start + low, start + high + view.element_type.byte_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,35 +57,35 @@ class _Touched:
 
 
 class ReuseDistance:
-    """``reach``: bytes that are remembered; beyond it all is equally far."""
+    """Reuse-distance model. Distances above ``max_distance`` bytes count as infinite."""
 
-    def __init__(self, reach: float) -> None:
-        self.reach = reach
-        #: By allocation: without overlaps, in the order of their starts.
+    def __init__(self, max_distance: float) -> None:
+        self.max_distance = max_distance
+        #: By allocation: disjoint entries in the order of their starts.
         self._touched: dict[int, list[_Touched]] = {}
         self._history = _History()
 
-    def touch(self, spans: Sequence[Span], whole: Sequence[bool]) -> list[list[Found]]:
-        """One kernel goes over all of these at the same time: how far each was, before it becomes the nearest.
+    def touch(self, spans: Sequence[Span], is_full: Sequence[bool]) -> list[list[Found]]:
+        """Let one kernel touch all ``spans`` at the same time; return the distances that each had before.
 
-        Where two share bytes, the later one finds these next to it. What is not touched as a ``whole`` stays as far
-        as it was: nobody knows which part of it has come near.
+        A span that lies within an earlier one of the list has distance 0. The distance of a span that is not touched
+        in full (``is_full``) stays as it was, because the touched part is unknown.
         """
         found = [self._find(span) for span in spans]
         for n, span in enumerate(spans):
             if any(_shared(span, other) == span.size for other in spans[:n]):
                 found[n] = [Found(span.size, 0.0)]
-            if whole[n] and span.size:
+            if is_full[n] and span.size:
                 self._push(span)
         return found
 
     def _find(self, wanted: Span) -> list[Found]:
-        """The nearest first."""
+        """Return the parts of ``wanted`` by distance, the smallest first."""
         touched = self._touched.get(wanted.allocation, [])
         known = [
             Found(min(one.end, wanted.end) - max(one.start, wanted.start), distance)
             for one in touched[slice(*_overlapping(touched, wanted))]
-            if (distance := self._history.since(one.time, self.reach)) < math.inf
+            if (distance := self._history.since(one.time, self.max_distance)) < math.inf
         ]
         missing = wanted.size - sum(one.size for one in known)
         known.sort(key=lambda one: one.distance)
@@ -95,18 +94,18 @@ class ReuseDistance:
     def _push(self, span: Span) -> None:
         touched = self._touched.setdefault(span.allocation, [])
         first, last = _overlapping(touched, span)
-        kept: list[_Touched] = []
+        remaining: list[_Touched] = []
         for one in touched[first:last]:
             parts = (
                 _Touched(one.start, min(one.end, span.start), one.time),
                 _Touched(max(one.start, span.end), one.end, one.time),
             )
             left = [part for part in parts if part.end > part.start]
-            kept += left
+            remaining += left
             gone = one.end - one.start - sum(part.end - part.start for part in left)
             self._history.forget(one.time, gone)
         own = _Touched(span.start, span.end, self._history.add(span.size))
-        touched[first:last] = sorted([*kept, own], key=_start)
+        touched[first:last] = sorted([*remaining, own], key=_start)
 
 
 def _start(one: _Touched) -> int:
@@ -118,7 +117,7 @@ def _end(one: _Touched) -> int:
 
 
 def _overlapping(touched: Sequence[_Touched], span: Span) -> tuple[int, int]:
-    """First and behind the last of those that share bytes with ``span``."""
+    """Return the range of indices of the entries that share bytes with ``span``."""
     return bisect_right(touched, span.start, key=_end), bisect_left(touched, span.end, key=_start)
 
 
@@ -131,7 +130,7 @@ class _History:
         self._total = 0
 
     def add(self, size: int) -> int:
-        """``size`` bytes are touched: at what time."""
+        """Record that ``size`` bytes are touched and return the time of it."""
         time = len(self._sums)
         total, step = size, 1
         while step < time & -time:
@@ -143,25 +142,25 @@ class _History:
         return time
 
     def forget(self, time: int, size: int) -> None:
-        """So many of the bytes of ``time`` have been touched again."""
+        """Remove ``size`` bytes of ``time``, which have been touched again."""
         self._bytes[time] -= size
         self._total -= size
         while time < len(self._sums):
             self._sums[time] -= size
             time += time & -time
 
-    def since(self, time: int, reach: float) -> float:
-        """Bytes of that time and later; infinite where those of later times alone are more than ``reach``."""
+    def since(self, time: int, max_distance: float) -> float:
+        """Return the bytes touched at ``time`` or later; infinite if those after it exceed ``max_distance``."""
         before, at = 0, time
         while at:
             before += self._sums[at]
             at -= at & -at
         later = self._total - before
-        return math.inf if later > reach else later + self._bytes[time]
+        return math.inf if later > max_distance else later + self._bytes[time]
 
 
 def _shared(a: Span, b: Span) -> int:
-    """Bytes."""
+    """Return the number of bytes that both spans contain."""
     if a.allocation != b.allocation:
         return 0
     return max(0, min(a.end, b.end) - max(a.start, b.start))

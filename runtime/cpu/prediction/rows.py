@@ -1,11 +1,11 @@
-"""Rows: passes over each row of a fusion with reductions, what they compute at all indices, and what once for a row."""
+"""Work of row kernels: passes over each row of a fusion with reductions, computation per index and per row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from runtime.cpu.prediction.loops import STRIDED, merged, program_busy, walked
+from runtime.cpu.prediction.loops import STRIDED, loop_access, merged, program_busy
 from runtime.cpu.prediction.work import WORK, Access, Busy, Work, element_busy
 from runtime.fusion.element_graph import ElementGraph
 from runtime.fusion.row_fusion import RowFusion, RowPass, Source
@@ -31,7 +31,7 @@ def row_work(kernel: RowKernel, thunk: KernelThunk, machine: MachineDescription)
 
 
 def _begins(kernel: RowKernel) -> float:
-    """Innermost loops: one for a row and pass, or one along the rows that lie side by side."""
+    """Return the number of innermost loops: one per row and pass, or one along the rows that are side by side."""
     fusion = kernel.fusion
     rows = _count(fusion, fusion.counted)
     if kernel.along_rows:
@@ -74,7 +74,7 @@ class _Pass:
         return inside.times(rows * fusion.row_length) + outside.times(rows)
 
     def _varies(self, graph: ElementGraph, leaves: Sequence[RowLeaf]) -> list[bool]:
-        """Along the innermost loop."""
+        """Return, for each parameter, whether it varies along the innermost loop."""
         fusion = self.fusion
         looped = fusion.axes if self.kernel.along_rows else fusion.counted
         inner = max((d for d in looped if fusion.dims[d] > 1), default=len(fusion.dims) - 1)
@@ -87,12 +87,12 @@ class _Pass:
         return leaf.source is Source.CACHED or not self.kernel.along_rows
 
     def read(self) -> Iterator[Access]:
-        """Operands."""
+        """Yield the accesses to operands."""
         parts = (self.leaves.elements, self.leaves.inits, self.leaves.rows)
         for leaf in dict.fromkeys(leaf for part in parts for leaf in part):
             if isinstance(leaf, OperandElements):
-                place = self.thunk.operands[leaf.operand]
-                yield walked(place, leaf.view, _slowdown(self.fusion, leaf.view))
+                array = self.thunk.operands[leaf.operand]
+                yield loop_access(array, leaf.view, _slowdown(self.fusion, leaf.view))
 
 
 def _slowdown(fusion: RowFusion, view: StridedView) -> float:
@@ -106,5 +106,5 @@ def _slowdown(fusion: RowFusion, view: StridedView) -> float:
 
 
 def _written(fusion: RowFusion, thunk: KernelThunk) -> Iterator[Access]:
-    for view, place in zip(fusion.results, thunk.results, strict=True):
-        yield walked(place, view, _slowdown(fusion, view))
+    for view, array in zip(fusion.results, thunk.results, strict=True):
+        yield loop_access(array, view, _slowdown(fusion, view))

@@ -1,5 +1,4 @@
-"""Kernels that threads of one device share: the pieces that runtime/cpu/sharing cuts a thunk's kernel into, as
-thunks."""
+"""Pieces of kernels that threads of one device share (runtime/cpu/sharing), as thunks."""
 
 from __future__ import annotations
 
@@ -19,11 +18,10 @@ from spmd.shape import PrimitiveType
 
 
 def pieces_of(thunk: KernelThunk, count: int) -> list[KernelThunk]:
-    """``thunk`` alone where it is not cut."""
-    memory = _Stand()
+    """Return the pieces of ``thunk``; ``thunk`` alone if it is not cut."""
+    memory = _StandIn()
     operands, results, scratch = (
-        tuple(map(memory.array, places))
-        for places in (thunk.operands, thunk.results, thunk.scratch)
+        tuple(map(memory.array, views)) for views in (thunk.operands, thunk.results, thunk.scratch)
     )
     pieces = cut_into(thunk.kernel, KernelArrays(operands, results, scratch), count)
     if not pieces:
@@ -32,37 +30,37 @@ def pieces_of(thunk: KernelThunk, count: int) -> list[KernelThunk]:
         KernelThunk(
             thunk.name,
             kernel,
-            memory.places(arrays.operands),
-            memory.places(arrays.results),
-            memory.places(arrays.scratch),
+            memory.views(arrays.operands),
+            memory.views(arrays.results),
+            memory.views(arrays.scratch),
         )
         for kernel, arrays in pieces
     ]
 
 
 @dataclass
-class _Stand:
-    """Arrays at places of a program that is not loaded: cutting looks at where they lie, never at what they hold."""
+class _StandIn:
+    """Uninitialized memory for a program that is not loaded; cutting reads addresses and strides, no elements."""
 
     blocks: dict[BufferSlice, NDArray] = field(default_factory=dict)
 
-    def array(self, place: ArrayView) -> NDArray:
-        block = self.blocks.get(place.slice)
+    def array(self, array: ArrayView) -> NDArray:
+        block = self.blocks.get(array.slice)
         if block is None:
-            block = self.blocks[place.slice] = np.empty(place.slice.size, np.uint8)
-        view = place.view
+            block = self.blocks[array.slice] = np.empty(array.slice.size, np.uint8)
+        view = array.view
         return np.ndarray(view.dims, view.element_type.numpy, block.data, view.offset, view.strides)
 
-    def places(self, arrays: Sequence[NDArray]) -> tuple[ArrayView, ...]:
-        return tuple(map(self._place, arrays))
+    def views(self, arrays: Sequence[NDArray]) -> tuple[ArrayView, ...]:
+        return tuple(map(self._view_of, arrays))
 
-    def _place(self, array: NDArray) -> ArrayView:
-        """Parts of what was asked for; a piece's own scratch is an allocation that nothing else has."""
+    def _view_of(self, array: NDArray) -> ArrayView:
+        """Return ``array`` as a view of the program's memory, or of NoAllocation.PIECES if it is own scratch."""
         kind = PrimitiveType.from_numpy(array.dtype)
         at = array.ctypes.data
         for where, block in self.blocks.items():
             first = at - block.ctypes.data
             if 0 <= first < max(block.size, 1):
                 return ArrayView(where, StridedView(kind, array.shape, array.strides, first))
-        whole = BufferSlice(NoAllocation.PIECES, 0, array.nbytes)
-        return ArrayView(whole, StridedView(kind, array.shape, array.strides))
+        scratch = BufferSlice(NoAllocation.PIECES, 0, array.nbytes)
+        return ArrayView(scratch, StridedView(kind, array.shape, array.strides))

@@ -1,4 +1,4 @@
-"""A product of slices: as of matrices that lie alone, but for how far away they are."""
+"""Work of products of slices: that of dense matrices, with the reuse distances of the sliced arrays."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def sliced_work(
 def where_slices_are(
     accesses: Iterable[Access], factors: FactorOperands, matrices: tuple[ArrayView, ArrayView]
 ) -> tuple[Access, ...]:
-    """Slices are some part of what they are taken of; nobody knows which."""
+    """Replace the accesses to slices by accesses to their entire arrays, since the slices' starts are unknown."""
     moved = {
         matrix: _all_of(matrix)
         for matrix, shifts in zip(matrices, factors.shifts, strict=True)
         if shifts
     }
-    return tuple(replace(one, place=moved.get(one.place, one.place)) for one in accesses)
+    return tuple(replace(one, array=moved.get(one.array, one.array)) for one in accesses)
 
 
 def _all_of(part: ArrayView) -> ArrayView:

@@ -1,9 +1,9 @@
-"""The seconds of a step: each thunk's, in the order in which they run, with what they find in the caches.
+"""Prediction of a step's seconds: the sum over its thunks in execution order, with the state of the caches.
 
-A device has a core of its own while all cores are busy; devices beyond the number of cores take turns. Where a device
-has several cores, its threads share the pieces of large kernels, and one of them does the rest. Steps follow one
-another, so what the last step has left in the caches is where this one finds it. Of a loop the first trip is looked at
-by itself, and the second one stands for all others; loops whose trips are not known count one.
+Each device has a core of its own; devices beyond the number of cores take turns. If a device has several cores, its
+threads share the pieces of large kernels, and one thread runs the rest. Steps follow one another, so the caches hold
+what the previous step left there. A loop's first trip is predicted by itself, its second one stands for all others;
+loops of unknown trip count have one trip.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runtime.cpu.prediction.exchange import exchange_among, exchange_seconds
 from runtime.cpu.prediction.moves import copy_work
 from runtime.cpu.prediction.reuse_distance import Found, ReuseDistance, Span, span_of
 from runtime.cpu.prediction.shares import pieces_of
-from runtime.cpu.prediction.work import NEAR, Access, NoAllocation, Work, work_of
+from runtime.cpu.prediction.work import TIMED_BYTES, Access, NoAllocation, Work, work_of
 from runtime.cpu.sharing.cutting import pieces_worth
 from runtime.device_program import DeviceProgram
 from runtime.program.thunks.collective import CollectiveStartThunk
@@ -36,16 +36,16 @@ from spmd.analysis.trip_count import trip_count
 from spmd.hlo import HloModule, Opcode
 from spmd.machine.description import MachineDescription
 
-#: What part of the shorter of arithmetic and traffic of a loop the longer one does not hide (measured: between 0.3 and
-#: 0.6 of loops and rows whose arrays lie in a core's second-level cache).
+#: Fraction of the shorter of a loop's arithmetic and memory time that the longer one does not hide (measured: 0.3 to
+#: 0.6 for loops and rows whose arrays are in a core's L2 cache).
 NOT_HIDDEN = 0.5
-#: What is touched of an array that is less than this part of it leaves the rest where it was.
-_WHOLE = 0.75
+#: Fraction of an array from which on an access counts as touching all of it; otherwise its distance stays as it was.
+_FULL_FRACTION = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedThunk:
-    """``seconds`` in a step, all ``times`` that it runs; compute and memory: the parts that they were found from."""
+    """Prediction of a thunk: ``seconds`` in a step, for all ``times`` that it runs, and their parts."""
 
     thunk: Thunk
     times: float
@@ -55,7 +55,7 @@ class PredictedThunk:
 
     @property
     def kind(self) -> str:
-        """The name of its kernel's class, or of its own."""
+        """The name of the kernel's or thunk's class without its suffix."""
         named = self.thunk.kernel if isinstance(self.thunk, KernelThunk) else self.thunk
         return type(named).__name__.removesuffix("Thunk").removesuffix("Kernel")
 
@@ -79,8 +79,7 @@ class Prediction:
 def predicted_step(
     program: DeviceProgram, module: HloModule, machine: MachineDescription, cores: int
 ) -> Prediction:
-    """Return the prediction for a program whose devices share ``cores`` cores; ``module``: its source, for the trips of
-    loops."""
+    """Return the prediction for a program whose devices share ``cores`` cores; ``module`` gives the trips of loops."""
     trips = {
         x.name: trip_count(x) or 1 for x in module.all_instructions() if x.opcode is Opcode.WHILE
     }
@@ -92,7 +91,7 @@ def predicted_step(
 
 
 class StepPredictor:
-    """Goes through thunks as a device does. ``trips``: of loops, by name. threads: that share a device's kernels."""
+    """Predictor of thunks in execution order. ``trips``: of loops, by name. threads: that share a device's kernels."""
 
     def __init__(
         self,
@@ -105,12 +104,12 @@ class StepPredictor:
         self.devices = devices
         self.threads = max(threads, 1)
         self._trips = trips
-        self._residency = ReuseDistance(
+        self._reuse = ReuseDistance(
             machine.shared_levels[-2].size if len(machine.shared_levels) > 1 else 0
         )
 
     def of(self, thunk: Thunk) -> list[PredictedThunk]:
-        """One execution."""
+        """Predict one execution of ``thunk``."""
         if isinstance(thunk, WhileThunk):
             return self._loop(thunk)
         if isinstance(thunk, ConditionalThunk):
@@ -120,7 +119,7 @@ class StepPredictor:
             return [self._collective(thunk)]
         work = self._work(thunk)
         if work is not None:
-            return [self._shared(thunk, self._priced(thunk, work), work)]
+            return [self._shared(thunk, self._predicted(thunk, work), work)]
         return [one for inner in thunk.nested() for one in self.of(inner)]
 
     def _loop(self, loop: WhileThunk) -> list[PredictedThunk]:
@@ -134,11 +133,11 @@ class StepPredictor:
         return found
 
     def _collective(self, thunk: CollectiveStartThunk) -> PredictedThunk:
-        spans = [span_of(place) for place in (*thunk.operands, *thunk.results)]
-        found = self._residency.touch(spans, [True] * len(spans))
-        near = self.machine.byte_seconds(NEAR)
+        spans = [span_of(array) for array in (*thunk.operands, *thunk.results)]
+        found = self._reuse.touch(spans, [True] * len(spans))
+        timed_byte_seconds = self.machine.byte_seconds(TIMED_BYTES)
         farther = sum(
-            part.size * max(self.machine.byte_seconds(part.distance) - near, 0.0)
+            part.size * max(self.machine.byte_seconds(part.distance) - timed_byte_seconds, 0.0)
             for parts in found
             for part in parts
         )
@@ -150,7 +149,7 @@ class StepPredictor:
             return work_of(thunk, self.machine)
         return copy_work(thunk.source, thunk.target) if isinstance(thunk, CopyThunk) else None
 
-    def _priced(self, thunk: Thunk, work: Work) -> PredictedThunk:
+    def _predicted(self, thunk: Thunk, work: Work) -> PredictedThunk:
         memory = self._memory(work)
         self._writes_for_itself(thunk, work)
         seconds = self.machine.thunk_seconds + self._kernel_seconds(work, memory)
@@ -158,16 +157,15 @@ class StepPredictor:
 
     def _kernel_seconds(self, work: Work, memory: float) -> float:
         begins = work.loops * self.machine.kernel_seconds + work.rows * self.machine.row_seconds
-        if work.together:
+        if work.timed_bytes:
             return begins + work.compute + memory
         longer, shorter = max(work.compute, memory), min(work.compute, memory)
         return begins + max(longer + NOT_HIDDEN * shorter, work.divider)
 
     def _shared(self, thunk: Thunk, alone: PredictedThunk, work: Work) -> PredictedThunk:
-        """Return the prediction if threads share ``alone``: a free thread takes the next piece, and the last one is
-        waited for.
+        """Return the prediction if threads share the kernel: free threads take the next piece; the last is waited for.
 
-        Bytes are as far as for one thread: pieces lie with the same thread in every step, as far as all are as fast.
+        Reuse distances are those of one thread: a piece has the same thread in every step if threads are equally fast.
         """
         if self.threads == 1 or not isinstance(thunk, KernelThunk):
             return alone
@@ -185,40 +183,42 @@ class StepPredictor:
         )
 
     def _writes_for_itself(self, thunk: Thunk, work: Work) -> None:
-        """Scratch and what is packed: soon forgotten, but in the caches."""
+        """Touch scratch and packed operands, which displace other data from the caches."""
         scratch = thunk.scratch if isinstance(thunk, KernelThunk) else ()
-        spans = [span_of(place) for place in scratch]
+        spans = [span_of(array) for array in scratch]
         if work.packed:
             spans.append(Span(NoAllocation.PACKED, 0, int(work.packed)))
-        self._residency.touch(spans, [True] * len(spans))
+        self._reuse.touch(spans, [True] * len(spans))
 
     def _memory(self, work: Work) -> float:
-        """Seconds until all of it has come and gone; beyond those of as many bytes as lie ``together``."""
+        """Return the seconds of all accesses, beyond what ``timed_bytes`` cost where ``compute`` was measured."""
         accesses = work.accesses
-        near = self.machine.byte_seconds(work.together) if work.together else 0.0
-        spans = [span_of(access.place) for access in accesses]
-        whole = [is_whole(a, span) for a, span in zip(accesses, spans, strict=True)]
-        found = self._residency.touch(spans, whole)
+        timed_byte_seconds = (
+            self.machine.byte_seconds(work.timed_bytes) if work.timed_bytes else 0.0
+        )
+        spans = [span_of(access.array) for access in accesses]
+        is_full_access = [is_full(a, span) for a, span in zip(accesses, spans, strict=True)]
+        found = self._reuse.touch(spans, is_full_access)
         seconds = 0.0
         for access, parts in zip(accesses, found, strict=True):
-            each = self._byte_seconds(parts, near)
+            each = self._byte_seconds(parts, timed_byte_seconds)
             seconds += access.slowdown * access.size * each
             if access.again:
-                each = max(self.machine.byte_seconds(access.size) - near, 0.0)
+                each = max(self.machine.byte_seconds(access.size) - timed_byte_seconds, 0.0)
                 seconds += access.slowdown * access.again * each
         return seconds
 
-    def _byte_seconds(self, parts: Sequence[Found], near: float) -> float:
+    def _byte_seconds(self, parts: Sequence[Found], timed_byte_seconds: float) -> float:
         size = sum(part.size for part in parts)
         if not size:
             return 0.0
         total = sum(part.size * self.machine.byte_seconds(part.distance) for part in parts)
-        return max(total / size - near, 0.0)
+        return max(total / size - timed_byte_seconds, 0.0)
 
 
-def is_whole(access: Access, span: Span) -> bool:
-    """Whether so much of ``span`` is touched that all of it counts as touched."""
-    return access.size >= _WHOLE * span.size
+def is_full(access: Access, span: Span) -> bool:
+    """Return whether ``access`` touches so much of ``span`` that all of it counts as touched."""
+    return access.size >= _FULL_FRACTION * span.size
 
 
 def _seconds(thunks: Sequence[PredictedThunk]) -> float:

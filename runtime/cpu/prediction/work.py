@@ -18,12 +18,12 @@ from spmd.machine.description import MachineDescription
 from spmd.registry import Registry
 from spmd.shape import PrimitiveType
 
-#: Bytes of operands and results that products and convolutions are timed with, about: in a core's second-level cache.
-NEAR = 1 << 20
+#: Bytes of operands and results, about, with which products and convolutions are timed: they fit a core's L2 cache.
+TIMED_BYTES = 1 << 20
 
 
 class NoAllocation(IntEnum):
-    """Numbers of allocations, none of them the program's, that stand for memory in no buffer."""
+    """Allocation numbers of memory that is in none of the program's buffers."""
 
     PACKED = -1  # what kernels keep on their stack
     PRODUCT = -2  # a product that is read in the kernel that makes it
@@ -32,12 +32,12 @@ class NoAllocation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """``size`` bytes of ``place`` are touched once, ``slowdown`` times as slowly as those that lie together.
+    """Access to ``size`` bytes of ``array``, ``slowdown`` times as slow as to contiguous bytes.
 
-    again: bytes that are touched another time soon, while only ``size`` bytes of this place lie between.
+    again: bytes that are touched again soon, at a reuse distance of ``size`` bytes.
     """
 
-    place: ArrayView
+    array: ArrayView
     size: float
     slowdown: float = 1.0
     again: float = 0.0
@@ -45,7 +45,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Seconds of two units that work at the same time: the one that divides and takes roots, and that for all else."""
+    """Busy seconds of two concurrent units: ``divider`` for divisions and roots, ``arithmetic`` for all else."""
 
     arithmetic: float = 0.0
     divider: float = 0.0
@@ -59,24 +59,25 @@ class Busy:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """compute: seconds of arithmetic where all that is touched lies in the nearest cache; divider: of the unit that
-    divides, which hides both arithmetic and bytes. loops: loop nests that begin; rows: their
-    innermost loops. packed: bytes that it writes for itself and that are in no buffer. together: bytes that ``compute``
-    was measured with, which therefore cost nothing where they are as near as they were then.
+    """Work of one execution.
+
+    compute: seconds of arithmetic if all data is in the L1 cache; divider: seconds of the divider unit, which hides
+    both arithmetic and memory time. loops: loop nests that begin; rows: their innermost loops. packed: bytes written to
+    memory that is in no buffer. timed_bytes: bytes with which ``compute`` was measured; their access costs nothing.
     """
 
     accesses: tuple[Access, ...]
     compute: float = 0.0
     loops: float = 1.0
     rows: float = 0.0
-    together: float = 0.0
+    timed_bytes: float = 0.0
     packed: float = 0.0
     divider: float = 0.0
 
 
 WorkOf: TypeAlias = Callable[[Any, KernelThunk, MachineDescription], Work]
 
-#: By the kernel's class.
+#: Work functions by the kernel's class.
 WORK: Registry[type, WorkOf] = Registry("work of kernels")
 
 
@@ -87,23 +88,23 @@ def work_of(thunk: KernelThunk, machine: MachineDescription) -> Work:
 
 
 def all_touched(thunk: KernelThunk) -> tuple[Access, ...]:
-    """Operands and results, each once."""
+    """Return the accesses of a kernel that touches each operand and result once."""
     return tuple(touched((*thunk.operands, *thunk.results)))
 
 
-def touched(places: Iterable[ArrayView]) -> Iterable[Access]:
-    """Each once, as far as it is stored: what a broadcast repeats is one element."""
-    return (Access(place, stored_bytes(place)) for place in places)
+def touched(arrays: Iterable[ArrayView]) -> Iterable[Access]:
+    """Yield one access to each array, of its stored bytes: an element that a broadcast repeats counts once."""
+    return (Access(array, stored_bytes(array)) for array in arrays)
 
 
-def stored_bytes(place: ArrayView) -> float:
-    size = float(place.view.element_type.byte_size)
-    for dim, stride in zip(place.view.dims, place.view.strides, strict=True):
+def stored_bytes(array: ArrayView) -> float:
+    size = float(array.view.element_type.byte_size)
+    for dim, stride in zip(array.view.dims, array.view.strides, strict=True):
         size *= dim if stride else min(dim, 1)
     return size
 
 
-#: Of floats.
+#: Opcodes that use the divider unit if their result is a float.
 _DIVIDER = frozenset({Opcode.DIVIDE, Opcode.RSQRT, Opcode.SQRT})
 
 
@@ -113,7 +114,7 @@ def element_busy(
     result: PrimitiveType,
     machine: MachineDescription,
 ) -> Busy:
-    """One element of ``opcode``."""
+    """Return the busy seconds of one element of ``opcode``."""
     seconds = element_seconds(opcode, operand, result, machine)
     if opcode in _DIVIDER and result.is_floating:
         return Busy(divider=seconds)
@@ -126,6 +127,6 @@ def element_seconds(
     result: PrimitiveType,
     machine: MachineDescription,
 ) -> float:
-    """One element of ``opcode``, as fusion prices it."""
+    """Return the seconds of one element of ``opcode``, by the cost model of fusion."""
     kind = computed_in(opcode, operand, result)
     return operation_seconds(opcode, result, machine.rates_of(kind))

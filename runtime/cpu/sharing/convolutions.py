@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runtime.cpu.kernels.convolution.phase_form import is_whole
+from runtime.cpu.kernels.convolution.phases import is_unphased
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Piece, scratch_like, spans
 from runtime.program.kernel import KernelArrays
@@ -16,9 +16,9 @@ from runtime.program.records.convolution import (
 )
 from spmd.shape import PrimitiveType
 
-#: Features of a piece: whole tiles, and whole vectors of BLAS's kernels.
+#: Multiple of features per piece: full tiles, and full vectors of BLAS's kernels.
 FEATURES = 32
-#: Groups of a piece: whole lines of cache.
+#: Multiple of groups per piece: full cache lines.
 GROUPS = 16
 
 
@@ -31,16 +31,16 @@ def cut_panel_convolution(
 
 def _by_features(
     kernel: PanelConvolutionKernel | PhaseConvolutionKernel,
-    whole: PanelConvolutionKernel,
+    full: PanelConvolutionKernel,
     arrays: KernelArrays,
     count: int,
 ) -> Sequence[Piece]:
-    """Each piece lays out its input by itself."""
+    """Cut along output features. Each piece packs its input by itself; ``full``: the convolution of all phases."""
     x, w = arrays.operands
     (out,) = arrays.results
     (panel, *converted) = arrays.scratch
     # Panels of f32 go to BLAS or to the tile unit by their size, which differ in how sums are rounded.
-    by_size = kernel.element_type is PrimitiveType.F32 and whole.tiles is None and has_tile_unit()
+    by_size = kernel.element_type is PrimitiveType.F32 and full.tiles is None and has_tile_unit()
     if converted or by_size:
         return ()
     last = out.ndim - 1
@@ -60,7 +60,7 @@ def cut_phase_convolution(
     """Cut a convolution in phases as one that multiplies holes."""
     if isinstance(kernel.undivided, GroupConvolutionKernel):
         return _by_groups(kernel, arrays, count)
-    if kernel.is_thin and not is_whole(kernel):
+    if kernel.is_thin and not is_unphased(kernel):
         return _by_images(kernel, arrays, count)
     return _by_features(kernel, kernel.undivided, arrays, count) if kernel.panel_elements else ()
 
@@ -69,7 +69,7 @@ def cut_phase_convolution(
 def keep_panel_convolution(
     kernel: PanelConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
-    """One thread would lay out the input once for each piece."""
+    """Return no pieces: one thread would pack the input once for each."""
     return ()
 
 
@@ -77,13 +77,15 @@ def keep_panel_convolution(
 def keep_phase_convolution(
     kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
-    """Groups and images are read once all the same."""
+    """Cut along groups and images, which are read once all the same; not along features."""
     by_features = isinstance(kernel.undivided, PanelConvolutionKernel) and not kernel.is_thin
-    return () if by_features or is_whole(kernel) else cut_phase_convolution(kernel, arrays, count)
+    return (
+        () if by_features or is_unphased(kernel) else cut_phase_convolution(kernel, arrays, count)
+    )
 
 
 def _by_images(kernel: PhaseConvolutionKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Each piece packs the kernel by itself."""
+    """Cut along images. Each piece packs the kernel by itself."""
     x, w = arrays.operands
     (out,) = arrays.results
     (packed, *converted) = arrays.scratch
@@ -109,7 +111,7 @@ def _by_groups(
     kernel: GroupConvolutionKernel | PhaseConvolutionKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
     (out,) = arrays.results
-    if arrays.scratch:  # arrays that are converted as a whole
+    if arrays.scratch:  # arrays that are converted entirely
         return ()
     return [
         (

@@ -1,7 +1,7 @@
 """Cutting of kernels into pieces for concurrent threads: by kind of kernel, as kernels on parts of its arrays.
 
-Every element is computed by the same operations in the same order as by the whole kernel, so results do not depend on
-how many threads there are.
+Every element is computed by the same operations in the same order as by the uncut kernel, so results do not depend on
+the number of threads.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ def bind_shared(
     if cutting.in_turn > len(pieces):
         pieces = max(pieces, cut_in_turn(kernel, arrays, cutting.in_turn), key=len)
     if cutting.threads == 1:
-        pieces = [(own, _in_place(parts, arrays)) for own, parts in pieces]
+        pieces = [(own, _with_shared_scratch(parts, arrays)) for own, parts in pieces]
     if pieces:
         actions = [library.bind(*piece) for piece in pieces]
         native = [action for action in actions if isinstance(action, NativeAction)]
-        if len(native) == len(actions):  # others keep the interpreter to themselves
+        if len(native) == len(actions):  # others hold the interpreter's lock
             return SharedAction(native)
     return library.bind(kernel, arrays)
 
 
 def cut_into(kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Return at most ``count`` pieces that threads compute at once; none if the kernel stays whole."""
+    """Return at most ``count`` pieces that threads compute concurrently; none if the kernel is not cut."""
     return _cut_by(CUTS.get(type(kernel)), kernel, arrays, count)
 
 
 def cut_in_turn(kernel: Kernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Return about ``count`` pieces for one thread to compute in turn; none if the kernel stays whole."""
+    """Return about ``count`` pieces for one thread to compute in turn; none if the kernel is not cut."""
     cut = CUTS_IN_TURN.get(type(kernel)) or CUTS.get(type(kernel))
     return _cut_by(cut, kernel, arrays, count)
 
@@ -60,17 +60,17 @@ def _cut_by(cut: Cut | None, kernel: Kernel, arrays: KernelArrays, count: int) -
     return pieces if len(pieces) > 1 else ()
 
 
-def _in_place(piece: KernelArrays, whole: KernelArrays) -> KernelArrays:
-    """Return ``piece`` with the whole kernel's scratch in place of its own, which fits because pieces run in turn."""
+def _with_shared_scratch(piece: KernelArrays, full: KernelArrays) -> KernelArrays:
+    """Return ``piece`` with the uncut kernel's scratch instead of its own; pieces run in turn, so they can share it."""
     if not piece.scratch:
         return piece
     scratch = tuple(
-        mine if mine.nbytes > theirs.nbytes else _lying_in(theirs, mine)
-        for mine, theirs in zip(piece.scratch, whole.scratch, strict=True)
+        mine if mine.nbytes > theirs.nbytes else _array_at_start(theirs, mine)
+        for mine, theirs in zip(piece.scratch, full.scratch, strict=True)
     )
     return replace(piece, scratch=scratch)
 
 
-def _lying_in(place: NDArray, like: NDArray) -> NDArray:
-    """Return an array of the sizes of ``like`` at the beginning of ``place``."""
-    return np.ndarray(like.shape, like.dtype, place.reshape(-1).view(np.uint8).data)
+def _array_at_start(memory: NDArray, like: NDArray) -> NDArray:
+    """Return an array with the shape and type of ``like`` at the start of ``memory``."""
+    return np.ndarray(like.shape, like.dtype, memory.reshape(-1).view(np.uint8).data)

@@ -12,16 +12,18 @@ from runtime.program.records.gather_scatter import GatherKernel
 
 @CUTS.register(GatherKernel)
 def cut_gather(kernel: GatherKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Scatters are not: windows may meet, and come in the order of their index vectors."""
+    """Cut a gather. Scatters are not cut: their windows may overlap and are written in the order of index vectors."""
     source, indices = arrays.operands
     (out,) = arrays.results
     known = [batch for batch in kernel.windows.batch if out.shape[batch[0]] >= count]
     if not known:
         return ()
-    near, index, far = known[0]
+    result_dim, index_dim, operand_dim = known[0]
 
     def piece(span: Span) -> Piece:
-        where = source if far is None else span.of(source, far)
-        return kernel, KernelArrays((where, span.of(indices, index)), (span.of(out, near),))
+        where = source if operand_dim is None else span.of(source, operand_dim)
+        return kernel, KernelArrays(
+            (where, span.of(indices, index_dim)), (span.of(out, result_dim),)
+        )
 
-    return [piece(span) for span in spans(out.shape[near], count)]
+    return [piece(span) for span in spans(out.shape[result_dim], count)]

@@ -15,8 +15,7 @@ from runtime.program.records.native_elementwise import NativeElementwiseKernel
 from runtime.program.records.rows import RowKernel
 from runtime.program.strides import StridedView
 
-#: Elements of a piece along what is contiguous are a multiple of so many: whole lines of cache, whole tiles of loops
-#: that transpose.
+#: Multiple of elements per piece along the contiguous dimension: full cache lines, full tiles of loops that transpose.
 LINE = 64
 
 
@@ -31,13 +30,13 @@ def cut_loop(kernel: LoopKernel, arrays: KernelArrays, count: int) -> Sequence[P
 
 @CUTS.register(PiecesKernel)
 def cut_pieces(kernel: PiecesKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Its loops write different elements, but a later one may read what an earlier one has written: cut each alone."""
+    """Return no pieces: a later loop may read what an earlier one has written."""
     return ()
 
 
 @CUTS.register(RowKernel)
 def cut_rows(kernel: RowKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Along what counts the rows; each piece keeps rows of its own."""
+    """Cut along a dimension that counts rows. Each piece has scratch rows of its own."""
     fusion = kernel.fusion
     views = [_spread(view, kernel) for view in fusion.results]
     strides = bytes_apart([view.strides for view in views])
@@ -70,7 +69,7 @@ def _cut(dims: Sequence[int], d: int, written: Sequence[StridedView], count: int
 
 
 def _spread(view: StridedView, kernel: RowKernel) -> StridedView:
-    """Over all indices, of a view over these or over the rows."""
+    """Return the view over all indices; ``view`` is over all indices or over the rows only."""
     fusion = kernel.fusion
     if len(view.dims) == len(fusion.dims):
         return view

@@ -18,15 +18,14 @@ from spmd.registry import Registry
 Piece: TypeAlias = tuple[Kernel, KernelArrays]
 Cut: TypeAlias = Callable[[Any, KernelArrays, int], Sequence[Piece]]
 
-#: By kind of kernel: what cuts it into so many pieces or fewer; into none where it cannot.
+#: By kernel class: a function that cuts a kernel into at most that many pieces; none if it cannot be cut.
 CUTS: Registry[type, Cut] = Registry("cuts of kernels")
-#: Other ones where these are better for a single thread, for which a piece must hardly add to the work; it may be cut
-#: into a few more.
+#: The same for pieces of one thread, where they differ: a piece must hardly add work, and there may be a few more.
 CUTS_IN_TURN: Registry[type, Cut] = Registry("cuts of kernels for one thread")
 
 
 def spans(size: int, count: int, multiple: int = 1) -> list[Span]:
-    """``size`` indices as ``count`` spans or fewer, of about the same size; all but the last one multiples."""
+    """Cut ``size`` indices into at most ``count`` spans of about the same size, all but the last multiples."""
     blocks = -(-size // multiple)
     count = max(1, min(count, blocks))
     ends = [min(size, multiple * (blocks * i // count)) for i in range(count + 1)]
@@ -39,9 +38,10 @@ def bytes_apart(strides: Sequence[Sequence[int]]) -> list[int]:
 
 
 def longest(dims: Sequence[int], apart: Sequence[int], count: int) -> int | None:
-    """The dimension to cut ``count`` times: the one with neighbours farthest apart that has so many indices.
+    """Return the dimension to cut into ``count`` pieces: of those with enough indices, the one of the largest stride.
 
-    Where none has, the one with most. Not one that nothing is written along: all pieces would write the same.
+    If none has enough, it is the longest. Dimensions of stride 0 are excluded: all pieces would write the same. None if
+    no dimension is left.
     """
     several = [d for d, size in enumerate(dims) if size > 1 and apart[d]]
     enough = [d for d in several if dims[d] >= count]
@@ -51,7 +51,7 @@ def longest(dims: Sequence[int], apart: Sequence[int], count: int) -> int | None
 
 
 def scratch_like(arrays: Sequence[NDArray]) -> tuple[NDArray, ...]:
-    """Scratch of a piece's own, as a device's memory is aligned."""
+    """Allocate scratch for a piece, aligned as a device's memory."""
     return tuple(scratch(array.shape, array.dtype) for array in arrays)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from runtime.cpu.kernels.gemm.native_dot import is_small
 from runtime.cpu.kernels.gemm.thin_dot import LEAST_BYTES, MOST_ROWS, MOST_SUMMED
-from runtime.cpu.kernels.gemm.tile_choice import GAINS
+from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS
 from runtime.cpu.libraries.blas import cut_multiples
 from runtime.cpu.sharing.pieces import CUTS, CUTS_IN_TURN, Cut, Piece, scratch, scratch_like, spans
 from runtime.program.blocks import Span
@@ -17,9 +17,9 @@ from runtime.program.records.dot import DotKernel, SlicedProductKernel
 from runtime.program.records.product_epilogue import ProductEpilogueKernel
 from spmd.literal import NDArray
 
-#: Lines of products that are not BLAS's: of integers, which are exact, and by code of this project.
+#: Multiple of lines of products that are not BLAS's: integer products, which are exact, and generated code.
 _OWN = 32
-#: Lines of a piece: fewer would have the other operand packed for little.
+#: Fewest lines of a piece: with fewer, packing the other operand would not pay.
 LEAST_LINES = 64
 #: Elements of the result of a piece at least, and columns, where one thread does all: BLAS packs the operands of each
 #: piece again. 1024x1024x1024 in 8 such pieces takes 1.03 to 1.09 times as long as in one (in 16 of 256x256 1.2 times,
@@ -48,14 +48,14 @@ def cut_dot(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Pie
 
 
 def _multiples(kernel: DotKernel, arrays: KernelArrays) -> tuple[int, int]:
-    """Return the multiples of rows and of columns where the product may be cut and keeps its bits; 0: nowhere."""
+    """Return the multiples of rows and columns at which a cut does not change the product's bits; 0: no cut."""
     _, thin, is_vector, small, _ = _route(kernel)
     if kernel.compute.is_integer or thin or is_vector or small:
         return _OWN, _OWN
     batch, out = len(kernel.batch), arrays.results[0]
     multiples = cut_multiples(kernel.compute)
     rows, columns = multiples.slow, multiples.fast
-    if kernel.scratch_dims():  # BLAS's results are blocks of whole rows, one after the other
+    if kernel.scratch_dims():  # BLAS's results are blocks of full rows, one after the other
         return rows if kernel.block_rows == kernel.m else math.lcm(rows, kernel.block_rows), columns
     if out.strides[batch] < out.strides[batch + 1]:
         rows, columns = columns, rows
@@ -64,7 +64,7 @@ def _multiples(kernel: DotKernel, arrays: KernelArrays) -> tuple[int, int]:
 
 @CUTS_IN_TURN.register(DotKernel)
 def cut_dot_in_turn(kernel: DotKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Along columns as far as pieces are wide enough, then along rows; a few more than ``count`` where both are cut."""
+    """Cut along columns while pieces are wide enough, then along rows; both cuts may give a few more than ``count``."""
     if max(kernel.batch, default=1) > 1:
         return cut_dot(kernel, arrays, min(count, max(kernel.batch)))
     down, across = _multiples(kernel, arrays)
@@ -98,7 +98,7 @@ def _grid(
 
 @CUTS.register(SlicedProductKernel)
 def cut_sliced(kernel: SlicedProductKernel, arrays: KernelArrays, count: int) -> Sequence[Piece]:
-    """Cut the product as without slices; every piece computes by itself where slices begin."""
+    """Cut the product as without slices. Every piece computes the slices' starts itself."""
     return _sliced(kernel, arrays, count, cut_dot)
 
 
@@ -128,12 +128,12 @@ def _sliced(
 def cut_epilogue(
     kernel: ProductEpilogueKernel, arrays: KernelArrays, count: int
 ) -> Sequence[Piece]:
-    """Along products, or else along the longer of rows and columns that what is computed of them can be cut along."""
-    whole = kernel.product_of(next(kernel.blocks))
+    """Cut along the batch, or else along the longer of rows and columns along which the epilogue can be cut."""
+    first = kernel.product_of(next(kernel.blocks))
     for d in kernel.cut_dimensions:
         size, multiple = kernel.dims[d], kernel.block[d]
         if d >= kernel.batch and multiple == size:
-            multiple = _multiple_within_a_band(kernel, arrays, d)
+            multiple = _multiple_within_a_row_block(kernel, arrays, d)
             if not multiple:
                 continue
         regions = [
@@ -141,14 +141,16 @@ def cut_epilogue(
             for span in spans(size, count, multiple)
         ]
         parts = [replace(kernel, region=region) for region in regions]
-        alike = all(_route(x.product_of(next(x.blocks))) == _route(whole) for x in parts)
-        if len(parts) > 1 and alike:
+        same_route = all(_route(x.product_of(next(x.blocks))) == _route(first) for x in parts)
+        if len(parts) > 1 and same_route:
             return [(x, replace(arrays, scratch=scratch_like(arrays.scratch))) for x in parts]
     return ()
 
 
-def _multiple_within_a_band(kernel: ProductEpilogueKernel, arrays: KernelArrays, d: int) -> int:
-    """Return the multiple where bands may be cut along dimension ``d``, of the product's rows or columns."""
+def _multiple_within_a_row_block(
+    kernel: ProductEpilogueKernel, arrays: KernelArrays, d: int
+) -> int:
+    """Return the multiple at which row blocks may be cut along dimension ``d`` of the product's rows or columns."""
     multiples = cut_multiples(kernel.product.compute)
     is_row = d < kernel.batch + kernel.rows
     if kernel.product_result is not None:
@@ -159,14 +161,14 @@ def _multiple_within_a_band(kernel: ProductEpilogueKernel, arrays: KernelArrays,
 
 
 def _route(kernel: DotKernel | Kernel) -> tuple[bool, ...]:
-    """By what the product would be made: sums are rounded otherwise by another function."""
+    """Return a key of the function that computes the product: another function rounds sums differently."""
     assert isinstance(kernel, DotKernel)
     m, k, n = kernel.m, kernel.k, kernel.n
     large = max(m, n) * k * kernel.compute.byte_size >= LEAST_BYTES
     thin = large and min(m, n) <= MOST_ROWS
     small = is_small(m, n, k) or is_small(n, m, k)  # or its transpose
     summed = thin and min(m, n) <= MOST_SUMMED
-    return GAINS.at(m, n, k), thin, min(m, n) == 1, small, summed
+    return TILE_THRESHOLDS.at(m, n, k), thin, min(m, n) == 1, small, summed
 
 
 def _of_batch(kernel: DotKernel, arrays: KernelArrays, d: int, span: Span) -> Piece:
@@ -189,6 +191,6 @@ def _of_lines(
 
 
 def _piece(kernel: DotKernel, lhs: NDArray, rhs: NDArray, out: NDArray) -> Piece:
-    """With scratch of its own."""
+    """Return the piece with scratch of its own."""
     own = tuple(scratch(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
     return kernel, KernelArrays((lhs, rhs), (out,), own)

@@ -1,4 +1,4 @@
-"""Sorts, and reductions by programs: cut along a dimension that they leave as it is."""
+"""Cutting of sorts and of reductions by programs, along a dimension that is neither sorted nor reduced."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cut_program_reduce(
 ) -> Sequence[Piece]:
     results = arrays.results
     operands, inits = arrays.operands[: len(results)], arrays.operands[len(results) :]
-    kept = [d for d in range(operands[0].ndim) if d not in kernel.axes]
+    remaining = [d for d in range(operands[0].ndim) if d not in kernel.axes]
     d = longest(results[0].shape, bytes_apart([result.strides for result in results]), count)
     if d is None:
         return ()
@@ -49,7 +49,7 @@ def cut_program_reduce(
             kernel,
             replace(
                 arrays,
-                operands=(*(span.of(x, kept[d]) for x in operands), *inits),
+                operands=(*(span.of(x, remaining[d]) for x in operands), *inits),
                 results=tuple(span.of(result, d) for result in results),
             ),
         )

@@ -1,4 +1,4 @@
-"""Native code for barriers (collectives/communicator/node/barrier.py), one record for each member."""
+"""Engine of barriers (collectives/communicator/node/barrier.py) in native code, with a record for each member."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from collectives.communicator.steps.engine import BarrierWords
 from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.step.barrier_ir import ENTER, RECORD_WORDS, WAIT, BarrierWord
 
-_NAP_NANOSECONDS = 100_000_000
-"""A sleep ends by itself after so long: whoever waits looks whether there is still hope."""
+_SLEEP_TIMEOUT_NANOSECONDS = 100_000_000
+"""Timeout of a sleep, after which the waiting member checks whether its peers are alive."""
 
 
 class NativeBarrier:
-    """A LoadedBarrier."""
+    """LoadedBarrier of native code."""
 
-    def __init__(self, words: BarrierWords, code: NativeLibrary) -> None:
+    def __init__(self, addresses: BarrierWords, code: NativeLibrary) -> None:
         self._code = code
         self._record = np.zeros(RECORD_WORDS, np.int64)
         for word, value in {
-            BarrierWord.MEMBERS: words.members,
-            BarrierWord.OWN: words.own,
-            BarrierWord.COME: words.come,
-            BarrierWord.OPENED: words.opened,
-            BarrierWord.LOOKS: words.looks,
+            BarrierWord.MEMBERS: addresses.members,
+            BarrierWord.OWN: addresses.own,
+            BarrierWord.COME: addresses.come,
+            BarrierWord.OPENED: addresses.opened,
+            BarrierWord.SPIN_LIMIT: addresses.looks,
         }.items():
             self._record[word] = value
-        self._record[BarrierWord.NAP + 1] = _NAP_NANOSECONDS
+        self._record[BarrierWord.SLEEP_TIMEOUT + 1] = _SLEEP_TIMEOUT_NANOSECONDS
         self._view = self._record.data
         self._argument = ctypes.c_void_p(self._record.ctypes.data)
 
-    # Compiled code is waited for when a barrier is first used: many ranks never come to one.
+    # The first use waits for the compiled code: many ranks never use a barrier.
     @cached_property
     def _enter(self) -> Any:
         return self._code.function(ENTER, ctypes.c_int64, ctypes.c_void_p)

@@ -1,12 +1,11 @@
-"""LLVM IR of barriers (collectives/communicator/node/barrier.py): come, sleep until a word has grown, let sleepers go
-on.
+"""LLVM IR of barriers (collectives/communicator/node/barrier.py): arrive, sleep until a word has grown, wake sleepers.
 
-Who waits says so in the word behind the one that it waits for, looks once more, and sleeps in the kernel (a futex).
-Who changes the word looks at the number of sleepers afterwards: no system call where nobody sleeps. Both in one order
-for all, so that no sleeper is forgotten. It is a number, not a flag that is cleared: one that has just gone on and
-waits for the next passage is counted again before the one that woke it is done.
+A waiting member increments the number of sleepers, which is the word behind the one that it waits for, checks the word
+once more, and sleeps on a futex. A member that changes the word reads the number of sleepers afterwards and makes no
+system call if it is 0. Both use sequentially consistent order, so that no sleeper is missed. The number is not a flag
+to clear: a member that was woken may wait for the next passage before the member that woke it continues.
 
-The kernel compares a word's low 32 bits.
+The futex compares a word's low 32 bits.
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ class BarrierWord(IntEnum):
     OWN = 1
     COME = 2
     OPENED = 3
-    LOOKS = 4
+    SPIN_LIMIT = 4
     NUMBER = 5
-    NAP = 6  # seconds and nanoseconds after which a sleep ends by itself
+    SLEEP_TIMEOUT = 6  # seconds and nanoseconds
 
 
 RECORD_WORDS = 8
 
-#: Numbers of the futex system call; elsewhere nobody sleeps, and the core is given up instead.
+#: Numbers of the futex system call; on other machines a member yields its core instead of sleeping.
 _SYSTEM_CALLS = {"x86_64": 202, "aarch64": 98}
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
-_EVERYBODY = 2**31 - 1
+_ALL_SLEEPERS = 2**31 - 1
 
 
 @cache
 def barrier_library() -> NativeLibrary:
-    """Return i64 enter(ptr record) and i64 wait(ptr record): 0 when the passage is over."""
+    """Return a library of i64 enter(ptr record) and i64 wait(ptr record), which return 0 if the passage is over."""
     module = Module()
     _add_enter(module)
     _add_wait(module)
@@ -57,33 +56,33 @@ def barrier_library() -> NativeLibrary:
 
 
 def _system_call(
-    f: FunctionWriter, word: Pointer, operation: int, number: Int, nap: Pointer
+    f: FunctionWriter, word: Pointer, operation: int, number: Int, timeout: Pointer
 ) -> bool:
-    """Call futex of ``word``; return whether there is such a call."""
+    """Call futex on ``word``. Returns whether the system has this call."""
     call = _SYSTEM_CALLS.get(platform.machine()) if sys.platform == "linux" else None
     if call is None:
         return False
     f.declare("declare i64 @syscall(i64, ...)")
     f.append(
         f"call i64 (i64, ...) @syscall(i64 {call}, ptr {word}, i64 {operation}, i64 {number}, "
-        f"ptr {nap}, ptr null, i64 0)"
+        f"ptr {timeout}, ptr null, i64 0)"
     )
     return True
 
 
-def _sleep(f: FunctionWriter, word: Pointer, seen: Int, nap: Pointer) -> None:
-    """Sleep while the word is ``seen``."""
-    if not _system_call(f, word, _FUTEX_WAIT, seen & 0xFFFFFFFF, nap):
+def _sleep(f: FunctionWriter, word: Pointer, seen: Int, timeout: Pointer) -> None:
+    """Sleep while the word equals ``seen``, at most until ``timeout``."""
+    if not _system_call(f, word, _FUTEX_WAIT, seen & 0xFFFFFFFF, timeout):
         f.declare("declare i32 @sched_yield()")
         f.call("i32", "sched_yield")
 
 
 def _let_go(f: FunctionWriter, word: Pointer, number: Int) -> None:
-    """Let everybody go on who waits for the word to become ``number``."""
+    """Set the word to ``number`` and wake all members that sleep on it."""
     word.store(number, order="seq_cst")
     sleepers = word.element("i64", 1).load(order="seq_cst")
     with f.when(sleepers.differs(0)):
-        _system_call(f, word, _FUTEX_WAKE, f.constant(_EVERYBODY), f.null())
+        _system_call(f, word, _FUTEX_WAKE, f.constant(_ALL_SLEEPERS), f.null())
 
 
 def _add_enter(module: Module) -> None:
@@ -103,7 +102,7 @@ def _add_wait(module: Module) -> None:
     f = FunctionWriter(WAIT, module=module, parameters=("ptr",), result="i64")
     (barrier,) = f.parameters
     number, word = barrier.word(BarrierWord.NUMBER), barrier.pointer(BarrierWord.OPENED)
-    with f.repeat(barrier.word(BarrierWord.LOOKS)) as look:
+    with f.repeat(barrier.word(BarrierWord.SPIN_LIMIT)) as look:
         (left,) = look.values
         with f.when(word.load(order="acquire") >= number):
             f.ret(0)
@@ -114,7 +113,7 @@ def _add_wait(module: Module) -> None:
     sleepers.update("add", 1, "seq_cst")
     seen = word.load(order="seq_cst")
     with f.when(seen < number):
-        _sleep(f, word, seen, barrier.element("i64", BarrierWord.NAP))
+        _sleep(f, word, seen, barrier.element("i64", BarrierWord.SLEEP_TIMEOUT))
     sleepers.update("sub", 1, "seq_cst")
     is_closed = word.load(order="acquire") < number
     f.ret(is_closed.resized("i64"))

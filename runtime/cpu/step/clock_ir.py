@@ -1,4 +1,4 @@
-"""LLVM IR that reads the clock of time.perf_counter_ns and time.monotonic_ns, for the modules that take times."""
+"""LLVM IR that reads the clock of time.perf_counter_ns and time.monotonic_ns, for modules that record timestamps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.codegen.ir.values import Pointer
 
 
 def add_clock(module: Module) -> None:
-    """Add what ``now`` calls."""
+    """Add the function that ``now`` calls."""
     module.declare("declare i32 @clock_gettime(i32, ptr)")
     f = FunctionWriter(
         "now", module=module, result="i64", linkage="internal", attributes="noinline"
@@ -28,7 +28,7 @@ def now(f: FunctionWriter) -> Int:
     return found
 
 
-def note_time(f: FunctionWriter, slot: Pointer) -> None:
-    """Leave the time in a word, where it is 0."""
-    with f.when(slot.word().equals(0)):
-        slot.store(now(f))
+def note_time(f: FunctionWriter, target: Pointer) -> None:
+    """Store the time in the word ``target`` if that is 0."""
+    with f.when(target.word().equals(0)):
+        target.store(now(f))

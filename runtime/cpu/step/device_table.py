@@ -1,4 +1,4 @@
-"""A device's segment in memory, as native code reads it, and where the device stands in it."""
+"""Table of a device: its segment in memory, as native code reads it, and the device's position in it."""
 
 from __future__ import annotations
 
@@ -8,66 +8,66 @@ from collectives.communicator.liveness.status_board import THUNK
 from runtime.cpu.step.segment import Segment
 from runtime.cpu.step.segment_ir import SegmentRow
 from runtime.cpu.step.table_record import (
-    FLIGHT_LIST,
     HEADER_WORDS,
     IN_FLIGHT,
+    IN_FLIGHT_LIST,
     LOG,
-    OFFER,
-    OUTCOME,
+    OPEN_SHARE,
     POSITION,
     ROW,
     ROWS,
     STATE,
+    STATUS,
     State,
 )
 
 
 class Table:
-    """Rows, linked: collectives must be connected by now. ``rank``: the device's.
+    """Linked rows of a segment, whose collectives are connected. ``rank``: the device's.
 
-    One thread at a time runs it. Python reads and changes its words between native calls alone.
+    One thread at a time runs it. Python accesses its memory between native calls only.
     """
 
     def __init__(self, segment: Segment, position: memoryview, rank: int = 0, log: int = 0) -> None:
-        """``position``: the device's, where rows leave their thunks' numbers. log: address of that of stamps."""
+        """``position``: the device's, where rows write their thunks' numbers. log: address of the timestamp log."""
         self.rank = rank
         self.rows = segment.rows
-        words = [word for row in segment.rows for word in row.words]
-        # A collective is in flight once at most.
-        self._collectives = {row.words[1]: row for row in segment.rows if row.is_start}
-        self._words = np.zeros(HEADER_WORDS + len(words) + len(self._collectives), np.int64)
-        self._words[HEADER_WORDS : HEADER_WORDS + len(words)] = words
-        position_words = np.frombuffer(position, np.int64)
-        self.address = int(self._words.ctypes.data)
-        self._view = self._words.data
+        row_fields = [word for row in segment.rows for word in row.fields]
+        # A collective is in flight at most once.
+        self._collectives = {row.fields[1]: row for row in segment.rows if row.is_start}
+        self._data = np.zeros(HEADER_WORDS + len(row_fields) + len(self._collectives), np.int64)
+        self._data[HEADER_WORDS : HEADER_WORDS + len(row_fields)] = row_fields
+        position_fields = np.frombuffer(position, np.int64)
+        self.address = int(self._data.ctypes.data)
+        self._view = self._data.data
         self._view[ROWS] = len(segment.rows)
-        self._view[POSITION] = position_words[THUNK:].ctypes.data
-        self._view[FLIGHT_LIST] = self.address + 8 * (HEADER_WORDS + len(words))
+        self._view[POSITION] = position_fields[THUNK:].ctypes.data
+        self._view[IN_FLIGHT_LIST] = self.address + 8 * (HEADER_WORDS + len(row_fields))
         self._view[LOG] = log
-        self._alive = (segment.alive, position_words)
+        self._alive = (segment.alive, position_fields)
 
-    def offer_at(self, address: int) -> None:
-        """Set the address at which other threads look for shared work of the device."""
-        self._view[OFFER] = address
+    def publish_at(self, address: int) -> None:
+        """Set the address of the word by which the device publishes shares to other threads."""
+        self._view[OPEN_SHARE] = address
 
     @property
     def has_shares(self) -> bool:
-        """Whether there is anything that several threads could do."""
+        """Return whether any row is a share."""
         return any(row.is_share for row in self.rows)
 
     @property
     def row(self) -> SegmentRow:
-        """The one to go on with, before the end."""
+        """The next row to run; there is one until the table is finished."""
         return self.rows[self._view[ROW]]
 
     def pass_row(self) -> None:
-        """Python has done it."""
+        """Advance to the next row after Python has run the current one."""
         self._view[ROW] += 1
 
     @property
-    def outcome(self) -> int:
+    def status(self) -> int:
         """The status of the collective at whose row the table failed."""
-        return self._view[OUTCOME]
+        return self._view[STATUS]
 
     @property
     def state(self) -> State:
@@ -79,7 +79,7 @@ class Table:
 
     @property
     def in_flight(self) -> list[SegmentRow]:
-        """The rows that have started what was not yet waited for."""
-        first = len(self._words) - len(self._collectives)
-        headers = self._words[first : first + self._view[IN_FLIGHT]]
+        """The rows that have started the collectives in flight."""
+        first = len(self._data) - len(self._collectives)
+        headers = self._data[first : first + self._view[IN_FLIGHT]]
         return [self._collectives[int(header)] for header in headers]

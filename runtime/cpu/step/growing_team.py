@@ -1,7 +1,7 @@
 """A team that grows: one thread while steps are short, one for each core from the first longer step on.
 
-Threads that meet in a step cost more than they save where the step is short: one that sleeps takes a quarter of a
-millisecond to wake, and one whose core is taken by other work holds up all others for a slice of the system's time.
+In a short step, synchronizing threads costs more than it saves: a sleeping thread takes a quarter of a millisecond to
+wake, and a thread whose core other work occupies delays all others by a time slice.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from runtime.cpu.step.thread_team import ThreadTeam
 
 #: Seconds of a step that more threads must save.
 LEAST_SAVED = 10e-6
-#: Long steps one after the other that prove that steps are long: a single one may have been disturbed.
+#: Consecutive long steps after which the team grows: a single one may have been disturbed.
 _LONG_STEPS = 4
-#: A step that takes so many times as long proves it alone, also if it is the first, which touches new memory.
+#: Multiple of LEAST_SAVED at which a single step suffices, even the first one, which touches new memory.
 _CERTAIN = 20
-#: Steps that are timed: so many at the start, and one in so many of the others.
+#: Timed steps: the first _TIMED, then every _EVERY-th.
 _TIMED, _EVERY = 16, 64
 
 
 class GrowingTeam:
-    """Runs steps on one thread, and on `most` of them when it has found that these are worth it.
+    """Team that runs steps on one thread, and on ``most`` threads once steps are long enough.
 
-    `make` gives a team of so many threads for the same devices. The processor's time counts, not the clock's: a thread
-    that waits for its core is no reason for more threads.
+    ``make`` returns a team of that many threads for the same devices. Steps are measured in processor time, not in
+    elapsed time: a thread that waits for its core is no reason for more threads.
     """
 
     def __init__(self, make: Callable[[int], ThreadTeam], most: int, *, small: bool) -> None:
-        """`small`: begin with one thread."""
+        """``small``: begin with one thread."""
         self.most = most
         self._make = make
         self.threads = 1 if small else most

@@ -1,9 +1,8 @@
-"""Native code for the collectives of a table that were started and not yet waited for: its list of them.
+"""Native code for the list of a table's collectives in flight: those started and not yet waited for.
 
-Everything in flight goes on while one of its collectives is waited for: a peer may wait for this device in another one
-than this device waits in. Messages between nodes do not go on by themselves: MPI moves them while it is called. So
-there are places in a program where native code looks at all that is in flight and goes on at once (LOOK_AROUND;
-runtime/cpu/step/polling_points.py says where they are).
+All collectives in flight advance while one of them is waited for: a peer may wait for this device in another collective
+than this device waits in. Messages between nodes make progress only while MPI is called, so a program has points at
+which native code polls all collectives in flight (LOOK_AROUND; runtime/cpu/step/polling_points.py chooses them).
 """
 
 from __future__ import annotations
@@ -13,21 +12,27 @@ from runtime.codegen.ir.module import Module
 from runtime.cpu.step.clock_ir import now
 from runtime.cpu.step.table_record import IN_FLIGHT, LOOKED, TableRecord
 
-#: Since the last look around, before another one does anything. A look at messages takes 2 to 6 us (MPICH over TCP), so
-#: this keeps looks to a tenth of a loop whose trips are shorter.
+#: Least nanoseconds between two polls; an earlier LOOK_AROUND does nothing. A poll of messages takes 2 to 6 us (MPICH
+#: over TCP), so polls take at most a tenth of a loop whose trips are shorter.
 LOOK_NANOSECONDS = 50_000
 
-TAKE_OFF, LAND, ADVANCE_ALL, LOOK_AROUND = "take_off", "land", "advance_all", "look_around"
+ENTER_IN_FLIGHT, LEAVE_IN_FLIGHT, ADVANCE_ALL, LOOK_AROUND = (
+    "enter_in_flight",
+    "leave_in_flight",
+    "advance_all",
+    "look_around",
+)
 
 
-def add_flights(module: Module) -> None:
-    """Add functions to a module that has a clock and ENTRY_POINTS. A failure shows in the wait for the collective.
+def add_in_flight_list(module: Module) -> None:
+    """Add functions to a module that has a clock and ENTRY_POINTS. The wait for a collective reports its failure.
 
-    TAKE_OFF: (table, header of a collective's steps) enters it. LAND: the same, where it is there: it is over.
-    ADVANCE_ALL: (table) lets everything go on that can. LOOK_AROUND: (table) the same, unless that was done just now.
+    ENTER_IN_FLIGHT(table, header of a collective's steps): add it to the list. LEAVE_IN_FLIGHT(table, header): remove
+    it if it is in the list. ADVANCE_ALL(table): advance all collectives in flight. LOOK_AROUND(table): the same, unless
+    the last poll was less than LOOK_NANOSECONDS ago.
     """
-    _add_take_off(module)
-    _add_land(module)
+    _add_enter_in_flight(module)
+    _add_leave_in_flight(module)
     _add_advance_all(module)
     _add_look_around(module)
 
@@ -43,24 +48,24 @@ def _function(module: Module, name: str, *parameters: str, attributes: str = "")
     )
 
 
-def _add_take_off(module: Module) -> None:
-    f = _function(module, TAKE_OFF, "ptr")
+def _add_enter_in_flight(module: Module) -> None:
+    f = _function(module, ENTER_IN_FLIGHT, "ptr")
     table, header = f.parameters
     flying = f.record.in_flight
-    f.record.flight_list.element("ptr", flying).store(header)
+    f.record.in_flight_list.element("ptr", flying).store(header)
     table.element("i64", IN_FLIGHT).store(flying + 1)
     f.finish()
 
 
-def _add_land(module: Module) -> None:
-    f = _function(module, LAND, "ptr")
+def _add_leave_in_flight(module: Module) -> None:
+    f = _function(module, LEAVE_IN_FLIGHT, "ptr")
     table, header = f.parameters
-    flying, headers = f.record.in_flight, f.record.flight_list
+    flying, headers = f.record.in_flight, f.record.in_flight_list
     one_fewer = flying - 1
     with f.loop(flying, nonempty=False) as i:
-        place = headers.element("ptr", i)
-        with f.when(place.pointer().equals(header)):
-            place.store(headers.pointer(one_fewer))
+        entry = headers.element("ptr", i)
+        with f.when(entry.pointer().equals(header)):
+            entry.store(headers.pointer(one_fewer))
             table.element("i64", IN_FLIGHT).store(one_fewer)
             f.ret()
     f.finish()
@@ -68,7 +73,7 @@ def _add_land(module: Module) -> None:
 
 def _add_advance_all(module: Module) -> None:
     f = _function(module, ADVANCE_ALL)
-    headers = f.record.flight_list
+    headers = f.record.in_flight_list
     with f.loop(f.record.in_flight, nonempty=False) as i:
         f.call("i64", "spmd_advance", headers.pointer(i), 0)
     f.finish()

@@ -1,4 +1,4 @@
-"""Interface of a device of the CPU back end to the thunks that it loads."""
+"""Protocols between a device of the CPU back end and the thunks that it loads."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
 from runtime.cpu.sharing.cutting import Cutting
 from runtime.cpu.step.polling_points import ProgressPoints
-from runtime.cpu.step.segment import Stamps
+from runtime.cpu.step.segment import TimestampRecorder
 from runtime.program.kernel import KernelLibrary
 from runtime.program.thunks.thunk import Thunk
 from spmd.literal import NDArray
 
 
-class StampsThunks(Protocol):
-    """Takes down when thunks begin and end (runtime/timeline/timestamps.py)."""
+class ThunkRecorder(Protocol):
+    """Recorder of the times at which thunks begin and end (runtime/timeline/timestamps.py)."""
 
-    def begins(self, thunk: Thunk) -> Stamps:
-        """Return what records that the thunk begins."""
+    def begins(self, thunk: Thunk) -> TimestampRecorder:
+        """Return the recorder of the thunk's begin."""
         ...
 
-    def ends(self, thunk: Thunk) -> Stamps: ...
+    def ends(self, thunk: Thunk) -> TimestampRecorder: ...
 
-    def course(self, thunk: Thunk, collective: NativeCollective) -> Sequence[Stamps]:
-        """Return what records the course of ``collective``, for which ``thunk`` has waited."""
+    def course(self, thunk: Thunk, collective: NativeCollective) -> Sequence[TimestampRecorder]:
+        """Return the recorders of the course of ``collective``, for which ``thunk`` has waited."""
         ...
 
-    def waited(self, start: Thunk) -> Stamps:
-        """Return what records that a blocking step has waited for the collective of ``start``."""
+    def waited(self, start: Thunk) -> TimestampRecorder:
+        """Return the recorder of the end of a blocking step's wait for the collective of ``start``."""
         ...
 
 
@@ -48,7 +48,7 @@ class LoadedProgram(Protocol):
     def bound_collectives(self) -> dict[str, BoundCollective]:
         """Collectives by the name of their start; of several calls of one computation, the one loaded last.
 
-        Thunks are loaded in the order of the schedule, so that is the one that a done waits for.
+        Thunks are loaded in schedule order, so a done waits for the one loaded last.
         """
         ...
 
@@ -62,25 +62,25 @@ class LoadedProgram(Protocol):
 
     @property
     def position(self) -> memoryview:
-        """Words that say where the device is in its program; each row writes its thunk's number."""
+        """The device's position in its program, into which each row writes its thunk's number."""
         ...
 
     def number_of(self, thunk: Thunk) -> int:
-        """The thunk's place in ``walk``'s order of the program."""
+        """Return the thunk's number in pre-order of the program (``thunk.walk``)."""
         ...
 
     @property
-    def recorder(self) -> StampsThunks | None:
-        """None, as ever unless a timeline was asked for: then nothing of it costs anything."""
+    def recorder(self) -> ThunkRecorder | None:
+        """The recorder of the timeline; None if none is recorded."""
         ...
 
     @property
     def blocking(self) -> NDArray | None:
-        """A pred: whether this step waits for each collective at its start. None where no step does."""
+        """A pred that is true in steps that wait for each collective at its start; None if no step does."""
         ...
 
-    def array(self, place: ArrayView) -> NDArray:
-        """The array in this device's memory."""
+    def array(self, view: ArrayView) -> NDArray:
+        """Return the array that ``view`` names in this device's memory."""
         ...
 
     def seconds_of(self, thunk: Thunk) -> float:

@@ -1,10 +1,9 @@
 """Points at which a computing device polls collectives in flight, so that messages between nodes make progress.
 
-MPI moves messages while it is called, and native code calls it where it looks. A program has looks only where a
-collective is in flight that needs them, and there so many that what is predicted to be computed between two takes no
-longer than INTERVAL_SECONDS. A kernel that takes longer is cut as for several threads (runtime/cpu/sharing), with a
-look after each piece. Looks that come sooner than they should, as in a loop of short trips, do nothing
-(cpu/step/in_flight_ir.py).
+Messages make progress only while MPI is called, and native code calls it at polling points. A program has these only
+while a collective is in flight that needs them, so many that the predicted time between two is at most
+INTERVAL_SECONDS. A kernel that takes longer is cut as for several threads (runtime/cpu/sharing), with a poll after each
+piece. Polls that come too soon, as in a loop of short trips, do nothing (cpu/step/in_flight_ir.py).
 """
 
 from __future__ import annotations
@@ -14,26 +13,26 @@ import math
 from runtime.cpu.step.segment import Segment, joined
 from runtime.cpu.step.segment_ir import SegmentRow
 
-#: At 10 Gbit/s 250 KB come in meanwhile, about what a TCP connection's buffers hold before its sender has to pause; and
-#: a look takes a hundredth of it where nothing has come, three where something has (MPICH over TCP: 2 and 6 us).
+#: Longest time between two polls. At 10 Gbit/s 250 KB arrive meanwhile, about what a TCP connection buffers before its
+#: sender pauses. A poll takes 1 % of it if nothing has arrived, else 3 % (MPICH over TCP: 2 and 6 us).
 INTERVAL_SECONDS = 200e-6
 
 
 class ProgressPoints:
-    """Goes along while a device's thunks are prepared, in the order of the schedule.
+    """Insertion of polling points while a device's thunks are prepared in schedule order.
 
-    since: predicted seconds since the last look, at most, where the program now is.
+    since: upper bound of the predicted seconds since the last poll, at the current point of the program.
     """
 
     def __init__(self, overlaps: bool = True) -> None:
-        """``overlaps``: whether anything is computed while a collective is in flight."""
+        """``overlaps``: something is computed while a collective is in flight."""
         self.since = 0.0
         self._overlaps = overlaps
         self._flying: set[str] = set()
 
     @property
     def are_needed(self) -> bool:
-        """Whether something is in flight that goes on only while somebody looks.
+        """Return whether a collective is in flight that makes progress only while it is polled.
 
         A collective's start and done are in one computation, so a loop's body and a conditional's branches begin and
         end with the same ones.
@@ -41,7 +40,7 @@ class ProgressPoints:
         return self._overlaps and bool(self._flying)
 
     def start(self, name: str) -> None:
-        """Such a collective is in flight from here on; its start has looked at it."""
+        """Note that such a collective is in flight from here on; its start has polled it."""
         if not self._flying:
             self.since = 0.0
         self._flying.add(name)
@@ -50,13 +49,13 @@ class ProgressPoints:
         self._flying.discard(name)
 
     def pieces(self, seconds: float) -> int:
-        """Into how many pieces a kernel is to be cut."""
+        """Return the number of pieces into which a kernel that takes ``seconds`` is cut."""
         return max(1, math.ceil(seconds / INTERVAL_SECONDS)) if self.are_needed else 1
 
     def around(self, number: int, seconds: float, segment: Segment) -> Segment:
-        """``segment`` of a thunk that takes so long, with looks between its pieces, and before it where that is due."""
-        own = Segment(tuple(row.looking() for row in segment.rows), segment.alive)
-        is_cut = any(row.looks for row in own.rows)
+        """Return ``segment``, a thunk of ``seconds``, with polls between its pieces and, if due, before it."""
+        own = Segment(tuple(row.polling() for row in segment.rows), segment.alive)
+        is_cut = any(row.polls for row in own.rows)
         alone = seconds / self.pieces(seconds) if is_cut else seconds
         if self.since > 0.0 and self.since + alone > INTERVAL_SECONDS:
             own = joined((self.look(number), own))
@@ -64,6 +63,6 @@ class ProgressPoints:
         return own
 
     def look(self, number: int) -> Segment:
-        """A row of thunk ``number`` that looks."""
+        """Return a row of thunk ``number`` that polls."""
         self.since = 0.0
         return Segment((SegmentRow.progress(number),))

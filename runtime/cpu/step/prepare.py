@@ -1,7 +1,7 @@
 """Binding of thunks to a device's memory: one rule for each class of thunks.
 
-What a thunk becomes can be executed any number of times: rows of a segment, which native code runs, or an action of
-Python's. A ``Segment`` that is returned has rows already; an ``Action`` becomes one row.
+A bound thunk can be executed any number of times. It is either a ``Segment``, rows that native code runs, or an
+``Action``, a callable of Python that becomes one row.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from runtime.cpu.step.segment import (
     Segment,
     either,
     joined,
+    recording,
     segment_of,
-    stamping,
 )
 from runtime.cpu.step.segment_ir import SegmentRow
 from runtime.program.kernel import Kernel, KernelArrays
@@ -97,18 +97,18 @@ def _stamped(
     """Yield ``segments``, which are ``thunk``, between timestamps if the device records a timeline."""
     recorder, number = program.recorder, program.number_of(thunk)
     if recorder is not None and thunk.is_composite:
-        yield stamping(number, recorder.begins(thunk))
+        yield recording(number, recorder.begins(thunk))
     yield from segments
     if recorder is not None:
-        yield stamping(number, recorder.ends(thunk))
+        yield recording(number, recorder.ends(thunk))
 
 
 @prepares(WhileThunk)
 def prepare_while(thunk: WhileThunk, program: LoadedProgram) -> Segment:
-    """Rows: the condition; unless the predicate holds, jump behind the end; the body; poll; jump to the condition.
+    """Return rows: the condition; a jump behind the end unless the predicate holds; body; poll; jump to the condition.
 
-    If all thunks compute single elements, one call does many trips, and is repeated while the predicate holds. With a
-    timeline, which shows each thunk, every trip is done by rows.
+    If all thunks compute single elements, one call runs many trips, and is repeated while the predicate holds. A
+    timeline shows each thunk, so with one, rows run every trip.
     """
     predicate = program.array(thunk.predicate)
     number, address = program.number_of(thunk), predicate.ctypes.data
@@ -140,7 +140,7 @@ def prepare_while(thunk: WhileThunk, program: LoadedProgram) -> Segment:
 
 @prepares(ConditionalThunk)
 def prepare_conditional(thunk: ConditionalThunk, program: LoadedProgram) -> Segment:
-    """Rows for each branch but the last: unless it is chosen, jump behind it; the branch; jump behind the last."""
+    """Return, for each branch but the last: a jump behind it unless chosen, the branch, a jump behind the last."""
     progress, begins = program.progress, program.progress.since
     branches, ends = [], []
     for branch in thunk.branches:
@@ -194,14 +194,14 @@ def _bound_kernel(
     own = program.progress.around(number, program.seconds_of(thunk), segment_of(number, action))
     if program.blocking is None or cutting.in_turn == 1:
         return own
-    whole = _bound(program, kernel, arrays, replace(cutting, in_turn=1))
-    return either(number, program.blocking, segment_of(number, whole), own)
+    uncut = _bound(program, kernel, arrays, replace(cutting, in_turn=1))
+    return either(number, program.blocking, segment_of(number, uncut), own)
 
 
 def _bound(
     program: LoadedProgram, kernel: Kernel, arrays: KernelArrays, cutting: Cutting
 ) -> Action:
-    if cutting.is_whole:
+    if cutting.is_uncut:
         return program.kernels.bind(kernel, arrays)
     from runtime.cpu.sharing.cut_kernels import bind_shared  # few devices have a core to spare
 
@@ -218,8 +218,8 @@ def prepare_replica_id(thunk: ReplicaIdThunk, program: LoadedProgram) -> Action:
     return _filling(program, thunk.result, program.communicator.rank // program.num_partitions)
 
 
-def _filling(program: LoadedProgram, place: ArrayView, number: int) -> Action:
-    array = program.array(place)
+def _filling(program: LoadedProgram, result: ArrayView, number: int) -> Action:
+    array = program.array(result)
     return copying(np.array(number, array.dtype), array)
 
 
@@ -234,8 +234,8 @@ def prepare_collective_start(
     bound = communicator.bind(
         thunk.op.of_rank(communicator.rank),
         thunk.name,
-        [program.array(place) for place in thunk.operands],
-        [program.array(place) for place in thunk.results],
+        [program.array(view) for view in thunk.operands],
+        [program.array(view) for view in thunk.results],
     )
     program.bound_collectives[thunk.name] = bound
     if not isinstance(bound, NativeCollective):
@@ -258,7 +258,7 @@ def _wait_if_blocking(
     number = program.number_of(start)
     wait = _wait_for(program.bound_collectives[start.name], start, program)
     if program.recorder is not None:
-        wait = joined((wait, stamping(number, program.recorder.waited(start))))
+        wait = joined((wait, recording(number, program.recorder.waited(start))))
     return either(number, blocking, wait, Segment())
 
 
@@ -271,7 +271,7 @@ def _wait_for(bound: BoundCollective, thunk: Thunk, program: LoadedProgram) -> S
     if program.recorder is None:
         return wait
     course = program.recorder.course(thunk, bound)
-    return joined((wait, *(stamping(number, stamps) for stamps in course)))
+    return joined((wait, *(recording(number, event) for event in course)))
 
 
 # ---- the host

@@ -11,17 +11,17 @@ import numpy as np
 
 from collectives.communicator.native_collective import NativeCollective
 from runtime.cpu.collective.step_records import LANDED, MET
-from runtime.cpu.step.table_record import LOG_WORDS, STAMP_WORDS
+from runtime.cpu.step.table_record import LOG_WORDS, TIMESTAMP_WORDS
 from runtime.program.thunks.thunk import Thunk, traverse
 from runtime.timeline.timestamps import RETAINED_STEPS, Moment, RecordedStep, mark_of
 from spmd.literal import NDArray
 
 #: Capacity of a log in timestamps; a longer step calls Python when the log is full.
-LOG_STAMPS = 8192
+LOG_CAPACITY = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class _Taken:
+class _RecordedTimestamps:
     """Timestamps of one step as consecutive arrays of marks and nanoseconds."""
 
     number: int
@@ -30,17 +30,17 @@ class _Taken:
 
     @property
     def step(self) -> RecordedStep:
-        stamps = tuple((mark, at) for part in self.parts for mark, at in part.tolist())
-        return RecordedStep(self.number, self.is_blocking, stamps)
+        timestamps = tuple((mark, at) for part in self.parts for mark, at in part.tolist())
+        return RecordedStep(self.number, self.is_blocking, timestamps)
 
 
 class Recorder:
-    """Timestamps of the last ``RETAINED_STEPS`` steps. ``log_stamps``: how many native code may record in a row."""
+    """Timestamps of the last ``RETAINED_STEPS`` steps. ``log_capacity``: how many native code may record in a row."""
 
-    def __init__(self, root: Thunk, log_stamps: int = LOG_STAMPS) -> None:
-        self._steps: deque[_Taken] = deque(maxlen=RETAINED_STEPS)
-        self._log = np.zeros(LOG_WORDS + STAMP_WORDS * log_stamps, np.int64)
-        self._log[1] = log_stamps
+    def __init__(self, root: Thunk, log_capacity: int = LOG_CAPACITY) -> None:
+        self._steps: deque[_RecordedTimestamps] = deque(maxlen=RETAINED_STEPS)
+        self._log = np.zeros(LOG_WORDS + TIMESTAMP_WORDS * log_capacity, np.int64)
+        self._log[1] = log_capacity
         self.address = int(self._log.ctypes.data)
         self._numbers = {id(thunk): number for number, thunk in enumerate(traverse(root))}
 
@@ -48,44 +48,46 @@ class Recorder:
     def steps(self) -> list[RecordedStep]:
         """The recorded steps, oldest first; the last one may be unfinished."""
         self.make_room()
-        return [taken.step for taken in self._steps]
+        return [timestamps.step for timestamps in self._steps]
 
     def begin_step(self, number: int, is_blocking: bool) -> None:
         self.make_room()
-        self._steps.append(_Taken(number, is_blocking))
+        self._steps.append(_RecordedTimestamps(number, is_blocking))
 
-    def begins(self, thunk: Thunk) -> Taker:
+    def begins(self, thunk: Thunk) -> TimestampCallback:
         """Return the callable that records the begin of ``thunk``."""
-        return self._taker(thunk, Moment.BEGINS)
+        return self._callback(thunk, Moment.BEGINS)
 
-    def ends(self, thunk: Thunk) -> Taker:
-        return self._taker(thunk, Moment.ENDS)
+    def ends(self, thunk: Thunk) -> TimestampCallback:
+        return self._callback(thunk, Moment.ENDS)
 
-    def course(self, thunk: Thunk, collective: NativeCollective) -> tuple[Taker, ...]:
+    def course(self, thunk: Thunk, collective: NativeCollective) -> tuple[TimestampCallback, ...]:
         """Return the callables that record when ``collective``, awaited by ``thunk``, met its peers and completed."""
         return tuple(
-            self._taker(thunk, moment, Word(collective, word))
+            self._callback(thunk, moment, Word(collective, word))
             for moment, word in ((Moment.MET, MET), (Moment.LANDED, LANDED))
         )
 
-    def waited(self, start: Thunk) -> Taker:
-        return self._taker(start, Moment.WAITED)
+    def waited(self, start: Thunk) -> TimestampCallback:
+        return self._callback(start, Moment.WAITED)
 
     def make_room(self) -> None:
         """Move the timestamps of the log into the current step."""
         count = int(self._log[0])
         if count:
-            words = self._log[LOG_WORDS : LOG_WORDS + STAMP_WORDS * count]
-            self._steps[-1].parts.append(words.reshape(count, STAMP_WORDS).copy())
+            entries = self._log[LOG_WORDS : LOG_WORDS + TIMESTAMP_WORDS * count]
+            self._steps[-1].parts.append(entries.reshape(count, TIMESTAMP_WORDS).copy())
             self._log[0] = 0
 
-    def take(self, mark: int, at: int) -> None:
+    def record(self, mark: int, at: int) -> None:
         """Record a timestamp for which the log has no room."""
         self.make_room()
         self._steps[-1].parts.append(np.array([[mark, at]], np.int64))
 
-    def _taker(self, thunk: Thunk, moment: Moment, known: Word | None = None) -> Taker:
-        return Taker(self, mark_of(self._numbers[id(thunk)], moment), known)
+    def _callback(
+        self, thunk: Thunk, moment: Moment, known: Word | None = None
+    ) -> TimestampCallback:
+        return TimestampCallback(self, mark_of(self._numbers[id(thunk)], moment), known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Taker:
+class TimestampCallback:
     """Callable that records one kind of timestamp: the time that is ``known``, or the present."""
 
     recorder: Recorder
@@ -118,4 +120,4 @@ class Taker:
         at = time.perf_counter_ns()
         if self.known is not None:
             at = ctypes.c_int64.from_address(self.known.address).value
-        self.recorder.take(self.mark, at)
+        self.recorder.record(self.mark, at)

@@ -1,4 +1,4 @@
-"""Segments: what thunks do as rows of one table, which native code runs (cpu/step/segment_ir.py)."""
+"""Segments: thunks as rows of one table, which native code runs (cpu/step/segment_ir.py)."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from runtime.cpu.kernels.native_call import NativeAction, SharedAction
 from runtime.cpu.step.segment_ir import HasTime, SegmentRow
 from spmd.literal import NDArray
 
-#: Something ready to be done, on arrays that were bound to it before.
+#: Callable with bound arrays.
 Action: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Rows, and what the addresses in them need to be kept ``alive``. Loops and branches lie within the rows."""
+    """Rows, which include loops and branches; ``alive``: the objects that own the addresses in them."""
 
     rows: tuple[SegmentRow, ...] = ()
     alive: tuple[object, ...] = field(default=(), repr=False)
 
     @property
     def is_native(self) -> bool:
-        """Whether no row needs Python unless something is amiss."""
+        """Return whether no row needs Python, failures apart."""
         return not any(row.needs_python for row in self.rows)
 
     def inside(self, what: str) -> Segment:
-        """The same as a part of ``what``, for errors."""
+        """Return the segment as a part of ``what``, which errors name."""
         return Segment(tuple(row.inside(what) for row in self.rows), self.alive)
 
 
 @dataclass(frozen=True)
 class PythonWait:
-    """The wait for a collective that Python carries: to be asked about where other devices share the thread."""
+    """Wait for a collective that Python runs. It is polled if other devices share the thread."""
 
     bound: BoundCollective
 
@@ -42,16 +42,16 @@ class PythonWait:
         self.bound.wait()
 
 
-class Stamps(HasTime, Protocol):
+class TimestampRecorder(HasTime, Protocol):
     """Recorder of an event of a thunk (runtime/timeline/timestamps.py)."""
 
     @property
     def mark(self) -> int: ...
 
 
-def stamping(number: int, stamps: Stamps) -> Segment:
-    """The row, under thunk ``number``."""
-    return Segment((SegmentRow.stamp(number, stamps.mark, stamps),), (stamps,))
+def recording(number: int, recorder: TimestampRecorder) -> Segment:
+    """Return a row of thunk ``number`` that records a timestamp."""
+    return Segment((SegmentRow.stamp(number, recorder.mark, recorder),), (recorder,))
 
 
 def segment_of(number: int, action: Action | Segment) -> Segment:
@@ -68,7 +68,7 @@ def segment_of(number: int, action: Action | Segment) -> Segment:
 
 
 def either(number: int, flag: NDArray, if_true: Segment, if_false: Segment) -> Segment:
-    """The one or the other, for thunk ``number``, as ``flag`` is when they are reached: a pred."""
+    """Return a branch of thunk ``number`` on ``flag``, a pred that is read when the branch is reached."""
     behind = (SegmentRow.jump(number, len(if_false.rows) + 1),) if if_false.rows else ()
     choose = SegmentRow.unless(number, flag.ctypes.data, len(if_true.rows) + len(behind) + 1)
     rows = (choose, *if_true.rows, *behind, *if_false.rows)
@@ -76,7 +76,7 @@ def either(number: int, flag: NDArray, if_true: Segment, if_false: Segment) -> S
 
 
 def joined(segments: Iterable[Segment]) -> Segment:
-    """One after the other."""
+    """Concatenate ``segments``."""
     parts = tuple(segments)
     return Segment(
         tuple(row for part in parts for row in part.rows),

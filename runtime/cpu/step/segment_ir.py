@@ -1,10 +1,9 @@
-"""Native code that runs a table of thunks: stores each one's number, calls its function, and goes on.
+"""Native code that runs a table of thunks: it stores each one's number and calls its function.
 
-Loops and branches are rows that say how many rows away to go on, so nothing nests, and a table is parts put one after
-the other. A collective over shared memory is two rows, its start and its wait, on the header of its steps
-(shared_memory_ir.py); a wait for who is late lets everything in flight go on (in_flight_ir.py) and leaves the table.
-So does a row that needs Python, and every so many jumps, since signals reach Python code alone. The table remembers
-where to go on.
+Loops and branches are rows with a relative jump distance, so nothing nests, and tables can be concatenated. A
+collective over shared memory is two rows, its start and its wait, on the header of its steps (shared_memory_ir.py). A
+wait that blocks advances all collectives in flight (in_flight_ir.py) and leaves the table. So does a row that needs
+Python, and every JUMPS-th jump, since signals are delivered to Python code only. The table stores its current row.
 """
 
 from __future__ import annotations
@@ -24,13 +23,19 @@ from runtime.codegen.ir.values import Pointer
 from runtime.cpu.collective.shared_memory_ir import add_step_interpreter
 from runtime.cpu.kernels.native_call import NativeCall
 from runtime.cpu.step.clock_ir import now
-from runtime.cpu.step.in_flight_ir import ADVANCE_ALL, LAND, LOOK_AROUND, TAKE_OFF, add_flights
+from runtime.cpu.step.in_flight_ir import (
+    ADVANCE_ALL,
+    ENTER_IN_FLIGHT,
+    LEAVE_IN_FLIGHT,
+    LOOK_AROUND,
+    add_in_flight_list,
+)
 from runtime.cpu.step.table_record import (
     HEADER_WORDS,
     LOG_WORDS,
-    OUTCOME,
     ROW,
-    STAMP_WORDS,
+    STATUS,
+    TIMESTAMP_WORDS,
     TableRecord,
 )
 from runtime.cpu.step.work_sharing_ir import SHARE, Share, add_shares
@@ -39,14 +44,14 @@ FUNCTION = "spmd_segment"
 #: Jumps after which the code returns; a trip of a loop is one.
 JUMPS = 128
 
-#: In place of a function's address.
+#: Codes in place of a function's address.
 _CODES = 9
 _JUMP, _UNLESS, _UNLESS_EQUAL, _PYTHON, _START, _AWAIT, _STAMP, _SHARE, _PROGRESS = range(_CODES)
 
 
 @record
 class RowRecord(Record):
-    """Row of a table: a function's address or a code, its record, the thunk's number; for jumps where to, and why."""
+    """Row of a table: a function's address or a code, its record, the thunk's number; a jump's distance and operand."""
 
     function: Word
     record: Address
@@ -62,10 +67,10 @@ class Stop(IntEnum):
     """Why a table was left."""
 
     FINISHED = 0
-    BLOCKED = 1  # at a wait for who has not come
-    PYTHON = 2  # at a row that Python does
-    INTERRUPTED = 3  # after many jumps: go on
-    FAILED = 4  # at a collective's row, see OUTCOME
+    BLOCKED = 1  # at a wait for late ranks
+    PYTHON = 2  # at a row that Python runs
+    INTERRUPTED = 3  # after JUMPS jumps: call again
+    FAILED = 4  # at a collective's row, see STATUS
 
 
 class HasSteps(Protocol):
@@ -86,12 +91,12 @@ class HasTime(Protocol):
         ...
 
     def __call__(self) -> None:
-        """Leave it where there is no room in the log."""
+        """Record the timestamp in Python, when the log is full."""
         ...
 
 
-class Sharing:
-    """Target of a row of pieces: their shared work, once their code is compiled."""
+class LazyShare:
+    """Share that is made at the first use of its address, which waits for the code of its pieces."""
 
     def __init__(self, pieces: Sequence[Sequence[NativeCall]]) -> None:
         self._pieces = pieces
@@ -107,11 +112,11 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRow:
-    """Words of a row: ``number`` is the thunk's, ``function`` a native call's, of which ``record`` is the record.
+    """Row of thunk ``number``: ``function`` is a code or a native call, whose argument is ``record``.
 
-    away: rows from this one to the one that a jump goes to.
-    target: what Python does, or the collective.
-    within: for errors: what the row is a part of, from the inside out.
+    away: distance of a jump, in rows.
+    target: the callable that Python runs, or the collective.
+    within: for errors, the names of the row's thunk and of those around it, from the inside out.
     """
 
     number: int
@@ -128,17 +133,17 @@ class SegmentRow:
 
     @staticmethod
     def unless(number: int, predicate: int, away: int) -> SegmentRow:
-        """Jump where the byte at address ``predicate`` is 0."""
+        """Return a jump that is taken if the byte at address ``predicate`` is 0."""
         return SegmentRow(number, _UNLESS, predicate, away)
 
     @staticmethod
     def unless_equal(number: int, selector: int, value: int, away: int) -> SegmentRow:
-        """Jump where the 32-bit number at address ``selector`` is not ``value``."""
+        """Return a jump that is taken if the 32-bit number at address ``selector`` is not ``value``."""
         return SegmentRow(number, _UNLESS_EQUAL, selector, away, value)
 
     @staticmethod
     def python(number: int, target: object) -> SegmentRow:
-        """Leave the table, for ``target``."""
+        """Return a row that leaves the table, so that Python calls ``target``."""
         return SegmentRow(number, _PYTHON, 0, target=target)
 
     @staticmethod
@@ -151,25 +156,25 @@ class SegmentRow:
 
     @staticmethod
     def stamp(number: int, mark: int, stamp: HasTime) -> SegmentRow:
-        """Leave ``mark`` and the time in the table's log; leave the table for ``stamp`` where it is full."""
+        """Return a row that records ``mark`` and the time in the log; if that is full, Python calls ``stamp``."""
         return SegmentRow(number, _STAMP, 0, value=mark, target=stamp)
 
     @staticmethod
     def share(number: int, pieces: Sequence[Sequence[NativeCall]]) -> SegmentRow:
-        """Lists of calls that do not depend on each other, for all threads that share the device's work."""
-        return SegmentRow(number, _SHARE, 0, target=Sharing(pieces))
+        """Return a row of independent lists of calls, for all threads that share the device's work."""
+        return SegmentRow(number, _SHARE, 0, target=LazyShare(pieces))
 
     @staticmethod
     def progress(number: int) -> SegmentRow:
-        """Let everything in flight go on that can."""
+        """Return a row that polls all collectives in flight."""
         return SegmentRow(number, _PROGRESS, 0)
 
-    def looking(self) -> SegmentRow:
-        """The row, which does the same between pieces if it has some."""
+    def polling(self) -> SegmentRow:
+        """Return the row, which polls between its pieces if it is a share."""
         return replace(self, value=1) if self.is_share else self
 
     def inside(self, what: str) -> SegmentRow:
-        """The row as a part of ``what``, which is only ever said of rows that may fail."""
+        """Return the row as a part of ``what``; rows that cannot fail need no name."""
         return self if self.target is None else replace(self, within=(*self.within, what))
 
     @property
@@ -178,22 +183,22 @@ class SegmentRow:
 
     @property
     def is_start(self) -> bool:
-        """Whether the row starts a collective that native code runs."""
+        """Return whether the row starts a collective that native code runs."""
         return self.function == _START
 
     @property
     def is_share(self) -> bool:
-        """Several threads may do it."""
+        """Return whether several threads may run the row."""
         return self.function == _SHARE
 
     @property
-    def looks(self) -> bool:
-        """Whether everything in flight goes on at its end, or soon before."""
+    def polls(self) -> bool:
+        """Return whether the row polls the collectives in flight, at its end or shortly before."""
         return self.function == _PROGRESS or (self.is_share and self.value != 0)
 
     @property
-    def words(self) -> tuple[int, int, int, int, int]:
-        """Its collective must be connected. Waits for the code of its call."""
+    def fields(self) -> tuple[int, int, int, int, int]:
+        """The fields of the row's RowRecord. Its collective must be connected. Waits for the code of its call."""
         record = self.record
         if isinstance(self.function, NativeCall):
             return self.function.function, record, self.number, self.away, self.value
@@ -203,15 +208,15 @@ class SegmentRow:
 
 
 def add_segment(module: Module) -> None:
-    """Add ``FUNCTION``, which takes a table's address and how often to look at who is late; it returns a Stop."""
+    """Add ``FUNCTION``(table, polls of a wait before it blocks), which returns a Stop."""
     add_step_interpreter(module, "internal")
-    add_flights(module)
+    add_in_flight_list(module)
     add_shares(module)
     _Segment(module).write()
 
 
 class _Segment:
-    """Writes ``FUNCTION``: a loop over rows, whose first words say what they do."""
+    """Writer of ``FUNCTION``: a loop over rows with a switch on their functions."""
 
     def __init__(self, module: Module) -> None:
         self.f = FunctionWriter(
@@ -221,7 +226,7 @@ class _Segment:
 
     def write(self) -> None:
         f, rec = self.f, self.f.record
-        count, position, offer = rec.rows, rec.position, rec.offer
+        count, position, open_share = rec.rows, rec.position, rec.open_share
         rows = self.table.element("i64", HEADER_WORDS)
         with f.repeat(rec.row, JUMPS) as rounds:
             i, jumps = rounds.values
@@ -237,7 +242,7 @@ class _Segment:
             f.jump(self.next)
             f.begin(cases[_SHARE])
             watched = self.table.or_null(self.number.value.differs(0))
-            f.call("void", SHARE, record, offer, watched)
+            f.call("void", SHARE, record, open_share, watched)
             f.jump(self.next)
             f.begin(cases[_UNLESS])
             f.branch(record.load("i8").equals(0), cases[_JUMP], self.next)
@@ -269,28 +274,28 @@ class _Segment:
         f.finish()
 
     def stop(self, why: Stop) -> None:
-        """Leave the table, to go on with this row."""
+        """Leave the table at this row, where the next call continues."""
         self.table.element("i64", ROW).store(self.row)
         self.f.ret(why)
 
-    def fail(self, outcome: Int) -> None:
-        self.table.element("i64", OUTCOME).store(outcome)
+    def fail(self, status: Int) -> None:
+        self.table.element("i64", STATUS).store(status)
         self.stop(Stop.FAILED)
 
     def stamp(self, time_at: Pointer, full: str) -> None:
         f, log = self.f, self.f.record.log
-        stamps = log.word(0)
+        count = log.word(0)
         room = f.label()
-        f.branch(stamps.compared("uge", log.word(1)), full, room)
+        f.branch(count.compared("uge", log.word(1)), full, room)
         f.begin(room)
-        entry = log.element("i64", LOG_WORDS).element(f"[{STAMP_WORDS} x i64]", stamps)
+        entry = log.element("i64", LOG_WORDS).element(f"[{TIMESTAMP_WORDS} x i64]", count)
         entry.store(self.number.value)
         with f.when(time_at.is_null()) as branch:
             present = now(f)
             branch.otherwise()
             noted = time_at.word()
         entry.element("i64", 1).store(branch.merged(present, noted))
-        log.store(stamps + 1)
+        log.store(count + 1)
         f.jump(self.next)
 
     def start(self, header: Pointer) -> None:
@@ -299,7 +304,7 @@ class _Segment:
         with f.when(begun.equals(RunStatus.COMPLETE)):
             f.jump(self.next)
         with f.when(begun.equals(RunStatus.BLOCKED)):
-            f.call("void", TAKE_OFF, self.table, header)
+            f.call("void", ENTER_IN_FLIGHT, self.table, header)
             f.jump(self.next)
         self.fail(begun)
 
@@ -307,7 +312,7 @@ class _Segment:
         f = self.f
         come = f.call("i64", "spmd_advance", header, self.spins)
         with f.when(come.equals(RunStatus.COMPLETE)):
-            f.call("void", LAND, self.table, header)
+            f.call("void", LEAVE_IN_FLIGHT, self.table, header)
             f.jump(self.next)
         with f.when(come.equals(RunStatus.BLOCKED)):
             f.call("void", ADVANCE_ALL, self.table)

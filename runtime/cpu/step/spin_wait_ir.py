@@ -1,10 +1,10 @@
-"""LLVM IR of who waits by looking again and again."""
+"""LLVM IR of spin waits."""
 
 from __future__ import annotations
 
 import platform
 
-from runtime.codegen.elements.builder import Int, Whole
+from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.function_writer import FunctionWriter
 
 #: The instruction that tells a core that it is in a spin loop: the intrinsic's declaration, and its call.
@@ -15,17 +15,17 @@ _SPIN_HINTS = {
 
 
 def pause(f: FunctionWriter) -> None:
-    """Rest between two looks."""
+    """Pause between two polls."""
     hint = _SPIN_HINTS.get(platform.machine())
     if hint is not None:
         f.declare(hint[0])
         f.add(hint[1])
 
 
-def give_way(f: FunctionWriter, looks: Int, patience: Whole) -> None:
-    """Rest between two looks; after ``patience`` of them, give up the core."""
+def give_way(f: FunctionWriter, spins: Int, spin_limit: IntLike) -> None:
+    """Pause between two polls; from ``spin_limit`` polls on, yield the core."""
     f.declare("declare i32 @sched_yield()")
-    with f.when(looks.ult(patience)) as soon:
+    with f.when(spins.ult(spin_limit)) as soon:
         pause(f)
         soon.otherwise()
         f.call("i32", "sched_yield")

@@ -1,4 +1,4 @@
-"""Words of a device's table before its rows, and of a log of stamps: what native code and Python both read."""
+"""Records of a device's table and of a timestamp log, which native code and Python both read."""
 
 from __future__ import annotations
 
@@ -19,46 +19,46 @@ from runtime.codegen.ir.record import (
 class TableRecord(Record):
     """Beginning of a device's table, before its rows.
 
-    rows: how many. position: address of the position's THUNK word (STARTED follows it). row: the one to go on with.
-    outcome: of a collective that failed. state: what the device does (State). in_flight: collectives in flight;
-    flight_list: address of the list of their headers; looked: when they were looked at last (nanoseconds of
-    CLOCK_MONOTONIC). offer: address of the word in which shares are offered to other threads (0: there are none).
-    log: address of the log of stamps (0: none are taken).
+    rows: number of rows. position: address of the position's THUNK word (STARTED follows it). row: the next row.
+    status: RunStatus of a failed collective. state: the device's State. in_flight: number of collectives in flight;
+    in_flight_list: address of the list of their headers; looked: time of their last poll (nanoseconds of
+    CLOCK_MONOTONIC). open_share: address of the word that publishes shares to other threads (0: there are none).
+    log: address of the timestamp log (0: no timeline is recorded).
     """
 
     rows: Word
     position: Address
     row: Word
-    outcome: Word
+    status: Word
     state: Word
     in_flight: Word
-    flight_list: Address
+    in_flight_list: Address
     looked: Word
-    offer: Address
+    open_share: Address
     log: Address
 
 
 @record
 class LogRecord(Record):
-    """Beginning of a log of stamps: how many there are, and room for how many."""
+    """Beginning of a timestamp log: number of timestamps, and its capacity."""
 
-    stamps: Word
+    count: Word
     room: Word
 
 
 @record
-class StampRecord(Record):
-    """Stamp: its mark, and nanoseconds of the clock that time.perf_counter_ns reads."""
+class TimestampRecord(Record):
+    """Timestamp: its mark, and nanoseconds of the clock that time.perf_counter_ns reads."""
 
     mark: Word
     time: Word
 
 
-ROWS, POSITION, ROW, OUTCOME, STATE, IN_FLIGHT, FLIGHT_LIST, LOOKED, OFFER, LOG = (
+ROWS, POSITION, ROW, STATUS, STATE, IN_FLIGHT, IN_FLIGHT_LIST, LOOKED, OPEN_SHARE, LOG = (
     word_index(TableRecord, name) for name in field_names(TableRecord)
 )
 HEADER_WORDS = word_count(TableRecord)
-LOG_WORDS, STAMP_WORDS = word_count(LogRecord), word_count(StampRecord)
+LOG_WORDS, TIMESTAMP_WORDS = word_count(LogRecord), word_count(TimestampRecord)
 
 
 class State(IntEnum):
@@ -66,4 +66,4 @@ class State(IntEnum):
 
     RUNNING = 0
     FINISHED = 1
-    IN_PYTHON = 2  # waits in a way that Python alone can ask about
+    IN_PYTHON = 2  # waits for a collective that Python polls

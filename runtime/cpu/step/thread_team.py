@@ -1,4 +1,4 @@
-"""A team: the devices of one process on as many threads as it has cores, in native code from step to step."""
+"""Thread team: runs the devices of one process on as many threads as it has cores, in native code."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from runtime.cpu.step.worker import Worker
 from runtime.cpu.step.worker_ir import WorkerWord
 from spmd.literal import NDArray
 
-_IDLE_LOOKS = 8_000
-"""Looks for the next step, some 2 ms, before a worker's thread sleeps: to wake it takes a quarter of a millisecond."""
+_IDLE_SPINS = 8_000
+"""Polls for the next step, about 2 ms, before a worker's thread sleeps: waking it takes a quarter of a millisecond."""
 
 _JOIN_SECONDS = 50e-6
 _FAILURE_SECONDS = 60.0
-"""How long a failed step waits for the other workers to notice; their memory is kept for ever if they do not."""
+"""Time for the other workers to notice a failed step; if they do not, their memory is never freed."""
 
 _abandoned: list[tuple[Worker, ...]] = []
 
 
 class ThreadTeam:
-    """``workers[0]`` is run by the thread that calls ``run``, each other one by a thread of its own.
+    """Team of workers: the thread that calls ``run`` runs ``workers[0]``, threads of the team run the others.
 
-    After a step that failed it is of no more use.
+    It cannot be used after a failed step.
     """
 
     def __init__(
@@ -39,10 +39,9 @@ class ThreadTeam:
         fail: Callable[[Worker, BaseException], None],
         cores: int = 1,
     ) -> None:
-        """``fail``: tell the other workers that one has failed, so that their waits end.
+        """``fail``: called with a failed worker and its error, to end the waits of the other workers.
 
-        cores: for each worker; the ones beyond its own have helpers, threads that share in the devices' work, where
-        there is work to share.
+        cores: number per worker. If any work is shared, a helper thread runs on each core beyond the worker's own.
         """
         self._working = len(workers)
         shared = any(table.has_shares for worker in workers for table in worker.tables)
@@ -51,18 +50,18 @@ class ThreadTeam:
         self._workers = (*workers, *(_helper(len(workers)) for _ in range(helpers)))
         if self.has_helpers:
             for worker in workers:
-                worker.offer_shares()
+                worker.publish_shares()
         self._fail = fail
         self._failed = _Failures()
         self._list = np.array([worker.address for worker in self._workers], np.int64)
-        self._words = np.zeros(len(TeamWord), np.int64)
-        self._words[TeamWord.WORKERS] = len(self._workers)
-        self._words[TeamWord.LANE_LIST] = self._list.ctypes.data
-        self._words[TeamWord.WORKING] = len(workers)
-        self._argument = ctypes.c_void_p(self._words.ctypes.data)
+        self._data = np.zeros(len(TeamWord), np.int64)
+        self._data[TeamWord.WORKERS] = len(self._workers)
+        self._data[TeamWord.WORKER_LIST] = self._list.ctypes.data
+        self._data[TeamWord.WORKING] = len(workers)
+        self._argument = ctypes.c_void_p(self._data.ctypes.data)
         self._run = team_code().team
         for number, worker in enumerate(self._workers[1:], 1):
-            worker[WorkerWord.PATIENCE] = _IDLE_LOOKS
+            worker[WorkerWord.SPIN_LIMIT] = _IDLE_SPINS
             worker[WorkerWord.WORKERS] = self._list.ctypes.data
             worker[WorkerWord.EARLIER] = number
             serving = (worker, fail, self._failed, (self._workers, self._list))
@@ -72,7 +71,7 @@ class ThreadTeam:
         self._retire = weakref.finalize(self, _retire, self._workers[1:])
 
     def run(self) -> None:
-        """One step. Of several errors the first one that is not another's consequence is raised."""
+        """Run one step. Raises the first error that is not the consequence of another one."""
         own = self._workers[0]
         try:
             stop = self._run(self._argument, 1)
@@ -91,7 +90,7 @@ class ThreadTeam:
             raise self._failed.cause()
 
     def _await_others(self) -> None:
-        """Nobody may free what the other workers still work on. Helpers have nothing of a share that is done."""
+        """Wait until the other workers have stopped, which still use their memory. Helpers have no pieces left."""
         deadline = time.monotonic() + _FAILURE_SECONDS
         others = self._workers[1 : self._working]
         while any(worker[WorkerWord.DONE] != worker[WorkerWord.ASKED] for worker in others):
@@ -102,7 +101,7 @@ class ThreadTeam:
 
 
 def _helper(helped: int) -> Worker:
-    """A worker without devices, for those of the first ``helped`` workers."""
+    """Return a worker without devices, which helps the first ``helped`` workers."""
 
     def wait(_rank: int, _row: SegmentRow) -> bool:
         raise AssertionError("a worker without devices waits for nobody")
@@ -113,7 +112,7 @@ def _helper(helped: int) -> Worker:
 
 
 class _Failures:
-    """Errors of a step, of all workers, in the order in which they happened."""
+    """Errors of all workers in one step, in the order in which they occurred."""
 
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
@@ -134,7 +133,7 @@ def _serve(
 ) -> None:
     """Run a worker's thread: step after step, until it is retired or an error occurs.
 
-    ``_alive``: what its native code reads.
+    ``_alive``: objects that own the memory that native code reads.
     """
     serve, argument = team_code().serve, ctypes.c_void_p(worker.address)
     stop = serve(argument, 0)

@@ -1,11 +1,11 @@
-"""Native code of a team: the workers (worker_ir.py) of one process.
+"""Native code of a thread team: the workers (worker_ir.py) of one process.
 
-The calling thread runs the first; the others are run by threads that stay in native code from step to step: they spin
-for a while for the next one, then sleep on a semaphore. The system likes to wake a thread on the core of the one that
-woke it, which is about to spin there: a worker that finds itself on an earlier one's core moves before the step.
+The calling thread runs the first worker. The other threads stay in native code between steps: they spin for a while for
+the next step, then sleep on a semaphore. The system often wakes a thread on the core of the thread that woke it, which
+is about to spin there: a worker that finds itself on an earlier worker's core moves before the step.
 
-Where there are more cores than workers, further workers have no tables: they help the others' devices with what these
-share (work_sharing_ir.py) until the step is over.
+If there are more cores than workers, further workers have no tables: they run pieces of the others' shares
+(work_sharing_ir.py) until the step is over.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from runtime.cpu.step.core_affinity_ir import KEEP_OFF, add_keep_off, core_of, n
 from runtime.cpu.step.segment_ir import FUNCTION, Stop, add_segment
 from runtime.cpu.step.spin_wait_ir import give_way, pause
 from runtime.cpu.step.work_sharing_ir import HELP
-from runtime.cpu.step.worker_ir import DRIVE, REWIND, WorkerWord, add_worker, slot
+from runtime.cpu.step.worker_ir import DRIVE, REWIND, WorkerWord, add_worker, pointer_to
 
 
 class WorkerStop(IntEnum):
-    """Why a call for a worker or a team has returned, beyond a table's ``Stop``."""
+    """Reason for which a call of a worker or team returned, beyond a table's ``Stop``."""
 
     RETIRED = 5  # the worker's thread is to end
     JOINING = 6  # the first worker has finished, others have not
 
 
-#: Of a helper that has looked for shares for its patience, before each further look.
-NAP_MICROSECONDS = 50
+#: Sleep of a helper between two polls for shares, after SPIN_LIMIT polls without success.
+SLEEP_MICROSECONDS = 50
 
 
 class TeamWord(IntEnum):
-    """Words of a team."""
+    """Fields of a team's record."""
 
-    WORKERS = 0  # how many
-    LANE_LIST = 1  # address of their addresses
+    WORKERS = 0  # number of workers
+    WORKER_LIST = 1  # address of their addresses
     STEP = 2  # its number
     WORKING = 3  # workers that have tables: the first ones
 
@@ -94,23 +94,23 @@ def _team_ir() -> str:
 def _add_open(module: Module) -> None:
     f = FunctionWriter("spmd_open_worker", module=module, parameters=("ptr",))
     zero = f.constant(0, "i32")
-    f.call("i32", "sem_init", slot(f.parameters[0], WorkerWord.SEMAPHORE), zero, zero)
+    f.call("i32", "sem_init", pointer_to(f.parameters[0], WorkerWord.SEMAPHORE), zero, zero)
     f.finish()
 
 
 def _add_assist(module: Module) -> None:
-    """Add ``assist``(worker, helped): help until a step is over on the first worker, or another one is asked for.
+    """Add ``assist``(worker, helped): run pieces of shares until the first worker has finished the step.
 
-    It returns the step that it has helped with.
+    It also ends when another step is requested. It returns the number of the step.
     """
     f = FunctionWriter(
         "assist", module=module, parameters=("ptr", "i64"), result="i64", linkage="internal"
     )
     worker, helped = f.parameters
-    asked = slot(worker, WorkerWord.ASKED)
-    step, patience = asked.word(), worker.word(WorkerWord.PATIENCE)
+    asked = pointer_to(worker, WorkerWord.ASKED)
+    step, spin_limit = asked.word(), worker.word(WorkerWord.SPIN_LIMIT)
     workers = worker.pointer(WorkerWord.WORKERS)
-    over = slot(workers.pointer(0), WorkerWord.DONE)
+    over = pointer_to(workers.pointer(0), WorkerWord.DONE)
     with f.repeat(0) as rounds:
         (vain,) = rounds.values
         rounds.leave(asked.load(order="monotonic").differs(step))
@@ -118,14 +118,14 @@ def _add_assist(module: Module) -> None:
         with f.repeat(0, f.false()) as look:
             i, done = look.values
             look.leave(i.compared("uge", helped))
-            has_helped = f.call("i1", HELP, slot(workers.pointer(i), WorkerWord.OFFER))
+            has_helped = f.call("i1", HELP, pointer_to(workers.pointer(i), WorkerWord.OPEN_SHARE))
             look.again(i + 1, done | has_helped)
         with f.when(done):
             rounds.again(0)
-        with f.when(vain.ult(patience)) as soon:
+        with f.when(vain.ult(spin_limit)) as soon:
             pause(f)
             soon.otherwise()
-            f.call("i32", "usleep", f.constant(NAP_MICROSECONDS, "i32"))
+            f.call("i32", "usleep", f.constant(SLEEP_MICROSECONDS, "i32"))
         rounds.again(vain + 1)
     f.ret(step)
     f.finish()
@@ -134,7 +134,7 @@ def _add_assist(module: Module) -> None:
 def _add_serve(module: Module) -> None:
     f = FunctionWriter("spmd_serve", module=module, parameters=("ptr", "i64"), result="i64")
     worker, at_work = f.parameters
-    asked, finished = slot(worker, WorkerWord.ASKED), slot(worker, WorkerWord.DONE)
+    asked, finished = pointer_to(worker, WorkerWord.ASKED), pointer_to(worker, WorkerWord.DONE)
     with f.repeat(at_work) as steps:
         (is_at_work,) = steps.values
         with f.when(is_at_work.equals(0)):
@@ -153,21 +153,21 @@ def _add_serve(module: Module) -> None:
 
 
 def _await_step(f: FunctionWriter, worker: Pointer, done: Int) -> None:
-    """Wait until another step than ``done`` is asked for: spin, then sleep. Return if no more are to come."""
-    asked, asleep = slot(worker, WorkerWord.ASKED), slot(worker, WorkerWord.ASLEEP)
-    patience = worker.word(WorkerWord.PATIENCE)
+    """Wait until another step than ``done`` is requested: spin, then sleep. The function returns on retirement."""
+    asked, asleep = pointer_to(worker, WorkerWord.ASKED), pointer_to(worker, WorkerWord.ASLEEP)
+    spin_limit = worker.word(WorkerWord.SPIN_LIMIT)
     with f.repeat(0) as look:
-        (looks,) = look.values
+        (spins,) = look.values
         wanted = asked.load(order="acquire")
         with f.when(wanted < 0):
             f.ret(WorkerStop.RETIRED)
         look.leave(wanted.differs(done))
-        with f.when(looks.ult(patience)):
-            give_way(f, looks, patience >> 1)
-            look.again(looks + 1)
+        with f.when(spins.ult(spin_limit)):
+            give_way(f, spins, spin_limit >> 1)
+            look.again(spins + 1)
         asleep.store(1, order="seq_cst")
         with f.when(asked.load(order="seq_cst").equals(done)):
-            f.call("i32", "sem_wait", slot(worker, WorkerWord.SEMAPHORE))
+            f.call("i32", "sem_wait", pointer_to(worker, WorkerWord.SEMAPHORE))
             asleep.store(0, order="seq_cst")
         look.again(0)
     asleep.store(0, order="seq_cst")
@@ -189,9 +189,9 @@ def _keep_apart(f: FunctionWriter, worker: Pointer) -> None:
 def _add_ask(module: Module) -> None:
     f = FunctionWriter("ask", module=module, parameters=("ptr", "i64"), linkage="internal")
     worker, step = f.parameters
-    slot(worker, WorkerWord.ASKED).store(step, order="seq_cst")
-    with f.when(slot(worker, WorkerWord.ASLEEP).load(order="seq_cst").differs(0)):
-        f.call("i32", "sem_post", slot(worker, WorkerWord.SEMAPHORE))
+    pointer_to(worker, WorkerWord.ASKED).store(step, order="seq_cst")
+    with f.when(pointer_to(worker, WorkerWord.ASLEEP).load(order="seq_cst").differs(0)):
+        f.call("i32", "sem_post", pointer_to(worker, WorkerWord.SEMAPHORE))
     f.finish()
     f = FunctionWriter("spmd_retire", module=module, parameters=("ptr",))
     f.call("void", "ask", f.parameters[0], -1)
@@ -201,7 +201,7 @@ def _add_ask(module: Module) -> None:
 def _add_team(module: Module) -> None:
     f = FunctionWriter("spmd_team", module=module, parameters=("ptr", "i64"), result="i64")
     team, begin = f.parameters
-    count, workers = team.word(TeamWord.WORKERS), team.pointer(TeamWord.LANE_LIST)
+    count, workers = team.word(TeamWord.WORKERS), team.pointer(TeamWord.WORKER_LIST)
     number, own = team.element("i64", TeamWord.STEP), workers.pointer(0)
     with f.unless_zero(begin):
         step = number.word() + 1
@@ -222,19 +222,19 @@ def _add_team(module: Module) -> None:
 
 
 def _join(f: FunctionWriter, own: Pointer, workers: Pointer, step: Int) -> None:
-    """Wait for workers that have tables. Helpers need not be waited for: they have nothing of a share that is not done.
+    """Wait for the workers that have tables; helpers have no unfinished pieces.
 
-    The function returns if they are late.
+    The function returns if the workers are late.
     """
     working, rounds = f.parameters[0].word(TeamWord.WORKING), own.word(WorkerWord.ROUNDS)
-    patience = rounds + own.word(WorkerWord.YIELDS)
+    spin_limit = rounds + own.word(WorkerWord.YIELDS)
     with f.loop(working, first=1, nonempty=False) as i:
-        done = slot(workers.pointer(i), WorkerWord.DONE)
+        done = pointer_to(workers.pointer(i), WorkerWord.DONE)
         with f.repeat(0) as look:
-            (looks,) = look.values
+            (spins,) = look.values
             look.leave(done.load(order="acquire").equals(step))
-            with f.when(looks.compared("uge", patience)):
+            with f.when(spins.compared("uge", spin_limit)):
                 f.ret(WorkerStop.JOINING)
-            give_way(f, looks, rounds)
-            look.again(looks + 1)
-    slot(own, WorkerWord.DONE).store(step, order="release")
+            give_way(f, spins, rounds)
+            look.again(spins + 1)
+    pointer_to(own, WorkerWord.DONE).store(step, order="release")

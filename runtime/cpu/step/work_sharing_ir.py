@@ -1,13 +1,13 @@
-"""Native code by which threads share one thunk: its pieces are taken one by one, by the device's thread and by helpers.
+"""Native code of work sharing: the device's thread and helpers take the pieces of one thunk.
 
-A *share* is pieces that do not depend on each other, each a list of native calls. The device's thread clears it, says
-in its worker's OFFER word where it is, takes pieces from the front until none is left, and waits for those that others
-have taken. Helpers take from the back: the same piece lies with the same thread in the next thunk, and in the next
-step, as far as all are equally fast.
+A *share* is a list of independent pieces, each a list of native calls. The device's thread resets it, publishes its
+address in the worker's OPEN_SHARE word, takes pieces from the front until none is left, and waits for the pieces that
+others have taken. Helpers take pieces from the back: if threads are equally fast, a thread gets the same piece in the
+next thunk and in the next step.
 
-A piece is taken by counting up CLAIMED, and is taken if that was less than COUNT; front and back then never meet. A
-helper that comes late finds nothing to take, in whichever run of the share it comes: only the share's thread clears it,
-when every piece of the run before is done.
+A thread takes a piece by incrementing CLAIMED, and has got one if the old value was less than COUNT, so front and back
+never overlap. A helper that comes late finds no piece, in whichever run of the share it comes: only the device's thread
+resets the share, when every piece of the previous run is done.
 """
 
 from __future__ import annotations
@@ -23,46 +23,47 @@ from runtime.cpu.kernels.native_call import NativeCall
 from runtime.cpu.step.in_flight_ir import LOOK_AROUND
 from runtime.cpu.step.spin_wait_ir import give_way
 
-#: Words of a share; what all threads count up lies on lines of its own.
+#: Indices of a share's words; counters of all threads have cache lines of their own.
 CLAIMED, BACK, DONE, COUNT, PIECES = 0, 1, 8, 16, 17
 _LINE_WORDS = 8
 
-#: Words of a piece: calls, and the address of their functions' and records' addresses.
+#: Sizes in words: of a piece (number of calls, address of the calls) and of a call (function, record).
 _PIECE_WORDS, _CALL_WORDS = 2, 2
 
-#: Looks at whether the others' pieces are done, each with a pause, before the core is given up before each.
-_LOOKS = 2000
+#: Polls for the end of the others' pieces, each with a pause, before the core is yielded between polls.
+_SPIN_LIMIT = 2000
 
 SHARE, HELP = "spmd_share", "spmd_help"
 
 
 class Share:
-    """The words of a share. ``address``: of the first."""
+    """Share in memory, at ``address``."""
 
     def __init__(self, pieces: Sequence[Sequence[NativeCall]]) -> None:
-        """Waits for the code of the calls."""
+        """Build the share; waits for the code of the calls."""
         calls = [[(c.function, c.record) for c in piece] for piece in pieces]
         self._calls = np.array(
             [word for piece in calls for call in piece for word in call], np.int64
         )
         size = PIECES + _PIECE_WORDS * len(pieces)
-        self._words = np.zeros(size + _LINE_WORDS, np.int64)
-        start = -self._words.ctypes.data % (8 * _LINE_WORDS) // 8
-        words = self._words[start : start + size]
-        words[COUNT] = words[CLAIMED] = len(pieces)
+        self._data = np.zeros(size + _LINE_WORDS, np.int64)
+        start = -self._data.ctypes.data % (8 * _LINE_WORDS) // 8
+        aligned = self._data[start : start + size]
+        aligned[COUNT] = aligned[CLAIMED] = len(pieces)
         at = self._calls.ctypes.data
         for number, piece in enumerate(calls):
-            place = PIECES + _PIECE_WORDS * number
-            words[place : place + _PIECE_WORDS] = len(piece), at
+            index = PIECES + _PIECE_WORDS * number
+            aligned[index : index + _PIECE_WORDS] = len(piece), at
             at += 8 * _CALL_WORDS * len(piece)
-        self.address = int(words.ctypes.data)
+        self.address = int(aligned.ctypes.data)
 
 
 def add_shares(module: Module) -> None:
-    """Add functions to a module that has those of flights.
+    """Add functions to a module that has those of ``add_in_flight_list``.
 
-    SHARE: (share, address of the OFFER word, or null: no helpers; the table, or null). HELP: (such an address). Where a
-    table is given, what is in flight goes on between pieces. HELP returns whether it has done anything.
+    SHARE(share, address of the OPEN_SHARE word, or null without helpers; table, or null). If a table is given,
+    collectives in flight are polled between pieces. HELP(address of an OPEN_SHARE word) returns whether it has run a
+    piece.
     """
     _add_run_piece(module)
     _add_share(module)
@@ -89,15 +90,15 @@ def _add_share(module: Module) -> None:
         linkage="internal",
         attributes="noinline",
     )
-    share, offer, table = f.parameters
+    share, open_share, table = f.parameters
     claimed, back, done = (share.element("i64", word) for word in (CLAIMED, BACK, DONE))
     count = share.word(COUNT)
-    is_alone, is_looking = offer.is_null(), ~table.is_null()
+    is_alone, is_looking = open_share.is_null(), ~table.is_null()
     done.store(0, order="monotonic")
     back.store(0, order="monotonic")
     claimed.store(0, order="release")
     with f.when(~is_alone):
-        offer.store(share.as_int(), order="release")
+        open_share.store(share.as_int(), order="release")
     with f.repeat(0) as pieces:
         (front,) = pieces.values
         pieces.leave(claimed.update("add", 1, "acq_rel").compared("uge", count))
@@ -107,11 +108,11 @@ def _add_share(module: Module) -> None:
         pieces.again(front + 1)
     with f.when(is_alone):
         f.ret()
-    offer.store(0, order="release")
+    open_share.store(0, order="release")
     with f.repeat(0) as look:
         (turns,) = look.values
         look.leave(done.load(order="acquire").equals(count))
-        give_way(f, turns, _LOOKS)
+        give_way(f, turns, _SPIN_LIMIT)
         look.again(turns + 1)
     f.finish()
 

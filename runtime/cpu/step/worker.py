@@ -1,4 +1,4 @@
-"""A worker: one thread's devices, run by native code, and the Python that their rows ask for."""
+"""Worker thread: runs the tables of its devices in native code and calls Python for the rows that need it."""
 
 from __future__ import annotations
 
@@ -16,60 +16,60 @@ from runtime.cpu.step.segment import PythonWait
 from runtime.cpu.step.segment_ir import SegmentRow, Stop
 from runtime.cpu.step.table_record import State
 from runtime.cpu.step.thread_team_ir import TeamCode, team_code
-from runtime.cpu.step.worker_ir import LANE_WORDS, WorkerWord
+from runtime.cpu.step.worker_ir import WORKER_WORDS, WorkerWord
 
 Result = TypeVar("Result")
 
 _LINE_WORDS = 8
 
 _YIELDS = 30
-"""Looks for who is late, the core given up before each, until Python takes over the wait.
+"""Rounds of polls with a yield before each, until Python takes over the wait.
 
-It sleeps, and who sleeps comes before the busy; a core that is given up on a busy machine is back a slice later.
+Python sleeps: a thread that wakes is scheduled before busy ones, one that has yielded on a busy machine only a time
+slice later.
 """
 
-Patience: TypeAlias = Callable[[int, SegmentRow], bool]
-"""What to do about a device (rank, and row at which it is) when all devices of its worker wait: it raises where there
-is no hope.
+WaitHandler: TypeAlias = Callable[[int, SegmentRow], bool]
+"""Callable for a device (rank, current row) when all devices of its worker wait. It raises if the wait cannot end.
 
-True when it has waited until there is something new; otherwise the worker pauses before the next look.
+It returns True if it has waited until something changed; otherwise the worker pauses before the next poll.
 """
 
 _PAUSE_SECONDS = 50e-6
 
 
 class Worker:
-    """Tables that one thread runs by turns. ``address``: of its words (worker_ir.py)."""
+    """Tables that one thread runs in turn. ``address``: of its record (worker_ir.py)."""
 
     def __init__(
-        self, tables: Sequence[Table], patience: Patience, spins: int = 0, looks: int = 0
+        self, tables: Sequence[Table], wait_handler: WaitHandler, spins: int = 0, rounds: int = 0
     ) -> None:
-        """``spins``: how often to look for who is late before giving up the core, where the worker has one table.
+        """``spins``: polls of a wait before the core is yielded, if the worker has one table.
 
-        looks: the same for rounds through several of them.
+        rounds: rounds through several tables before that.
         """
         self.tables = tuple(tables)
-        self._patience = patience
+        self._wait_handler = wait_handler
         self._in_python: list[Table] = []
-        self._words = np.zeros(LANE_WORDS + _LINE_WORDS, np.int64)
-        start = -self._words.ctypes.data % (8 * _LINE_WORDS) // 8
+        self._data = np.zeros(WORKER_WORDS + _LINE_WORDS, np.int64)
+        start = -self._data.ctypes.data % (8 * _LINE_WORDS) // 8
         self._list = np.array([table.address for table in tables], np.int64)
-        self._view = self._words.data[start:]
-        self.address = int(self._words[start:].ctypes.data)
+        self._view = self._data.data[start:]
+        self.address = int(self._data[start:].ctypes.data)
         self._view[WorkerWord.TABLES] = len(tables)
         self._view[WorkerWord.TABLE_LIST] = self._list.ctypes.data
         self._view[WorkerWord.SPINS] = spins
-        self._view[WorkerWord.ROUNDS] = looks
+        self._view[WorkerWord.ROUNDS] = rounds
         self._view[WorkerWord.YIELDS] = _YIELDS
         code: TeamCode = team_code()
         code.open_worker(self.address)
         self._drive = code.drive
         self._argument = ctypes.c_void_p(self.address)
 
-    def offer_shares(self) -> None:
-        """Let other workers help with what its devices share."""
+    def publish_shares(self) -> None:
+        """Publish the shares of its devices to other workers."""
         for table in self.tables:
-            table.offer_at(self.address + 8 * WorkerWord.OFFER)
+            table.publish_at(self.address + 8 * WorkerWord.OPEN_SHARE)
 
     def __getitem__(self, word: WorkerWord) -> int:
         return self._view[word]
@@ -78,7 +78,7 @@ class Worker:
         self._view[word] = value
 
     def run(self) -> None:
-        """A step of all its devices, by the calling thread. What a row raises is raised, with notes where it was."""
+        """Run a step of its devices on the calling thread. Raises the error of a row, with notes on its position."""
         stop = self._drive(self._argument, 1)
         while stop:
             self.attend(stop)
@@ -86,11 +86,11 @@ class Worker:
 
     @property
     def current(self) -> Table:
-        """At which it stopped last."""
+        """The table at which it stopped last."""
         return self.tables[self._view[WorkerWord.CURRENT]]
 
     def attend(self, stop: int) -> None:
-        """Do what native code has returned for."""
+        """Handle the reason for which native code returned."""
         with np.errstate(all="ignore"):  # infinities and nan are values here
             if stop == Stop.BLOCKED:
                 self._wait()
@@ -104,7 +104,7 @@ class Worker:
         target = table.row.target
         if stop == Stop.FAILED:
             assert isinstance(target, NativeCollective)
-            target.fail(table.outcome)
+            target.fail(table.status)
         _enter_in_flight(table)
         if isinstance(target, PythonWait) and len(self.tables) > 1:
             table.state = State.IN_PYTHON
@@ -115,7 +115,7 @@ class Worker:
         table.pass_row()
 
     def _ask(self, table: Table) -> None:
-        """Whether the collective that Python carries for it is over by now."""
+        """Poll the collective that Python runs for ``table``; resume the table if it is complete."""
         wait = table.row.target
         assert isinstance(wait, PythonWait)
         if wait.bound.test():
@@ -129,12 +129,12 @@ class Worker:
             _enter_in_flight(table)
         has_news = False
         for table in waiting:
-            has_news |= self._guarded(table, partial(self._patience, table.rank, table.row))
+            has_news |= self._guarded(table, partial(self._wait_handler, table.rank, table.row))
         if not has_news:
             time.sleep(_PAUSE_SECONDS)
 
     def _guarded(self, table: Table, work: Callable[[], Result]) -> Result:
-        """``work``, whose errors say where ``table``'s device is."""
+        """Run ``work``; an error gets notes on the position of ``table``'s device."""
         try:
             return work()
         except Exception as error:
@@ -144,7 +144,7 @@ class Worker:
 
 
 def _enter_in_flight(table: Table) -> None:
-    """Collectives that native code has started go on while Python waits for others."""
+    """Let collectives that native code has started advance while Python waits for others."""
     for row in table.in_flight:
         assert isinstance(row.target, NativeCollective)
         row.target.enter()

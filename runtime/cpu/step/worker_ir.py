@@ -1,8 +1,8 @@
-"""Native code of a worker: the tables of one thread's devices, run by turns.
+"""Native code of a worker: it runs the tables of one thread's devices in turn.
 
-It goes round them, each as far as it comes; a device whose collective waits for another one of the worker costs no more
-than a look. Nobody else's progress is waited for by spinning alone: after some rounds in vain the core is given up, and
-after some more the worker returns, so that Python can watch the time.
+Each round runs every table until it blocks; a device that waits for another one of the same worker costs one poll per
+round. After some rounds without progress the worker yields the core, and after some more it returns, so that Python can
+detect a stall.
 """
 
 from __future__ import annotations
@@ -17,37 +17,41 @@ from runtime.cpu.step.segment_ir import FUNCTION, Stop
 from runtime.cpu.step.spin_wait_ir import give_way
 from runtime.cpu.step.table_record import IN_FLIGHT, ROW, STATE, State
 
-#: (worker): put its tables to their first rows. (worker, begin): run its tables, from their first row where ``begin``;
-#: otherwise on.
+#: REWIND(worker): set its tables to their first rows. DRIVE(worker, begin): run its tables, from their first rows if
+#: ``begin``.
 REWIND, DRIVE = "rewind", "spmd_drive"
 
 
 class WorkerWord(IntEnum):
-    """Words of a worker; what different threads write lies on lines of its own."""
+    """Fields of a worker's record; fields that different threads write have cache lines of their own."""
 
-    TABLES = 0  # how many
+    TABLES = 0  # number of tables
     TABLE_LIST = 1  # address of their addresses
-    SPINS = 2  # looks at who is late, each time that the only device is at its wait
-    ROUNDS = 3  # rounds in vain before the core is given up, before each further one
-    YIELDS = 4  # rounds in vain of that kind before the worker returns
+    SPINS = 2  # polls of a wait, if the worker has one table
+    ROUNDS = 3  # rounds without progress before the core is yielded between rounds
+    YIELDS = 4  # rounds with a yield before the worker returns
     CURRENT = 5  # the table at which it stopped
-    PATIENCE = 6  # looks for the next step before the thread sleeps; it gives up the core before the later ones
+    SPIN_LIMIT = (
+        6  # polls for the next step before the thread sleeps; it yields the core in the second half
+    )
     WORKERS = 7  # address of the addresses of the team's workers
-    ASKED = 8  # number of the step that is to be run; negative: no more
-    EARLIER = 9  # workers before it, whose cores it keeps off
-    HELPED = 10  # workers, the first of the team, whose devices' shares it takes pieces of; 0: it has tables of its own
-    DONE = 16  # number of the step that has been run
+    ASKED = 8  # number of the requested step; negative: retire
+    EARLIER = 9  # number of workers before it, whose cores it avoids
+    HELPED = (
+        10  # number of workers, from the first on, that a helper helps; 0: it has tables of its own
+    )
+    DONE = 16  # number of the completed step
     ASLEEP = 17
     CORE = 18  # on which it began the step
-    OFFER = 19  # address of the share of which pieces may be taken
+    OPEN_SHARE = 19  # address of the share whose pieces may be taken; 0: none
     SEMAPHORE = 24
 
 
 #: A ``sem_t`` is 32 bytes in glibc and musl.
-LANE_WORDS = 32
+WORKER_WORDS = 32
 
 
-def slot(worker: Pointer, word: WorkerWord) -> Pointer:
+def pointer_to(worker: Pointer, word: WorkerWord) -> Pointer:
     return worker.element("i64", word.value)
 
 
@@ -61,7 +65,7 @@ def _add_rewind(module: Module) -> None:
     f = FunctionWriter(REWIND, module=module, parameters=("ptr",), linkage="internal")
     (worker,) = f.parameters
     count, tables = worker.word(WorkerWord.TABLES), worker.pointer(WorkerWord.TABLE_LIST)
-    slot(worker, WorkerWord.CURRENT).store(0)
+    pointer_to(worker, WorkerWord.CURRENT).store(0)
     with f.loop(count, nonempty=False) as i:
         table = tables.pointer(i)
         table.element("i64", ROW).store(0)
@@ -76,11 +80,11 @@ def _add_drive(module: Module) -> None:
     with f.unless_zero(begin):
         f.call("void", REWIND, worker)
     count, rounds = worker.word(WorkerWord.TABLES), worker.word(WorkerWord.ROUNDS)
-    patience = rounds + worker.word(WorkerWord.YIELDS)
-    current = slot(worker, WorkerWord.CURRENT)
+    round_limit = rounds + worker.word(WorkerWord.YIELDS)
+    current = pointer_to(worker, WorkerWord.CURRENT)
     with f.repeat(0, current.word()) as turn:
         vain, start = turn.values
-        # Where it goes on at a table, those before it are taken for alive, and for having come on.
+        # If the round resumes at a table, those before it count as unfinished and as having moved.
         with f.repeat(start, start, start) as each:
             i, alive, moved = each.values
             each.leave(i.compared("uge", count))
@@ -91,7 +95,7 @@ def _add_drive(module: Module) -> None:
         with f.when(moved.differs(0)):
             turn.again(0, 0)
         more = vain + 1
-        with f.when(more.compared("ugt", patience)):
+        with f.when(more.compared("ugt", round_limit)):
             current.store(0)
             f.ret(Stop.BLOCKED)
         give_way(f, vain, rounds)
@@ -100,7 +104,7 @@ def _add_drive(module: Module) -> None:
 
 
 def _drive_table(f: FunctionWriter, each: Repetition, current: Pointer) -> None:
-    """Run the next table as far as it comes; count whether it is alive, and whether it has moved."""
+    """Run the next table until it blocks; count it if it is unfinished, and if it has moved."""
     worker = f.parameters[0]
     i, alive, moved = each.values
     table = worker.pointer(WorkerWord.TABLE_LIST).pointer(i)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from runtime.codegen.elements.builder import Instructions, Int
 from runtime.codegen.ir.dynamic_starts import (
-    StartsForm,
     StartsStage,
+    StartsVariant,
     computed_starts,
     moved_by,
 )
@@ -118,7 +118,7 @@ def computed(
         writer.constants += _shift_constants(accesses)
         counts = tuple(access.counts for access in accesses)
         generated.append(StartsStage(stage.program, counts, _shift_numbers(accesses)))
-    return [start.name for start in computed_starts(writer, StartsForm(tuple(generated), ()))]
+    return [start.name for start in computed_starts(writer, StartsVariant(tuple(generated), ()))]
 
 
 def moved(

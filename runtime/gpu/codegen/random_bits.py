@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from runtime.codegen.ir.combine import element_of
-from runtime.codegen.ir.random_block_ir import RandomBitsForm, block_function
+from runtime.codegen.ir.random_block_ir import RandomBitsVariant, block_function
 from runtime.gpu.codegen.array_access import array_access, begun, index_type, store
 from runtime.gpu.codegen.emitters import GpuArrays, Sources, kernel_emitter
 from runtime.gpu.codegen.launch import ALIGNMENT, WARP, ArgumentKind, KernelSource
@@ -20,7 +20,7 @@ THREADS, BLOCKS = 256, 32
 @kernel_emitter(RandomBitsKernel)
 def emit_random_bits(kernel: RandomBitsKernel, arrays: GpuArrays) -> Sources:
     """Emit the new state last, in its own launch: it may overwrite the old one, which all threads read."""
-    variant = RandomBitsForm(
+    variant = RandomBitsVariant(
         kernel.algorithm, kernel.kind, arrays.operands[0].dims[0], len(arrays.results) > 1
     )
     bits = _RandomBits(variant, arrays)
@@ -31,7 +31,7 @@ def emit_random_bits(kernel: RandomBitsKernel, arrays: GpuArrays) -> Sources:
 
 
 class _RandomBits:
-    def __init__(self, variant: RandomBitsForm, arrays: GpuArrays) -> None:
+    def __init__(self, variant: RandomBitsVariant, arrays: GpuArrays) -> None:
         self.variant, self.arrays = variant, arrays
         self.bits = arrays.results[-1]
         self.size = self.bits.num_elements
@@ -69,7 +69,7 @@ class _RandomBits:
         writer, (state,) = self.writer, self.arrays.operands
         loaded = []
         base = begun(writer, array_access(ArgumentKind.OPERAND, 0, state))
-        for i in range(self.variant.state_words):
+        for i in range(self.variant.state_length):
             address = writer.value(f"getelementptr i8, ptr {base}, i64 {i * state.strides[0]}")
             loaded.append(writer.value(f"load i64, ptr {address}, align 8"))
         self.key, self.low = loaded[0], loaded[1]

@@ -187,7 +187,7 @@ def test_the_folder_does_not_grow_beyond_its_bound(
     entry = Entry(save_bytes(compile_source(source, None, CompileOptions()).executable), "")
     size = kept(cache).stat().st_size
     monkeypatch.setattr(ObjectCache.trim, "__defaults__", (size * 4,))
-    monkeypatch.setattr(object_cache, "_BETWEEN_LOOKS", 1)
+    monkeypatch.setattr(object_cache, "_BYTES_BETWEEN_SCANS", 1)
     for number in range(12):
         cache.put(f"k{number}", entry)
     assert sum(path.stat().st_size for path in cache.store.folder.iterdir()) <= size * 4 + 64

@@ -127,7 +127,7 @@ def test_blocking_steps_give_the_same_bits(text: str, record: bool) -> None:
 
 
 def test_landings_that_find_no_room_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.cpu.step.recorder.Recorder", partial(Recorder, log_stamps=1))
+    monkeypatch.setattr("runtime.cpu.step.recorder.Recorder", partial(Recorder, log_capacity=1))
     _, devices = recorded(ASYNC_COLLECTIVES, steps=2, reference_every=2)
     for events in (events for steps in devices for events in steps):
         assert flights_of(events)
@@ -152,7 +152,7 @@ def test_the_last_steps_are_kept() -> None:
 
 
 def test_steps_with_more_stamps_than_a_log_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.cpu.step.recorder.Recorder", partial(Recorder, log_stamps=3))
+    monkeypatch.setattr("runtime.cpu.step.recorder.Recorder", partial(Recorder, log_capacity=3))
     executable, [[events]] = recorded(ALIASING["swap_loop"])
     monkeypatch.undo()
     _, [[want]] = recorded(ALIASING["swap_loop"])

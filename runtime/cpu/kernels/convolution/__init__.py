@@ -1,1 +1,1 @@
-"""Convolutions: one file for each form in which they are computed, and what the forms share."""
+"""Convolutions: one file for each algorithm, and what the algorithms share."""

@@ -1,4 +1,4 @@
-"""Choice of the kernel of a convolution without holes: groups side by side, the tile unit, vectors or panels."""
+"""Choice of the kernel of an undilated convolution: adjacent groups, the tile unit, vectors or panels."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from functools import lru_cache
 
 from runtime.cpu.kernels.convolution.ir.panel_ir import SPATIAL
-from runtime.cpu.kernels.convolution.tile_gradient_form import gradient_tiles
+from runtime.cpu.kernels.convolution.tile_gradient import gradient_tiles
 from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geometry
-from runtime.cpu.kernels.convolution.tile_image_form import image_tiles
+from runtime.cpu.kernels.convolution.tile_image import image_tiles
 from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
-from runtime.cpu.kernels.convolution.vector_form import vector_plan
+from runtime.cpu.kernels.convolution.vectors import vector_plan
 from runtime.cpu.kernels.gemm.dot import compute_type
 from runtime.cpu.libraries.blas import gemm_function
 from runtime.program.convolution_matrices import CanonicalConvolution
@@ -23,21 +23,21 @@ from runtime.program.records.convolution import (
 )
 from spmd.shape import PrimitiveType
 
-#: Largest size of a panel in bytes: it should stay in a core's second-level cache.
+#: Largest size of a panel in bytes: it should fit in the L2 cache.
 MOST_PANEL_BYTES = 1 << 19
-#: A panel has at most this part of operands and result, but may always have so many bytes.
+#: A panel has at most 1 / PANEL_PART of the bytes of operands and result, or LEAST_PANEL_BYTES.
 PANEL_PART = 8
 LEAST_PANEL_BYTES = 1 << 11
-#: Bounds in bytes of what is split and packed for the tile unit (it keeps the kernel as well); of small convolutions a
-#: larger part, so that the kernel has room.
+#: Bounds in bytes of the packed operands for the tile unit; small convolutions have a larger part, since the packed
+#: kernel must fit as well.
 LEAST_TILE_BYTES, MOST_TILE_BYTES = 1 << 14, 1 << 20
 SMALL_TILE_PART, SMALL_TILE_BYTES = 4, 1 << 17
-#: The tile unit may multiply that many times what there is to multiply, and is still faster than panels (measured): 16
-#: with few features, which BLAS multiplies slowly; 4 with few channels and large windows, which BLAS does not.
+#: Most products of the tile unit, with padding, per useful product, up to which it is faster than panels (measured): 16
+#: with few features, for which BLAS is slow; 4 with few channels and large windows, for which it is not.
 MOST_MULTIPLIED, MOST_MULTIPLIED_GRADIENT = 16, 4
-#: Least number of groups side by side that are computed in one vector.
+#: Fewest adjacent groups that are computed in one vector.
 LEAST_GROUPS = 4
-#: Products deeper than this (or, with the panel's rows inside, higher) are cut.
+#: Largest inner size of a panel; larger products are cut.
 MOST_INSIDE = 1024
 
 
@@ -55,7 +55,7 @@ def product_type(
 def choose_kernel(
     canonical: CanonicalConvolution, *, tiled: bool = True
 ) -> UndividedConvolution | None:
-    """Return the kernel; None if an operand must be laid out anew. tiled: with a plan for the tile unit, if any."""
+    """Return the kernel; None if an operand needs another layout. tiled: with a plan for the tile unit, if any."""
     x, w, out = canonical.x, canonical.w, canonical.out
     compute = x.element_type
     item = compute.byte_size
@@ -65,7 +65,7 @@ def choose_kernel(
     rows, depth = canonical.rows(), canonical.depth()
     if depth is None:
         return None
-    # Runs go through x without gaps: along its features, or along its batch.
+    # Runs must be contiguous in x: along its features, or along its batch.
     features, batch = len(w.dims) - 2, 1
     by_features = depth[-1] == features and (x.dims[-1] == 1 or x.strides[-1] == item)
     by_batch = rows[-1] == batch and (x.dims[1] == 1 or x.strides[1] == item)
@@ -100,7 +100,7 @@ def _tiles(
 ) -> ImageTiles | GradientTiles | None:
     """Return the plan for the tile unit.
 
-    Returns None unless features or images lie side by side and what is multiplied is not mostly padding.
+    Returns None unless features or images are contiguous and the products are not mostly padding.
     """
     x, w, out = canonical.x, canonical.w, canonical.out
     if x.element_type is not PrimitiveType.F32 or min(*x.strides, *w.strides, *out.strides) < 0:
@@ -112,8 +112,8 @@ def _tiles(
     if image is not None and (inputs == 1 or x.strides[-1] == item):
         plans.append(image_tiles(image, batch, features, budget, most_multiplied[0]))
     gradient = gradient_geometry(canonical.window, x.dims, out.dims)
-    beside = (batch == 1 or x.strides[1] == item) and (features == 1 or w.strides[-1] == item)
-    if gradient is not None and beside:
+    contiguous = (batch == 1 or x.strides[1] == item) and (features == 1 or w.strides[-1] == item)
+    if gradient is not None and contiguous:
         sizes = batch, inputs, features
         plans.append(gradient_tiles(gradient, *sizes, budget, most_multiplied[1]))
     found = [plan for plan in plans if plan is not None]

@@ -1,5 +1,4 @@
-"""Positions of a convolution along one spatial dimension and the input elements that they meet, without holes and
-strides."""
+"""Positions of a convolution along one spatial dimension and their input elements, without holes and strides."""
 
 from __future__ import annotations
 
@@ -11,21 +10,22 @@ from spmd.ops.window import Window, WindowDimension
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Outputs first, first + step, ..: ``count`` of them; the v-th one meets ``taps`` (element of the window, offset).
+    """Outputs first, first + step, ..: ``count`` of them, with their ``taps`` (element of the window, offset).
 
-    It meets them at padded coordinate v * stride + offset of its axis. together: parts, one output of each of which is
-    one of this part's, too; taps are all that any of them has, with the element that the first such one meets.
+    The v-th output reads padded coordinate v * stride + offset of its axis for each tap. merged_parts: parts that this
+    one computes at once, one output of each; its taps are the union of theirs, with the window element of the first
+    part that has the offset.
     """
 
     first: int
     step: int
     count: int
     taps: tuple[tuple[int, int], ...]
-    together: tuple[Part, ...] = ()
+    merged_parts: tuple[Part, ...] = ()
 
     @property
     def members(self) -> tuple[Part, ...]:
-        return self.together or (self,)
+        return self.merged_parts or (self,)
 
     def element(self, offset: int) -> int | None:
         """Return the window element at ``offset``; None if there is no tap."""
@@ -34,11 +34,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Input element i lies at padded coordinate i + low; all else there is zeros. There are no holes.
+    """Padded coordinates without holes: input element i is at coordinate i + low, other coordinates are zeros.
 
-    With holes in the input (base dilation b), output o meets every b-th element of the window, and those that it meets
-    depend on o modulo b: that makes b parts of stride 1. window size 3, b = 2, padding 1: outputs 0, 2, .. meet
-    element 1 alone, outputs 1, 3, .. elements 0 and 2.
+    With base dilation b, output o uses every b-th element of the window, from a first one that depends on o modulo b:
+    these are b parts of stride 1. Example: for window size 3, b = 2, padding 1, outputs 0, 2, .. use element 1, outputs
+    1, 3, .. elements 0 and 2.
     """
 
     size: int
@@ -47,39 +47,39 @@ class Axis:
     parts: tuple[Part, ...]
 
     @property
-    def reach(self) -> int:
-        """Padded coordinates that are met."""
+    def extent(self) -> int:
+        """The number of padded coordinates that outputs read."""
         return max(
             (part.count - 1) * self.stride + max((offset for _, offset in part.taps), default=0) + 1
             for part in self.parts
         )
 
     def merged(self) -> Axis | None:
-        """One part for all, whose outputs are one of each; None where they have not as many."""
+        """Merge all parts into one, which computes one output of each; None if their counts differ."""
         if len({part.count for part in self.parts}) > 1:
             return None
         first = self.parts[0]
         taps = {offset: j for part in reversed(self.parts) for j, offset in part.taps}
         in_order = tuple((taps[offset], offset) for offset in sorted(taps))
-        return replace(self, parts=(replace(first, taps=in_order, together=self.parts),))
+        return replace(self, parts=(replace(first, taps=in_order, merged_parts=self.parts),))
 
     @property
     def most_positions(self) -> int:
         return max(part.count for part in self.parts)
 
     def pitch(self) -> int:
-        """Coordinates from one line of them to the next: zeros at its end may be the next one's at its beginning.
+        """Return the coordinates between lines, a multiple of the stride.
 
-        A multiple of the stride.
+        Padding at the end of a line is shared with the beginning of the next one.
         """
-        data_end = min(self.low + self.size, self.reach)
-        shared = self.reach - max(self.low, 0)
+        data_end = min(self.low + self.size, self.extent)
+        shared = self.extent - max(self.low, 0)
         least = max(data_end, shared, self.most_positions * self.stride)
         return -(-least // self.stride) * self.stride
 
 
 def axis_of(dim: WindowDimension, size: int, outputs: int) -> Axis | None:
-    """None where there are holes and steps at once."""
+    """Return the axis of a dimension; None if it has both base dilation and a stride."""
     taps = [
         (j, (dim.size - 1 - j if dim.reversal else j) * dim.window_dilation)
         for j in range(dim.size)
@@ -118,9 +118,9 @@ def axis_of(dim: WindowDimension, size: int, outputs: int) -> Axis | None:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """An axis by lines of one phase: coordinate v * stride + phase is line v of ``phase``, so that steps are 1.
+    """Axis as lines by phase: coordinate v * stride + phase is line v of ``phase``, so that strides are 1.
 
-    pitch: lines from one image to the next; lines: those that the last image of a panel needs.
+    pitch: lines between images; lines: number of lines of the last image of a panel.
     """
 
     axis: Axis
@@ -129,8 +129,8 @@ class Lines:
     pitch: int
     most_ahead: int
 
-    def place(self, offset: int) -> tuple[int, int]:
-        """(which of the phases, line) of a tap."""
+    def phase_and_line(self, offset: int) -> tuple[int, int]:
+        """Return the number of the phase, and the line, of a tap."""
         return self.phases.index(offset % self.axis.stride), offset // self.axis.stride
 
 
@@ -142,13 +142,13 @@ def lines_of(axis: Axis) -> Lines:
         part.count + max((offset // step for _, offset in part.taps), default=0)
         for part in axis.parts
     )
-    leading = min(max(-(-(low - phase) // step), 0) for phase in phases)
+    zero_lines = min(max(-(-(low - phase) // step), 0) for phase in phases)
     data_end = min(max((axis.size - 1 + low - phase) // step + 1 for phase in phases), lines)
     return Lines(
         axis,
         phases,
         lines,
-        max(data_end, lines - leading, axis.most_positions),
+        max(data_end, lines - zero_lines, axis.most_positions),
         max(offset // step for offset in offsets),
     )
 
@@ -156,16 +156,16 @@ def lines_of(axis: Axis) -> Lines:
 def coordinate_tables(
     window: Window, x: NDArray, out: tuple[int, ...], sizes: tuple[int, ...]
 ) -> tuple[tuple[tuple[int, ...], ...], int]:
-    """For each padded coordinate its bytes from the first element in memory, or -1; and where that element is."""
+    """Return each padded coordinate's offset from the first element in memory, or -1, and that element's offset."""
     tables: list[tuple[int, ...]] = []
     start = 0
     for d, dim in enumerate(window.dims):
         size, stride = x.shape[2 + d], x.strides[2 + d]
         lowest = min(0, (size - 1) * stride)
         start += lowest
-        reach = (out[d] - 1) * dim.stride + (sizes[d] - 1) * dim.window_dilation + 1
+        extent = (out[d] - 1) * dim.stride + (sizes[d] - 1) * dim.window_dilation + 1
         table = []
-        for coordinate in range(reach):
+        for coordinate in range(extent):
             index, hole = divmod(coordinate - dim.padding_low, dim.base_dilation)
             inside = 0 <= index < size and not hole
             table.append(index * stride - lowest if inside else -1)

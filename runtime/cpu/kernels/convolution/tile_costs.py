@@ -1,16 +1,16 @@
-"""Relative costs of the ways to compute a convolution on the tile unit, in multiplications of the unit."""
+"""Relative costs of a convolution's algorithms on the tile unit, in multiplications of the unit."""
 
 from __future__ import annotations
 
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
 
-#: To split an element; to turn it, too; to add to an element of the result that has been written before (measured).
+#: Costs of splitting an element, of also transposing it, and of accumulating to an element of the result (measured).
 SPLIT, TURN_AND_SPLIT, ADD = 45.0, 70.0, 25.0
-#: Of blocks' rows or columns: 16 that are left over take as long as so many of 32 (each tile is loaded for fewer).
+#: Cost of 16 remaining rows or columns of a block, in rows of full blocks: each tile is loaded for fewer products.
 _LEFT_OVER = 20
 
 
 def filled(count: int) -> int:
-    """Rows or columns of whole blocks that take as long as ``count``."""
-    whole, left = divmod(count, PANEL)
-    return whole * PANEL + (0 if not left else _LEFT_OVER if left <= LINES else PANEL)
+    """Return the rows or columns of full blocks that take as long as ``count``."""
+    full, left = divmod(count, PANEL)
+    return full * PANEL + (0 if not left else _LEFT_OVER if left <= LINES else PANEL)

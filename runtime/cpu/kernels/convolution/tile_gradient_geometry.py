@@ -1,7 +1,7 @@
-"""Gradients of kernels on the tile unit: how images lie in planes, and which of their lines and columns meet.
+"""Kernel gradients on the tile unit: layout of images in planes, and the lines and columns of each product.
 
-x is what the kernel was convolved with, w the gradient of its result: the window of the convolution that makes a
-gradient. Sums run over positions of w.
+x is the input of the convolution, w the gradient of its result, which is the window of the gradient's convolution. Sums
+are over positions of w.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES
 from runtime.cpu.kernels.convolution.tile_costs import filled
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
 from spmd.ops.window import Window, WindowDimension
 
-#: Pairs of images side by side, at most.
-MOST_TOGETHER = 8
+#: Most pairs of images in a group.
+MOST_GROUP_PAIRS = 8
 
 
 @dataclass(frozen=True)
 class GradientAxis:
-    """One spatial dimension: position j of w and output o meet at x's element j * dilation + o * stride - low.
+    """Spatial dimension: position j of w and output o use element j * dilation + o * stride - low of x.
 
-    *Coordinates* number the elements of x from -low on that can be met at all: every ``unit``-th.
+    *Coordinates* count the elements of x from -low on that can be used: every ``unit``-th.
     """
 
     size: int
@@ -40,31 +40,31 @@ class GradientAxis:
 
     @property
     def step(self) -> int:
-        """Coordinates from one position of w to the next."""
+        """The coordinates between positions of w."""
         return self.dilation // self.unit
 
     def coordinate(self, output: int) -> int:
-        """Return the coordinate at which ``output`` meets position 0 of w."""
+        """Return the coordinate of ``output`` and position 0 of w."""
         return output * self.stride // self.unit
 
-    def reach(self, positions: int) -> int:
-        """Coordinates that so many positions of w meet."""
+    def extent(self, positions: int) -> int:
+        """Return the number of coordinates that ``positions`` positions of w use."""
         return (positions - 1) * self.step + self.coordinate(self.outputs - 1) + 1
 
     def shown(self, positions: int) -> range:
-        """Coordinates of elements of x, of those that so many positions meet."""
+        """Return the coordinates, of those that ``positions`` positions use, that are elements of x."""
         first = -(-max(self.low, 0) // self.unit)
-        end = min(-(-(self.size + self.low) // self.unit), self.reach(positions))
+        end = min(-(-(self.size + self.low) // self.unit), self.extent(positions))
         return range(first, max(end, first))
 
     @cached_property
     def pitch(self) -> int:
-        """From one line to the next, whose zeros at the beginning may be this one's at its end."""
+        """The coordinates between lines; padding at the end of a line is shared with the next line's beginning."""
         shown = self.shown(self.window)
-        return max(shown.stop, self.reach(self.window) - shown.start)
+        return max(shown.stop, self.extent(self.window) - shown.start)
 
     def met(self, output: int) -> range:
-        """Positions of w that meet elements of x."""
+        """Return the positions of w that use elements of x for ``output``."""
         first = -(-(self.low - output * self.stride) // self.dilation)
         end = -(-(self.size + self.low - output * self.stride) // self.dilation)
         first = max(first, 0)
@@ -81,86 +81,87 @@ def _axis(dim: WindowDimension, size: int, outputs: int) -> GradientAxis | None:
 class GradientGeometry:
     """x[g, c, h, w, n], w[g, window.., n, f], out[g, c, out.., f] with two spatial dimensions.
 
-    A word is an element of a pair of images. w is tiles: its words of a line, [position][pair of a group], are
-    ``line_steps`` steps. x is planes, [group][line][place][pair of a group][channel]; where several pairs are side by
-    side and w's positions lie apart, every phase of the columns has planes of its own. together: pairs of a group.
+    A word is an element of a pair of images. w is packed in tiles: the words of a line, [position][pair of a group],
+    are ``line_steps`` steps. x is split into planes, [group][line][position][pair of a group][channel]; if groups have
+    several pairs and w's positions are dilated, every phase of the columns has planes of its own. group_pairs: pairs of
+    a group.
     """
 
     rows: GradientAxis
     columns: GradientAxis
-    together: int = 1
+    group_pairs: int = 1
 
     def arrangements(self, images: int) -> Iterator[GradientGeometry]:
         pairs = -(-images // 2)
-        for together in range(1, min(pairs, MOST_TOGETHER) + 1):
-            if together == 1 or images % (2 * together) == 0:
-                yield replace(self, together=together)
+        for group_pairs in range(1, min(pairs, MOST_GROUP_PAIRS) + 1):
+            if group_pairs == 1 or images % (2 * group_pairs) == 0:
+                yield replace(self, group_pairs=group_pairs)
 
     def groups(self, images: int) -> int:
-        return -(-images // (2 * self.together))
+        return -(-images // (2 * self.group_pairs))
 
     @property
     def column_phases(self) -> int:
-        return self.columns.step if self.together > 1 else 1
+        return self.columns.step if self.group_pairs > 1 else 1
 
     @property
     def pitch(self) -> int:
-        """Places of a line."""
+        """The positions of a line."""
         return -(-self.columns.pitch // self.column_phases)
 
     @property
-    def row_places(self) -> int:
-        """From one of w's positions to the next, of the same pair."""
+    def row_positions(self) -> int:
+        """The plane positions between positions of w."""
         return self.columns.step // self.column_phases
 
     @property
     def line_steps(self) -> int:
-        return -(-self.columns.window * self.together // LINES)
+        return -(-self.columns.window * self.group_pairs // LINES)
 
     def plane_lines(self, lines: int) -> int:
-        """Return the number of lines of the planes that ``lines`` of w meet."""
-        return self.rows.reach(lines)
+        """Return the number of lines of the planes that ``lines`` lines of w use."""
+        return self.rows.extent(lines)
 
-    def plane_words(self, lines: int, groups: int, channels: int) -> int:
-        """Return the words of one part, of all phases."""
-        return self.column_phases * self.phase_words(lines, groups, channels)
+    def plane_elements(self, lines: int, groups: int, channels: int) -> int:
+        """Return the words of the planes of one part, of all phases."""
+        return self.column_phases * self.phase_elements(lines, groups, channels)
 
-    def phase_words(self, lines: int, groups: int, channels: int) -> int:
-        place = self.together * channels
-        farthest = self.line_steps * LINES * self.row_places * self.together * channels
-        across = self.columns.coordinate(self.columns.outputs - 1) // self.column_phases * place
-        whole = groups * self.plane_lines(lines) * self.pitch * place
-        return -(-(whole + farthest + across + PANEL) // LINES) * LINES
+    def phase_elements(self, lines: int, groups: int, channels: int) -> int:
+        position = self.group_pairs * channels
+        farthest = self.line_steps * LINES * self.row_positions * self.group_pairs * channels
+        across = self.columns.coordinate(self.columns.outputs - 1) // self.column_phases * position
+        planes = groups * self.plane_lines(lines) * self.pitch * position
+        return -(-(planes + farthest + across + PANEL) // LINES) * LINES
 
     def left_bytes(self, steps: int, features: int) -> int:
-        return -(-features // PANEL) * steps * FORM.step_bytes
+        return -(-features // PANEL) * steps * F32_TYPES.step_bytes
 
     def row_steps(self) -> int:
-        """The steps of all outputs along the rows of a group; lines of padding count none."""
+        """Return the steps of all outputs along the rows of a group, without lines of padding."""
         outputs = range(self.rows.outputs)
         return self.line_steps * sum(len(self.rows.met(o)) for o in outputs)
 
     def column_runs(self, channels: int) -> list[tuple[range, int]]:
-        """Outputs along the columns that are multiplied together, and how many columns of a product they are.
+        """Return the runs of outputs along the columns of one product, and the product's numbers of columns.
 
-        Those whose channels are neighbours in the planes are so if that fills tiles better.
+        Outputs whose channels are adjacent in the planes are joined if that fills tiles better.
         """
         outputs = self.columns.outputs
-        together = outputs * channels
-        neighbours = self.together == 1 and self.columns.coordinate(1) == 1
-        if neighbours and filled(together) < outputs * filled(channels):
-            return [(range(outputs), together)]
+        joined = outputs * channels
+        neighbours = self.group_pairs == 1 and self.columns.coordinate(1) == 1
+        if neighbours and filled(joined) < outputs * filled(channels):
+            return [(range(outputs), joined)]
         return [(range(o, o + 1), channels) for o in range(outputs)]
 
     def needed(self, channels: int, images: int, features: int) -> int:
-        """Products of elements, those with padding too."""
+        """Return the number of products of elements, with padding."""
         window = self.rows.window * self.columns.window
         taps = self.rows.outputs * self.columns.outputs
         return taps * channels * features * images * window
 
     def multiplied(self, channels: int, images: int, features: int) -> int:
-        """Products that the unit makes in the time that they take."""
-        depth = self.groups(images) * self.row_steps() * FORM.step_depth
+        """Return the cost in products of the unit."""
+        depth = self.groups(images) * self.row_steps() * F32_TYPES.step_depth
         columns = sum(filled(width) for _, width in self.column_runs(channels))
         return depth * filled(features) * columns
 
@@ -168,7 +169,7 @@ class GradientGeometry:
 def gradient_geometry(
     window: Window, x: Sequence[int], out: Sequence[int]
 ) -> GradientGeometry | None:
-    """Return the geometry of arrays of these sizes, [g, n, spatial.., features]; None if this form does not apply."""
+    """Return the geometry of arrays of sizes [g, n, spatial.., features]; None if this algorithm does not apply."""
     if window.rank > 2:
         return None
     dims = (*[WindowDimension()] * (2 - window.rank), *window.dims)

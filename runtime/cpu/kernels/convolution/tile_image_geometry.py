@@ -1,4 +1,4 @@
-"""Convolutions on the tile unit: how lines of images lie in planes, and which positions are multiplied together."""
+"""Convolutions on the tile unit: layout of image lines in planes, and units of positions."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from runtime.cpu.kernels.convolution.convolution_axes import Axis, Lines, Part, axis_of, lines_of
-from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, PARTS
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES, PARTS
 from runtime.cpu.kernels.convolution.tile_costs import filled
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
 from runtime.program.records.convolution import Arrangement
 from spmd.ops.window import Window, WindowDimension
 
-#: Images side by side, at most: their lines shall be in a near cache together.
-MOST_TOGETHER = 16
-#: Rows are the positions of all lines of a panel.
+#: Most images in a group: their lines must fit in cache.
+MOST_GROUP_IMAGES = 16
+#: Arrangement in which rows are the positions of all lines of a panel.
 PLAIN = Arrangement()
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Positions of ``part`` (a number) that are multiplied together: those of ``line`` of ``group``; of all lines and
-    groups where they run on. Its steps are ``steps`` from ``first_step`` on.
+    """Positions of a part that are rows of one product: those of ``line`` of ``group``, or of all lines and groups.
+
+    Its steps are ``steps`` from ``first_step`` on.
     """
 
     part: int
@@ -38,8 +39,8 @@ class Unit:
 class Geometry:
     """x[g, n, h, w, c], w[g, window.., c, f], out[g, n, out.., f] with two spatial dimensions, in the planes.
 
-    Elements, of planes of one part of the numbers. A plane is [line][column][image of a group][channel]; with several
-    images side by side every phase of the columns has planes of its own, as those of the lines have.
+    Sizes are in elements of the planes of one part. A plane is [line][column][image of a group][channel]; every phase
+    of the lines has planes of its own, and, if groups have several images, every phase of the columns.
     """
 
     rows: Lines
@@ -48,7 +49,7 @@ class Geometry:
     arrangement: Arrangement = PLAIN
 
     def arranged(self, arrangement: Arrangement) -> Geometry | None:
-        """From the plain one; None where parts do not merge."""
+        """Return the arranged geometry of a plain one; None if its parts cannot be merged."""
         if not arrangement.merged:
             return replace(self, arrangement=arrangement)
         rows, columns = self.rows.axis.merged(), self.columns.merged()
@@ -57,11 +58,11 @@ class Geometry:
         return Geometry(lines_of(rows), columns, self.channels, arrangement)
 
     def arrangements(self, images: int, features: int) -> Iterator[Geometry]:
-        """All that there are of this plain one, the simplest first."""
+        """Yield all arranged geometries of this plain one, the simplest first."""
         few = len(self.parts()) > 1 and features * len(self.parts()) <= LINES
         merging = (False, True) if few else (False,)
         for merged in merging:
-            groups = [n for n in range(1, min(images, MOST_TOGETHER) + 1) if images % n == 0]
+            groups = [n for n in range(1, min(images, MOST_GROUP_IMAGES) + 1) if images % n == 0]
             choices = [Arrangement(merged=merged)]
             choices += [Arrangement(n, by_line=True, merged=merged) for n in groups]
             yield from filter(None, map(self.arranged, choices))
@@ -70,13 +71,13 @@ class Geometry:
         return replace(self, channels=channels)
 
     @property
-    def together(self) -> int:
+    def group_images(self) -> int:
         return self.arrangement.interleaved_images
 
     @property
     def column_step(self) -> int:
-        """Columns from one place of a plane's line to the next."""
-        return self.columns.stride if self.together > 1 else 1
+        """The columns between positions of a plane's line."""
+        return self.columns.stride if self.group_images > 1 else 1
 
     @cached_property
     def column_phases(self) -> tuple[int, ...]:
@@ -89,25 +90,25 @@ class Geometry:
 
     @cached_property
     def pitch(self) -> int:
-        """Places of a line, of a group of images."""
+        """The positions of a line of a group of images."""
         return self.columns.pitch() // self.column_step
 
     @property
     def line_positions(self) -> int:
-        """The number of positions of lines that run on."""
+        """The number of outputs' positions of a line, with padding."""
         return self.pitch * self.column_step // self.columns.stride
 
     @property
-    def place_elements(self) -> int:
-        return self.together * self.channels
+    def position_elements(self) -> int:
+        return self.group_images * self.channels
 
     @property
     def line_elements(self) -> int:
-        return self.pitch * self.place_elements
+        return self.pitch * self.position_elements
 
     @property
     def row_elements(self) -> int:
-        """From one position to the next; several images' ones are neighbours."""
+        """The elements between rows of a product."""
         return self.columns.stride // self.column_step * self.channels
 
     def parts(self) -> list[tuple[Part, Part]]:
@@ -115,22 +116,24 @@ class Geometry:
 
     @staticmethod
     def members(part: tuple[Part, Part]) -> list[tuple[Part, Part]]:
-        """Parts without holes, whose features are columns one behind the other."""
+        """Return the merged parts, whose features are consecutive columns."""
         return [(h, w) for h in part[0].members for w in part[1].members]
 
     def runs(self, part: tuple[Part, Part]) -> list[tuple[int, int, list[tuple[int, int]]]]:
-        """Elements of the planes that neighbour each other under a window: phase, first element, taps in order.
+        """Return the contiguous runs of plane elements under a window: phase, first element, taps in order.
 
-        A tap is its offsets along both axes; those of one line follow each other.
+        A tap is its offsets along both axes; a run is within one line.
         """
         runs: list[tuple[int, int, list[tuple[int, int]]]] = []
         for _, down in part[0].taps:
-            row_phase, line = self.rows.place(down)
+            row_phase, line = self.rows.phase_and_line(down)
             own: list[tuple[int, int, list[tuple[int, int]]]] = []
-            for phase, place, across in sorted(self._place(across) for _, across in part[1].taps):
-                start = line * self.line_elements + place * self.place_elements
+            for phase, position, across in sorted(
+                self._phase_and_position(across) for _, across in part[1].taps
+            ):
+                start = line * self.line_elements + position * self.position_elements
                 number = row_phase * len(self.column_phases) + phase
-                if own and self.channels % FORM.step_depth:
+                if own and self.channels % F32_TYPES.step_depth:
                     last_phase, first, before = own[-1]
                     if last_phase == number and start == first + len(before) * self.channels:
                         before.append((down, across))
@@ -139,17 +142,18 @@ class Geometry:
             runs += own
         return runs
 
-    def _place(self, across: int) -> tuple[int, int, int]:
-        """Phase and place of the first position's element at this offset; and the offset."""
-        place, phase = divmod(across, self.column_step)
-        return self.column_phases.index(phase), place, across
+    def _phase_and_position(self, across: int) -> tuple[int, int, int]:
+        """Return the phase and position of offset ``across``, and the offset."""
+        position, phase = divmod(across, self.column_step)
+        return self.column_phases.index(phase), position, across
 
     def step_count(self, part: tuple[Part, Part]) -> int:
-        return sum(-(-len(taps) * self.channels // FORM.step_depth) for *_, taps in self.runs(part))
+        return sum(
+            -(-len(taps) * self.channels // F32_TYPES.step_depth) for *_, taps in self.runs(part)
+        )
 
     def lines_met(self, part: tuple[Part, Part], line: int) -> tuple[int, int]:
-        """Return the range of the taps along the rows that meet lines of the input from position ``line``: begin,
-        end."""
+        """Return begin and end of the taps along the rows that read lines of the input for position ``line``."""
         axis = self.rows.axis
         met = [
             i
@@ -167,18 +171,18 @@ class Geometry:
                 continue
             steps = self.step_count(part)
             if not self.arrangement.by_line:
-                whole = len(lines) == self.rows.axis.most_positions
-                counted = groups * self.rows.pitch if whole else counted
+                is_full = len(lines) == self.rows.axis.most_positions
+                counted = groups * self.rows.pitch if is_full else counted
                 units.append(Unit(number, 0, 0, counted * self.line_positions, 0, steps))
                 continue
             each = steps // max(len(part[0].taps), 1)
-            positions = part[1].count * self.together
+            positions = part[1].count * self.group_images
             for group, line in itertools.product(range(groups), range(counted)):
                 first, last = self.lines_met(part, lines.start + line)
                 units.append(
                     Unit(number, group, line, positions, first * each, (last - first) * each)
                 )
-        # What neighbours in the output is written at about the same time.
+        # Adjacent outputs are written at about the same time.
         return sorted(units, key=lambda unit: (unit.group, unit.line, unit.part))
 
     @property
@@ -189,41 +193,41 @@ class Geometry:
         return lines * columns * self.channels
 
     def needed(self, features: int) -> int:
-        """Products of elements of one image and group, those with padding too; of the plain arrangement."""
+        """Return the number of products of one image and group, with padding, of the plain arrangement."""
         return sum(
             h.count * w.count * len(h.taps) * len(w.taps) * self.channels * features
             for h, w in self.parts()
         )
 
     def multiplied(self, features: int) -> float:
-        """Products that the unit makes in the time that those of an image take."""
+        """Return the cost of an image in products of the unit."""
         columns = filled(features * len(self.members(self.parts()[0])))
         rows = sum(
             (filled(unit.positions) if self.arrangement.by_line else unit.positions) * unit.steps
             for unit in self.units(range(self.rows.axis.most_positions), 1)
         )
-        return rows * FORM.step_depth * columns / self.together
+        return rows * F32_TYPES.step_depth * columns / self.group_images
 
     @cached_property
     def _farthest(self) -> int:
-        """The end of the window of position 0."""
+        """The end of the window of position 0, in elements."""
         return max(
-            start + -(-len(taps) * self.channels // FORM.step_depth) * FORM.step_depth
+            start + -(-len(taps) * self.channels // F32_TYPES.step_depth) * F32_TYPES.step_depth
             for part in self.parts()
             for _, start, taps in self.runs(part) or [(0, 0, [(0, 0)])]
         )
 
     def plane_elements(self, lines: int) -> int:
-        """Return the elements of one phase, with those that are read behind its last line."""
+        """Return the elements of one phase, with those read behind its last line."""
         if self.arrangement.by_line:
-            most = max(part.count for part in self.columns.parts) * self.together
+            most = max(part.count for part in self.columns.parts) * self.group_images
             positions = -(-most // PANEL) * PANEL
             last = (lines - 1) * self.line_elements
         else:
             positions, last = -(-lines * self.line_positions // PANEL) * PANEL, 0
         read = last + (positions - 1) * self.row_elements + self._farthest
-        whole = (lines + self.rows.most_ahead + 1) * self.line_elements
-        return -(-max(read, whole) // FORM.step_depth) * FORM.step_depth
+        loaded = (lines + self.rows.most_ahead + 1) * self.line_elements
+        return -(-max(read, loaded) // F32_TYPES.step_depth) * F32_TYPES.step_depth
 
     def plane_bytes(self, lines: int) -> int:
         """Return the bytes of all phases and parts for ``lines`` of positions, of all groups."""
@@ -231,7 +235,7 @@ class Geometry:
 
 
 def geometry(window: Window, x: Sequence[int], out: Sequence[int]) -> Geometry | None:
-    """Return the geometry of arrays of these sizes, [g, n, spatial.., features]; None if this form does not apply."""
+    """Return the geometry of arrays of sizes [g, n, spatial.., features]; None if this algorithm does not apply."""
     if window.rank > 2:
         return None
     dims = (*[WindowDimension()] * (2 - window.rank), *window.dims)

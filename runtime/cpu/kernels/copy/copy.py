@@ -23,10 +23,10 @@ from spmd.literal import NDArray
 
 #: (size, stride in the source, in the target)
 _Dimension: TypeAlias = tuple[int, int, int]
-#: Of the innermost operation: count, columns, strides in the source and in the target.
+#: Innermost operation: count, columns, strides in the source and in the target.
 _Inner: TypeAlias = tuple[int, int, int, int]
 
-#: Bytes of the widest elements whose transposes gain by tiles.
+#: Width in bytes of the widest elements that are transposed by tiles.
 _WIDEST_TILED = 8
 
 
@@ -37,14 +37,14 @@ def bind_copy(_: CopyKernel, arrays: KernelArrays) -> Action:
 
 
 def copying(source: NDArray, target: NDArray) -> Action:
-    """target = source, of the same type, repeated where it has fewer dimensions or elements."""
+    """Bind target = source, of the same type, broadcast."""
     return native_copy(source, target) or partial(np.copyto, target, source)
 
 
 def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
-    """One call whose record says where source and target lie; none where there is nothing to copy.
+    """Return one call, whose record holds both addresses, or no call if nothing is to be copied.
 
-    None where the two share bytes, or have more dimensions than native code counts in.
+    Returns None if the arrays share bytes or have more dimensions than native code supports.
     """
     if target.size == 0:
         return NOTHING
@@ -54,16 +54,16 @@ def native_copy(source: NDArray, target: NDArray) -> NativeAction | None:
     dimensions = merged_by_target(
         list(zip(target.shape, source.strides, target.strides, strict=True))
     )
-    innermost, width, words, outer = _innermost(dimensions, target.itemsize)
+    innermost, width, inner, outer = _innermost(dimensions, target.itemsize)
     if len(outer) > RANK:
         return None
     around: Sequence[Any] = outer  # tuples of numbers, which are records
-    record = CopyRecord(source.ctypes.data, target.ctypes.data, len(outer), *words, around)
+    record = CopyRecord(source.ctypes.data, target.ctypes.data, len(outer), *inner, around)
     return native_call(copy_code(innermost, width), FUNCTION, record.to_array(), (source, target))
 
 
 def merged_by_target(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
-    """The same elements in as few dimensions as strides allow, those that are far apart in the target first."""
+    """Merge dimensions as far as strides allow and sort them by their stride in the target, the largest first."""
     merged: list[_Dimension] = []
     ordered = sorted(
         (dimension for dimension in dimensions if dimension[0] > 1),
@@ -96,6 +96,6 @@ def _innermost(
         along = next((d for d in outer if d[1] == width), None)
         if along is not None and width <= _WIDEST_TILED:
             outer.remove(along)
-            words = (size, along[0], source, along[2])
-            return Innermost.TRANSPOSE, width, words, outer
+            inner = (size, along[0], source, along[2])
+            return Innermost.TRANSPOSE, width, inner, outer
     return Innermost.STRIDED, width, (size, 1, source, target), outer

@@ -1,6 +1,6 @@
-"""Native code of copies between strided arrays: rows without gaps, single elements, and transposes tile by tile.
+"""Native code of copies between strided arrays: contiguous rows, single elements, and transposes tile by tile.
 
-A copy walks all dimensions but the innermost ones with a multi-index, whatever their number, and leaves these to one of
+A copy iterates over all dimensions but the innermost ones with an index counter of any rank, and over these with one of
 five loops. Elements are bytes: one function serves all types of a width.
 """
 
@@ -20,28 +20,28 @@ from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.copy.transpose_ir import add_transpose, transpose_name
 
 FUNCTION = "spmd_copy"
-#: Dimensions around the innermost operation at most.
+#: Most dimensions around the innermost operation.
 RANK = 16
-#: Bytes of elements that have code.
+#: Widths in bytes of elements that have code.
 WIDTHS = (1, 2, 4, 8, 16)
 
 
 class Innermost(Enum):
-    """Operation at each position of the index counter, and what the record's counts and strides are."""
+    """Operation at each position of the index counter, and the meaning of the record's counts and strides."""
 
     ROWS = "rows"
-    """count: bytes of a row, which has no gaps on either side."""
+    """count: bytes of a row, which is contiguous in both arrays."""
     FILL = "fill"
-    """count: elements. One element is written again and again, side by side."""
+    """count: elements. One element is written to consecutive elements."""
     REVERSED = "reversed"
-    """count: elements, side by side in the target, in the source from the last one to the first."""
+    """count: elements, contiguous in the target, and in the source from the last one to the first."""
     STRIDED = "strided"
-    """count: elements, with strides on both sides."""
+    """count: elements, with strides in both arrays."""
     TRANSPOSE = "transpose"
-    """[i, j] of ``count`` and ``columns``, without gaps in j, to [j, i]; strides from i, and from j, to the next."""
+    """[i, j] of ``count`` and ``columns``, contiguous in j, to [j, i]; strides along i and along j."""
 
 
-#: Vectors of these are written here, or in the C library.
+#: Operations whose vector code is written here or in the C library.
 _AS_WRITTEN = (Innermost.ROWS, Innermost.TRANSPOSE)
 
 
@@ -68,13 +68,13 @@ class CopyRecord(Record):
     dimensions: Sequence[CopyDimension]
 
 
-#: Words of the record that hold the addresses of the first elements.
+#: Indices of the record's words with the addresses of the first elements.
 SOURCE_WORD, TARGET_WORD = (word_index(CopyRecord, name) for name in ("source", "target"))
 
 
 @cache
 def copy_code(innermost: Innermost, width: int) -> NativeLibrary:
-    """``FUNCTION`` for elements of ``width`` bytes: takes the address of a CopyRecord."""
+    """Return the library of ``FUNCTION`` for elements of ``width`` bytes, which takes the address of a CopyRecord."""
     module = Module()
     add_copy(module, innermost, width)
     passes = Passes.TIDY if innermost in _AS_WRITTEN else Passes.VECTORIZE
@@ -82,7 +82,7 @@ def copy_code(innermost: Innermost, width: int) -> NativeLibrary:
 
 
 def add_copy(module: Module, innermost: Innermost, width: int) -> None:
-    """Add ``FUNCTION`` and what it calls."""
+    """Add ``FUNCTION`` and the functions it calls."""
     if innermost is Innermost.TRANSPOSE:
         add_transpose(module, width, "internal")
     f = FunctionWriter(FUNCTION, CopyRecord, module=module, dimensions=0)

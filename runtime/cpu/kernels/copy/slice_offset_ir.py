@@ -1,4 +1,4 @@
-"""Native code that works out where dynamic slices begin, and writes it into the records of the calls that follow."""
+"""Native code that computes the addresses of dynamic slices and writes them into the records of following calls."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from runtime.codegen.ir.dynamic_starts import (
-    StartsForm,
     StartsRecord,
+    StartsVariant,
     inside,
     shifted,
     starts_ir,
@@ -19,12 +19,12 @@ from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from spmd.shape import PrimitiveType
 
-FUNCTION = "spmd_place"
+FUNCTION = "spmd_slice_offset"
 
 
 @record
 class SliceStart(Record):
-    """Address of an index, largest value it may have, bytes that a step of it goes; indices are clamped."""
+    """Address of an index, its largest value, to which it is clamped, and its stride in bytes."""
 
     index: Address
     limit: Word
@@ -33,7 +33,7 @@ class SliceStart(Record):
 
 @record
 class SliceOffsetRecord(Record):
-    """``target``: the address that is written to. ``base``: where the slice begins if all starts are 0."""
+    """``target``: address of the word to write. ``base``: address of the slice if all starts are 0."""
 
     target: Address
     base: Address
@@ -41,47 +41,47 @@ class SliceOffsetRecord(Record):
 
 
 @cache
-def place_code(index: PrimitiveType, starts: int) -> NativeLibrary:
-    """``FUNCTION`` for so many starts of type ``index``: takes the address of a SliceOffsetRecord."""
-    return host_jit().compile(place_ir(index, starts), (FUNCTION,))
+def slice_offset_code(index: PrimitiveType, starts: int) -> NativeLibrary:
+    """Return the library of ``FUNCTION`` for ``starts`` starts of type ``index``; it takes a SliceOffsetRecord."""
+    return host_jit().compile(slice_offset_ir(index, starts), (FUNCTION,))
 
 
-def place_ir(index: PrimitiveType, starts: int) -> str:
+def slice_offset_ir(index: PrimitiveType, starts: int) -> str:
     f = FunctionWriter(FUNCTION, SliceOffsetRecord, starts=starts)
-    target, place = f.record.target, f.record.base
+    target, address = f.record.target, f.record.base
     for one in f.record.starts:
         at, limit, stride = one.index, one.limit, one.stride
         start = widened_index(index, at.load(f"i{8 * index.byte_size}"))
-        place = place.at(inside(start, limit) * stride)
-    target.store(place)
+        address = address.at(inside(start, limit) * stride)
+    target.store(address)
     return f.end()
 
 
 @record
 class SliceBases(Record):
-    """Addresses at which slices begin if all starts are 0."""
+    """Addresses of slices if all starts are 0."""
 
     bases: Sequence[Address]
 
 
 @record
 class SliceOffsetsRecord(SliceBases):
-    """Bases, then words that ``shifted`` reads, and the addresses of the words that are written to."""
+    """Bases, the starts that ``shifted`` reads, and the addresses of the words to write."""
 
     starts: StartsRecord
     targets: Sequence[Address]
 
 
 @cache
-def places_code(form: StartsForm) -> NativeLibrary:
-    """``FUNCTION`` for as many addresses as ``form`` shifts arrays: takes the address of a SliceOffsetsRecord."""
-    return host_jit().compile(places_ir(form), (FUNCTION,))
+def slice_offsets_code(variant: StartsVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION`` for the arrays that ``variant`` shifts; it takes a SliceOffsetsRecord."""
+    return host_jit().compile(slice_offsets_ir(variant), (FUNCTION,))
 
 
-def places_ir(form: StartsForm) -> str:
-    module = Module(*starts_ir(form))
-    f = FunctionWriter(FUNCTION, SliceBases, module=module, bases=len(form.shifts))
-    places = shifted(f, form, dict(enumerate(f.record.bases)))
-    for place in places.values():
-        f.next_word("ptr").store(place)
+def slice_offsets_ir(variant: StartsVariant) -> str:
+    module = Module(*starts_ir(variant))
+    f = FunctionWriter(FUNCTION, SliceBases, module=module, bases=len(variant.shifts))
+    addresses = shifted(f, variant, dict(enumerate(f.record.bases)))
+    for address in addresses.values():
+        f.next_word("ptr").store(address)
     return f.end()

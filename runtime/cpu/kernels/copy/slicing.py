@@ -1,4 +1,4 @@
-"""Dynamic slices, pad and concatenate: copies of blocks whose place may be known at run time alone."""
+"""Dynamic slices, pad and concatenate: copies of blocks, whose offset may be known at run time only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runtime.cpu.kernels.copy.slice_offset_ir import (
     FUNCTION,
     SliceOffsetRecord,
     SliceStart,
-    place_code,
+    slice_offset_code,
 )
 from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
@@ -27,7 +27,7 @@ from spmd.shape import PrimitiveType
 
 
 def part(array: NDArray, block: tuple[slice, ...]) -> NDArray:
-    """The block of ``array``, as an array even where it is a single element."""
+    """Return the block of ``array``, as an array even if it is a single element."""
     view: NDArray = array[(*block, ...)]  # type: ignore[arg-type]
     return view
 
@@ -71,32 +71,32 @@ def _updating(update: NDArray, out: NDArray, starts: Sequence[NDArray]) -> Actio
 def placed(
     copy: NativeAction,
     word: int,
-    whole: NDArray,
+    array: NDArray,
     sizes: Sequence[int],
     starts: Sequence[NDArray],
 ) -> NativeAction:
-    """``copy``, whose record's ``word`` is set to where the block of ``sizes`` of ``whole`` begins at ``starts``."""
+    """Return ``copy`` after a call that sets ``word`` of its record to the address of the block at ``starts``."""
     moving = [
         SliceStart(start.ctypes.data, limit - size, stride)
         for start, size, limit, stride in zip(
-            starts, sizes, whole.shape, whole.strides, strict=True
+            starts, sizes, array.shape, array.strides, strict=True
         )
         if limit != size
     ]
     if not moving or not copy.calls:
         return copy
     (call,) = copy.calls
-    record = SliceOffsetRecord(call.record + 8 * word, whole.ctypes.data, moving)
-    code = place_code(PrimitiveType.from_numpy(starts[0].dtype), len(moving))
-    place = native_call(code, FUNCTION, record.to_array(), (whole, *starts))
-    return NativeAction((*place.calls, call))
+    record = SliceOffsetRecord(call.record + 8 * word, array.ctypes.data, moving)
+    code = slice_offset_code(PrimitiveType.from_numpy(starts[0].dtype), len(moving))
+    offset = native_call(code, FUNCTION, record.to_array(), (array, *starts))
+    return NativeAction((*offset.calls, call))
 
 
 def clamped_block(
-    starts: Sequence[NDArray], sizes: Sequence[int], whole: Sequence[int]
+    starts: Sequence[NDArray], sizes: Sequence[int], dims: Sequence[int]
 ) -> tuple[slice, ...]:
     block = []
-    for start, size, limit in zip(starts, sizes, whole, strict=True):
+    for start, size, limit in zip(starts, sizes, dims, strict=True):
         first = min(max(int(start), 0), limit - size)
         block.append(slice(first, first + size))
     return tuple(block)
@@ -127,7 +127,7 @@ def bind_pad(kernel: PadKernel, arrays: KernelArrays) -> Action:
 
 
 def _around(out: NDArray, inner: tuple[slice, ...]) -> list[NDArray]:
-    """Parts that together are ``out`` without its block ``inner``: below and above it, a dimension after the other."""
+    """Return the parts of ``out`` around its block ``inner``: below and above it in each dimension."""
     return [
         part(out, (*inner[:dimension], outside))
         for dimension, block in enumerate(inner)

@@ -1,6 +1,6 @@
 """Native code of a transpose: tiles of vectors in registers, square by square for the cache.
 
-[i, j], without gaps in j in the source, goes to [j, i], without gaps in i in the target.
+[i, j], contiguous in j in the source, goes to [j, i], contiguous in i in the target.
 """
 
 from __future__ import annotations
@@ -8,25 +8,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.elements.builder import Int, Whole
+from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.values import Pointer, Vector
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 
-#: Elements each way of the squares of a near transpose: runs of some lines, on pages that stay in the TLB.
+#: Rows and columns of the squares of a small transpose: runs of some lines, on pages that stay in the TLB.
 _SQUARE = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Array of lines, each without gaps: ``stride`` bytes lie from one to the next."""
+    """Array of contiguous lines, ``stride`` bytes apart."""
 
     base: Pointer
     stride: Int
 
-    def at(self, element: Whole, line: Whole, width: int) -> Lines:
+    def at(self, element: IntLike, line: IntLike, width: int) -> Lines:
         """Return the lines from element ``element``, of ``width`` bytes, of line ``line`` on."""
         return Lines(self.base.at(element * width + line * self.stride), self.stride)
 
@@ -38,10 +38,10 @@ class Lines:
 class Area:
     """Indices i_first <= i < i_end, j_first <= j < j_end."""
 
-    i_first: Whole
-    i_end: Whole
-    j_first: Whole
-    j_end: Whole
+    i_first: IntLike
+    i_end: IntLike
+    j_first: IntLike
+    j_end: IntLike
 
 
 def transpose_name(width: int) -> str:
@@ -50,17 +50,17 @@ def transpose_name(width: int) -> str:
 
 @cache
 def transpose_code(width: int) -> NativeLibrary:
-    """``transpose_name(width)``, for other code to call: see add_transpose."""
+    """Return the library of ``transpose_name(width)``, for other code to call (see add_transpose)."""
     module = Module()
     add_transpose(module, width)
     return host_jit().compile(module.text(), (transpose_name(width),), passes=Passes.TIDY)
 
 
 def add_transpose(module: Module, width: int, linkage: str = "") -> None:
-    """Add ``transpose_name(width)``(s, s_stride, t, t_stride, i_count, j_count), for arrays in the near caches.
+    """Add ``transpose_name(width)``(s, s_stride, t, t_stride, i_count, j_count), for arrays in the L2 cache.
 
-    Blocks of two tiles each way, a tile of n vectors of n elements; what is left at two sides goes singly. A block has
-    whole lines of the cache on both sides.
+    It moves blocks of two by two tiles, a tile of n vectors of n elements, and the remaining elements singly. A block
+    has full cache lines in both arrays.
     """
     add_edge(module, width)
     f = FunctionWriter(
@@ -106,7 +106,7 @@ def transpose_tile(source: Lines, target: Lines, n: int, width: int) -> None:
 
 
 def _interleaved(rows: list[Vector], n: int) -> list[Vector]:
-    """Return vectors of ``n`` elements interleaved, r with r + half of them, until each has one element of each."""
+    """Interleave vectors of ``n`` elements, r with r + half of them, until each vector has one element of each."""
     halves = [[half * n // 2 + k // 2 + (k % 2) * n for k in range(n)] for half in (0, 1)]
     count = len(rows)
     for _ in range(1, count.bit_length()):
@@ -115,9 +115,9 @@ def _interleaved(rows: list[Vector], n: int) -> list[Vector]:
     return rows
 
 
-# ---- elements at the sides, singly
+# ---- remaining elements
 def add_edge(module: Module, width: int) -> None:
-    """Add ``edge{width}``, which moves elements [a, b] of a_first <= a < a_end, b_first <= b < b_end, b the fewer."""
+    """Add ``edge{width}``, which moves elements [a, b], a_first <= a < a_end and b_first <= b < b_end (the shorter)."""
     f = FunctionWriter(
         f"edge{width}",
         module=module,

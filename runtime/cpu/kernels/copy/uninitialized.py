@@ -1,4 +1,4 @@
-"""Arrays that begin as whatever lies in their memory."""
+"""Uninitialized arrays."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from runtime.program.records.copy import UninitializedKernel
 
 
 @CPU_KERNELS.binds(UninitializedKernel)
-def bind_unwritten(_: UninitializedKernel, __: KernelArrays) -> Action:
+def bind_uninitialized(_: UninitializedKernel, __: KernelArrays) -> Action:
     return NOTHING

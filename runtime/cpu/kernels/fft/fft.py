@@ -1,10 +1,10 @@
-"""fft along one dimension at a time: bundles of lines by native code, others by NumPy's transforms, called from it."""
+"""fft along one dimension at a time: batches of lines by native code, other lines by NumPy's transforms."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from runtime.cpu.kernels.fft.fft_batches import bundled_lines, takes_bundles
+from runtime.cpu.kernels.fft.fft_batches import batched_lines, uses_batches
 from runtime.cpu.kernels.fft.ufunc_call_ir import (
     FUNCTION,
     LINES_WORD,
@@ -46,24 +46,25 @@ def bind_fft(kernel: FftKernel, arrays: KernelArrays) -> Action:
 def _lines(
     arrays: KernelArrays, transform: str, source: NDArray, target: NDArray, axis: int
 ) -> NativeAction:
-    """target = the transform of source along ``axis``; the two may be the same memory. Nothing is empty."""
+    """Bind target = transform of source along ``axis``; they may be the same memory. Neither is empty."""
     length = source.shape[axis] if transform == "RFFT" else target.shape[axis]
     lines = source.size // source.shape[axis]
-    if takes_bundles(transform, length, lines, source.real.dtype):
-        return bundled_lines(transform, source, target, axis, arrays.scratch[-1])
+    if uses_batches(transform, length, lines, source.real.dtype):
+        return batched_lines(transform, source, target, axis, arrays.scratch[-1])
     return _single_lines(transform, source, target, axis)
 
 
 def _single_lines(transform: str, source: NDArray, target: NDArray, axis: int) -> NativeAction:
-    """One after the other, by NumPy's transform."""
+    """Bind the transform of one line after the other, by NumPy's code."""
     kind = PrimitiveType.from_numpy(source.dtype)
     length = source.shape[axis] if transform == "RFFT" else target.shape[axis]
     loop = line_loop(transform, length, kind)
     assert loop is not None, "it was asked for before"
     factor = np.array(1 / length if transform.startswith("I") else 1, source.real.dtype)
-    kept = [d for d in range(source.ndim) if d != axis]
+    other_dims = [d for d in range(source.ndim) if d != axis]
     sizes, strides = merged_dims(
-        [source.shape[d] for d in kept], [[x.strides[d] for d in kept] for x in (source, target)]
+        [source.shape[d] for d in other_dims],
+        [[x.strides[d] for d in other_dims] for x in (source, target)],
     )
     *outer, (lines, step, target_step) = [*zip(sizes, *strides, strict=True)] or [(1, 0, 0)]
     record = LineLoopRecord(
@@ -77,6 +78,6 @@ def _single_lines(transform: str, source: NDArray, target: NDArray, axis: int) -
     calls = native_call(line_loop_code(), FUNCTION, record, alive).calls
     record_at = record.ctypes.data
     for count, *steps in reversed(outer):
-        words_of = (record_at + 8 * LINES_WORD, record_at + 8 * RESULTS_WORD)
-        calls = repeated(count, calls, [*zip(words_of, steps, strict=True)])
+        fields = (record_at + 8 * LINES_WORD, record_at + 8 * RESULTS_WORD)
+        calls = repeated(count, calls, [*zip(fields, steps, strict=True)])
     return NativeAction(calls)

@@ -1,4 +1,4 @@
-"""Transforms of bundles of lines by native code: which ones, and the calls that make them."""
+"""Transforms of batches of lines by native code: their conditions, and their calls."""
 
 from __future__ import annotations
 
@@ -10,17 +10,23 @@ from runtime.codegen.elements.formats import FloatFormat
 from runtime.codegen.ir.record import Record
 from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.kernels.fft import fft_ir, fft_load_store_ir, fft_real_ir
-from runtime.cpu.kernels.fft.fft_ir import FORMATS, VECTOR_BYTES, PassForm, PassRecord, lanes_of
-from runtime.cpu.kernels.fft.fft_load_store_ir import Lie, LinesForm, LinesRecord
-from runtime.cpu.kernels.fft.fft_plan import places_of, radices_of, roots_of_unity, twiddles_of
-from runtime.cpu.kernels.fft.fft_real_ir import RealForm, RealRecord
+from runtime.cpu.kernels.fft.fft_ir import (
+    FORMATS,
+    VECTOR_BYTES,
+    FftPassVariant,
+    PassRecord,
+    lanes_of,
+)
+from runtime.cpu.kernels.fft.fft_load_store_ir import Lie, LinesRecord, LinesVariant
+from runtime.cpu.kernels.fft.fft_plan import digit_reversal, radices_of, roots_of_unity, twiddles_of
+from runtime.cpu.kernels.fft.fft_real_ir import RealRecord, RealVariant
 from runtime.cpu.kernels.native_call import NativeAction, NativeCall, native_call
 from runtime.cpu.kernels.repeat_ir import repeated
 from runtime.program.index_order import merged_dims
 from spmd.literal import NDArray
 
-SLOT_BYTES = 2 * VECTOR_BYTES
-#: Of a line that is transformed in bundles: the buffer is to stay in a core's second-level cache.
+COMPLEX_BYTES = 2 * VECTOR_BYTES
+#: Most points of a line that is transformed in batches: the buffer must fit in the L2 cache.
 MOST_POINTS = 1 << 13
 
 
@@ -31,8 +37,8 @@ def points_of(transform: str, length: int) -> int | None:
     return length // 2 if length % 2 == 0 else None
 
 
-def takes_bundles(transform: str, length: int, lines: int, part: np.dtype[np.generic]) -> bool:
-    """Whether there are ``lines`` enough for a bundle: lanes that are left over take as long as others."""
+def uses_batches(transform: str, length: int, lines: int, part: np.dtype[np.generic]) -> bool:
+    """Return whether there are ``lines`` enough for a batch: unused lanes take as long as others."""
     points = points_of(transform, length)
     return (
         points is not None
@@ -42,7 +48,7 @@ def takes_bundles(transform: str, length: int, lines: int, part: np.dtype[np.gen
     )
 
 
-def bundle_dims(transform: str, length: int, part: np.dtype[np.generic]) -> tuple[int, ...]:
+def batch_dims(transform: str, length: int, part: np.dtype[np.generic]) -> tuple[int, ...]:
     """Return the dims of the buffer; a transform of real numbers has one element more than points."""
     points = points_of(transform, length)
     assert points is not None, "it was asked for before"
@@ -51,7 +57,7 @@ def bundle_dims(transform: str, length: int, part: np.dtype[np.generic]) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Lines of an array of complex numbers, or of real ones taken in pairs. Steps in bytes."""
+    """Lines of an array of complex numbers, or of pairs of real ones. Strides in bytes."""
 
     array: NDArray
     line_step: int
@@ -75,42 +81,43 @@ def _side(x: NDArray, axis: int, line_step: int) -> _Side:
     return _Side(x, line_step, x.shape[axis] // 2, 2 * step, step)
 
 
-def bundled_lines(
+def batched_lines(
     transform: str, source: NDArray, target: NDArray, axis: int, buffer: NDArray
 ) -> NativeAction:
-    """target = the transform of source along ``axis``; the two may be the same memory. Nothing is empty."""
-    kept = [d for d in range(source.ndim) if d != axis]
+    """Bind target = transform of source along ``axis``; they may be the same memory. Neither is empty."""
+    other_dims = [d for d in range(source.ndim) if d != axis]
     sizes, strides = merged_dims(
-        [source.shape[d] for d in kept], [[x.strides[d] for d in kept] for x in (source, target)]
+        [source.shape[d] for d in other_dims],
+        [[x.strides[d] for d in other_dims] for x in (source, target)],
     )
     dims = [*zip(sizes, *strides, strict=True)] or [(1, 0, 0)]
-    # Lines side by side make the best bundles, then those of which there are most.
+    # Adjacent lines make the best batches, then the dimension with most lines.
     chosen = max(range(len(dims)), key=lambda d: (dims[d][1] == source.itemsize, dims[d][0]))
     lines, step, target_step = dims.pop(chosen)
     length = source.shape[axis] if transform == "RFFT" else target.shape[axis]
-    bundle = _Bundle(
+    batch = _Batch(
         transform, length, _side(source, axis, step), _side(target, axis, target_step), buffer
     )
-    lanes = lanes_of(bundle.form)
-    whole, rest = divmod(lines, lanes)
-    parts = [(lanes, 0)] * (whole > 0) + [(rest, whole * lanes)] * (rest > 0)
-    calls, words = [], []
+    lanes = lanes_of(batch.part_format)
+    full, rest = divmod(lines, lanes)
+    parts = [(lanes, 0)] * (full > 0) + [(rest, full * lanes)] * (rest > 0)
+    calls, records = [], []
     for count, first in parts:
-        made = bundle.calls(count, first)
+        made = batch.calls(count, first)
         load, store = made[0].record, made[-1].record
         if count == lanes:
             moves = [(load, lanes * step), (store, lanes * target_step)]
-            made = list(repeated(whole, made, moves))
-        words.append((load, store))
+            made = list(repeated(full, made, moves))
+        records.append((load, store))
         calls += made
     for count, *steps in reversed(dims):
-        moves = [move for pair in words for move in zip(pair, steps, strict=True)]
+        moves = [move for pair in records for move in zip(pair, steps, strict=True)]
         calls = list(repeated(count, calls, moves))
     return NativeAction(calls)
 
 
 @dataclass(frozen=True)
-class _Bundle:
+class _Batch:
     transform: str
     length: int
     source: _Side
@@ -118,7 +125,7 @@ class _Bundle:
     buffer: NDArray
 
     @property
-    def form(self) -> FloatFormat:
+    def part_format(self) -> FloatFormat:
         return FORMATS[self.buffer.itemsize]
 
     @property
@@ -128,11 +135,10 @@ class _Bundle:
         return points
 
     def calls(self, lines: int, first: int) -> list[NativeCall]:
-        """Return the calls for ``lines`` lines from number ``first`` on: the first call loads them, the last one
-        stores."""
+        """Return the calls for ``lines`` lines from number ``first`` on: the first call loads, the last one stores."""
         scale = 1 / self.length if self.transform.startswith("I") else 1.0
-        natural = SLOT_BYTES * np.arange(self.points + 1)
-        scattered = SLOT_BYTES * np.append(places_of(self.points), self.points)
+        natural = COMPLEX_BYTES * np.arange(self.points + 1)
+        scattered = COMPLEX_BYTES * np.append(digit_reversal(self.points), self.points)
         swaps = self.transform == "IFFT"
         calls = [self._lines(self.source, lines, first, scattered, 1.0, swaps, stores=False)]
         if self.transform == "IRFFT":
@@ -148,18 +154,18 @@ class _Bundle:
         side: _Side,
         lines: int,
         first: int,
-        places: NDArray,
+        offsets: NDArray,
         scale: float,
         swaps: bool,
         *,
         stores: bool,
     ) -> NativeCall:
         factor = np.array(scale, self.buffer.dtype)
-        lie = side.lie(self.buffer.itemsize) if lines == lanes_of(self.form) else Lie.APART
+        lie = side.lie(self.buffer.itemsize) if lines == lanes_of(self.part_format) else Lie.APART
         record = LinesRecord(
             side.array.ctypes.data + first * side.line_step,
             self.buffer.ctypes.data,
-            places.ctypes.data,
+            offsets.ctypes.data,
             factor.ctypes.data,
             lines,
             side.line_step,
@@ -167,19 +173,19 @@ class _Bundle:
             side.element_step,
             side.part,
         )
-        code = fft_load_store_ir.lines_code(LinesForm(self.form, lie, stores, swaps))
+        code = fft_load_store_ir.lines_code(LinesVariant(self.part_format, lie, stores, swaps))
         return _call(
-            code, fft_load_store_ir.FUNCTION, record, (side.array, self.buffer, places, factor)
+            code, fft_load_store_ir.FUNCTION, record, (side.array, self.buffer, offsets, factor)
         )
 
-    def _real(self, places: NDArray) -> NativeCall:
+    def _real(self, offsets: NDArray) -> NativeCall:
         numbers = np.arange(1, self.points // 2 + 1)
         twiddles = roots_of_unity(numbers, 2 * self.points, self.buffer.dtype)
         record = RealRecord(
-            self.buffer.ctypes.data, self.points, twiddles.ctypes.data, places.ctypes.data
+            self.buffer.ctypes.data, self.points, twiddles.ctypes.data, offsets.ctypes.data
         )
-        code = fft_real_ir.real_code(RealForm(self.form, self.transform == "IRFFT"))
-        return _call(code, fft_real_ir.FUNCTION, record, (self.buffer, twiddles, places))
+        code = fft_real_ir.real_code(RealVariant(self.part_format, self.transform == "IRFFT"))
+        return _call(code, fft_real_ir.FUNCTION, record, (self.buffer, twiddles, offsets))
 
     def _passes(self) -> list[NativeCall]:
         radices, done, calls = radices_of(self.points), 1, []
@@ -192,7 +198,7 @@ class _Bundle:
                 done,
                 twiddles.ctypes.data,
             )
-            code = fft_ir.pass_code(PassForm(self.form, radix, done == 1))
+            code = fft_ir.pass_code(FftPassVariant(self.part_format, radix, done == 1))
             calls.append(_call(code, fft_ir.FUNCTION, record, (self.buffer, twiddles)))
             done *= radix
         return calls

@@ -1,4 +1,4 @@
-"""Passes of a transform: factors of its points, first positions of elements, and twiddle factors."""
+"""Passes of a transform: radices, digit reversal, and twiddle factors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from runtime.cpu.kernels.fft.fft_ir import RADICES
 from spmd.literal import NDArray
 
-#: In 80 bits where the machine has them.
+#: Pi, in 80 bits if the machine has them.
 PI = np.longdouble(math.pi) + np.longdouble(1.2246467991473532e-16)
 
 
 @cache
 def radices_of(points: int) -> tuple[int, ...] | None:
-    """In the order of the passes; None where there is a factor that is none of the radices."""
+    """Return the radices in the order of passes; None if ``points`` has other factors."""
     if points == 1:
         return ()
     eights, rest = 0, points
@@ -34,23 +34,23 @@ def radices_of(points: int) -> tuple[int, ...] | None:
 
 
 @cache
-def places_of(points: int) -> NDArray:
-    """Return the position of each element before the first pass: the digits of its number in reverse order."""
+def digit_reversal(points: int) -> NDArray:
+    """Return the position of each element before the first pass: its number with the digits reversed."""
     radices = radices_of(points)
     assert radices is not None, "it was asked for before"
-    places = np.zeros(points, np.int64)
+    positions = np.zeros(points, np.int64)
     numbers, left = np.arange(points), points
     for radix in reversed(radices):
         left //= radix
-        places += (numbers % radix) * left
+        positions += (numbers % radix) * left
         numbers = numbers // radix
-    return places
+    return positions
 
 
 def roots_of_unity(numbers: NDArray, points: int, part: np.dtype[np.generic]) -> NDArray:
-    """exp(-2 pi i numbers / points), each part rounded once or nearly so; [.., 2] of type ``part``.
+    """Return exp(-2 pi i numbers / points), accurate to about half a unit in the last place; [.., 2] of type ``part``.
 
-    Angles are taken to the first eighth of the circle, where they lose no digits.
+    Angles are reduced to the first octant, where they lose no digits.
     """
     eighth = numbers % points * 8
     octant, rest = eighth // points, eighth % points
@@ -66,6 +66,6 @@ def roots_of_unity(numbers: NDArray, points: int, part: np.dtype[np.generic]) ->
 
 @cache
 def twiddles_of(points: int, radix: int, part: str) -> NDArray:
-    """[k, q - 1, part]: of the pass that makes transforms of ``points`` points by ``radix``."""
+    """Return the factors [k, q - 1, part] of the pass of ``radix`` to transforms of ``points`` points."""
     numbers = np.outer(np.arange(points // radix), np.arange(1, radix))
     return np.ascontiguousarray(roots_of_unity(numbers, points, np.dtype(part)))

@@ -1,6 +1,6 @@
-"""Native code between the transform of a line of real numbers and that of its pairs as complex ones, half as many.
+"""Native code that converts between the transform of a real line and that of its pairs as half as many complex numbers.
 
-Z = transform of x[2 j] + i x[2 j + 1], h points, and X = that of x, of which 0 to h are told by the others. With
+Z = transform of x[2 j] + i x[2 j + 1], h points; X = transform of x, of which elements 0 to h suffice. With
 E = (Z[k] + conj Z[h - k]) / 2 and O = -i (Z[k] - conj Z[h - k]) / 2, the transforms of even and odd elements,
 X[k] = E + w O and X[h - k] = conj(E - w O), where w = exp(-pi i k / h).
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.elements.builder import Whole
+from runtime.codegen.elements.builder import IntLike
 from runtime.codegen.elements.complex_numbers import Complex
 from runtime.codegen.elements.formats import FloatFormat
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
@@ -21,10 +21,10 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.fft.fft_ir import (
     in_all_lanes,
-    load_slot,
+    load_complex,
     multiply_add,
     product,
-    store_slot,
+    store_complex,
     times_minus_i,
 )
 
@@ -32,16 +32,16 @@ FUNCTION = "spmd_fft_real"
 
 
 @dataclass(frozen=True, slots=True)
-class RealForm:
-    """form: of a part. inverse: Z is made of X, doubled and with its parts swapped, else X of Z."""
+class RealVariant:
+    """Variant of the code. part_format: of a part. inverse: 2 Z with swapped parts from X, else X from Z."""
 
-    form: FloatFormat
+    part_format: FloatFormat
     inverse: bool
 
 
 @record
 class RealRecord(Record):
-    """Numbers 0 to ``half`` lie at ``places``, in bytes from the buffer's beginning; what is made takes their slots.
+    """offsets: address of the offsets of elements 0 to ``half`` in the buffer, in bytes; results overwrite them.
 
     twiddles: w of k = 1, .., half / 2.
     """
@@ -49,74 +49,76 @@ class RealRecord(Record):
     buffer: Address
     half: Word
     twiddles: Address
-    places: Address
+    offsets: Address
 
 
 @cache
-def real_code(form: RealForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of a RealRecord."""
-    return host_jit().compile(_Real(form).text(), (FUNCTION,), passes=Passes.TIDY)
+def real_code(variant: RealVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes the address of a RealRecord."""
+    return host_jit().compile(_Real(variant).text(), (FUNCTION,), passes=Passes.TIDY)
 
 
 class _Real:
-    """Writes the function."""
+    """Writer of the function."""
 
     buffer: Pointer
-    places: Pointer
+    offsets: Pointer
 
-    def __init__(self, form: RealForm) -> None:
-        self.form = form
-        self.f = FunctionWriter(FUNCTION, RealRecord, module=Module(multiply_add(form.form)))
+    def __init__(self, variant: RealVariant) -> None:
+        self.variant = variant
+        self.f = FunctionWriter(
+            FUNCTION, RealRecord, module=Module(multiply_add(variant.part_format))
+        )
 
     def text(self) -> str:
-        f, rec, form = self.f, self.f.record, self.form.form
-        self.buffer, half, twiddles, self.places = rec.buffer, rec.half, rec.twiddles, rec.places
-        self.ends(self.slot(0), self.slot(half))
+        f, rec, fmt = self.f, self.f.record, self.variant.part_format
+        self.buffer, half, twiddles, self.offsets = rec.buffer, rec.half, rec.twiddles, rec.offsets
+        self.ends(self.pointer_to(0), self.pointer_to(half))
         pairs = half // 2
-        cursors = {0: Cursor(twiddles, 2 * form.bits // 8)}
+        cursors = {0: Cursor(twiddles, 2 * fmt.bits // 8)}
         with f.unless_zero(pairs), f.cursor_loop(pairs, cursors) as (number, at):
             k = number + 1
-            near, far = self.slot(k), self.slot(half - k)
-            make = _inverse_pair if self.form.inverse else _pair
-            x, y = make(load_slot(near, form), load_slot(far, form), in_all_lanes(at[0], form))
-            store_slot(x, near)
-            store_slot(y, far)
+            low, high = self.pointer_to(k), self.pointer_to(half - k)
+            make = _inverse_pair if self.variant.inverse else _pair
+            x, y = make(load_complex(low, fmt), load_complex(high, fmt), in_all_lanes(at[0], fmt))
+            store_complex(x, low)
+            store_complex(y, high)
         return f.end()
 
     def ends(self, first: Pointer, last: Pointer) -> None:
-        """X[0] and X[h], which are real: sum and difference of the parts of Z[0]."""
-        form = self.form.form
-        if self.form.inverse:
-            real, other = load_slot(first, form).re, load_slot(last, form).re
+        """Convert X[0] and X[h], which are real: sum and difference of the parts of Z[0]."""
+        fmt = self.variant.part_format
+        if self.variant.inverse:
+            real, other = load_complex(first, fmt).re, load_complex(last, fmt).re
             total = real + other
-            store_slot(Complex(real - other, total), first)
+            store_complex(Complex(real - other, total), first)
             return
-        ends = load_slot(first, form)
+        ends = load_complex(first, fmt)
         zero = ends.re.constant(0.0)
-        store_slot(Complex(ends.re + ends.im, zero), first)
-        store_slot(Complex(ends.re - ends.im, zero), last)
+        store_complex(Complex(ends.re + ends.im, zero), first)
+        store_complex(Complex(ends.re - ends.im, zero), last)
 
-    def slot(self, number: Whole) -> Pointer:
-        return self.buffer.at(self.places.element("i64", number).word())
+    def pointer_to(self, number: IntLike) -> Pointer:
+        return self.buffer.at(self.offsets.element("i64", number).word())
 
 
 def _pair(x: Complex, y: Complex, twiddle: Complex) -> tuple[Complex, Complex]:
     y = _conjugate(y)
     even = (x + y).times(0.5)
     odd = times_minus_i(x - y).times(0.5)
-    turned = product(odd, twiddle)
-    return even + turned, _conjugate(even - turned)
+    rotated = product(odd, twiddle)
+    return even + rotated, _conjugate(even - rotated)
 
 
 def _inverse_pair(x: Complex, y: Complex, twiddle: Complex) -> tuple[Complex, Complex]:
-    """(even + i odd) and (conj even + i conj odd), the parts of which are swapped."""
+    """Return (even + i odd) and (conj even + i conj odd) with swapped parts."""
     y = _conjugate(y)
     even = x + y
     odd = product(x - y, _conjugate(twiddle))
-    turned = times_minus_i(odd)
-    near = even - turned
-    far = _conjugate(even + turned)
-    return Complex(near.im, near.re), Complex(far.im, far.re)
+    rotated = times_minus_i(odd)
+    low = even - rotated
+    high = _conjugate(even + rotated)
+    return Complex(low.im, low.re), Complex(high.im, high.re)
 
 
 def _conjugate(x: Complex) -> Complex:

@@ -1,5 +1,4 @@
-"""Native code that calls a loop over lines (runtime/cpu/libraries/pocketfft.py) with a record's own words for its
-arguments."""
+"""Native code that calls a loop over lines (runtime/cpu/libraries/pocketfft.py) with arguments in a record."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ FUNCTION = "spmd_line_loop"
 
 @record
 class LineLoopRecord(Record):
-    """function, data: of the loop. Then its arguments: addresses of lines, factor and results; sizes; steps."""
+    """function, data: of the loop. Then its arguments: addresses of lines, factor and results; sizes; strides."""
 
     function: Address
     data: Address
@@ -32,13 +31,13 @@ class LineLoopRecord(Record):
     target_step: Word
 
 
-#: Words that hold the addresses of lines and of results.
+#: Indices of the words with the addresses of lines and of results.
 LINES_WORD, RESULTS_WORD = (word_index(LineLoopRecord, name) for name in ("lines", "results"))
 
 
 @cache
 def line_loop_code() -> NativeLibrary:
-    """``FUNCTION``, which takes the address of a LineLoopRecord."""
+    """Return the library of ``FUNCTION``, which takes the address of a LineLoopRecord."""
     f = FunctionWriter(FUNCTION, LineLoopRecord)
     rec = f.record
     function, data = rec.function, rec.data

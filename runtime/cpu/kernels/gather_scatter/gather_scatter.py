@@ -1,4 +1,4 @@
-"""gather and scatter: windows at places that an index array names, moved or combined by native code."""
+"""gather and scatter: windows at offsets from an index array, moved or combined by native code."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from runtime.cpu.kernels.gather_scatter.gather_scatter_ir import (
     Component,
     Elements,
     GatherElements,
-    IndexedForm,
     IndexedRecord,
+    IndexedVariant,
     ScatterElements,
     WindowDimension,
     indexed_code,
@@ -43,8 +43,8 @@ def bind_scatter(kernel: ScatterKernel, arrays: KernelArrays) -> Action:
     target = arrays.scratch[0] if arrays.scratch else out
     elements: Elements = ScatterElements(out.itemsize)
     if kernel.reduction is not None:
-        whole = isinstance(kernel.reduction, ScalarProgram)
-        dtype = out.dtype if whole else np.empty(0, out.dtype).real.dtype
+        is_program = isinstance(kernel.reduction, ScalarProgram)
+        dtype = out.dtype if is_program else np.empty(0, out.dtype).real.dtype
         elements = CombineElements(PrimitiveType.from_numpy(dtype), kernel.reduction)
     combine = _bind(kernel.windows, target, indices, updates, elements)
     if np.may_share_memory(source, target):
@@ -58,39 +58,47 @@ _Dimension: TypeAlias = tuple[int, ...]
 
 
 def _bind(
-    windows: IndexedWindows, far: NDArray, indices: NDArray, near: NDArray, elements: Elements
+    windows: IndexedWindows, array: NDArray, indices: NDArray, slices: NDArray, elements: Elements
 ) -> Action:
-    if near.size == 0:
+    if slices.size == 0:
         return NOTHING
     batch: list[_Dimension] = [
-        (near.shape[n], indices.strides[i], 0 if f is None else far.strides[f], near.strides[n])
+        (
+            slices.shape[n],
+            indices.strides[i],
+            0 if f is None else array.strides[f],
+            slices.strides[n],
+        )
         for n, i, f in windows.batch
     ]
     window: list[_Dimension] = [
-        (near.shape[n], far.strides[f], near.strides[n]) for n, f in windows.window
+        (slices.shape[n], array.strides[f], slices.strides[n]) for n, f in windows.window
     ]
     in_parts = (
         isinstance(elements, CombineElements)
-        and far.dtype.kind == "c"
+        and array.dtype.kind == "c"
         and not isinstance(elements.reduction, ScalarProgram)
     )
     if in_parts:
-        window.append((2, far.itemsize // 2, near.itemsize // 2))
-    # Within a window every element has a place of its own, so any order will do: best the fastest last.
+        window.append((2, array.itemsize // 2, slices.itemsize // 2))
+    # Elements of a window are distinct, so any order will do; the best one has the smallest stride last.
     window.sort(key=lambda dimension: -abs(dimension[1]))
     batch, window = _merged(batch), _merged(window)
     step = 0 if windows.vector is None else indices.strides[windows.vector]
     record = IndexedRecord(
-        far.ctypes.data,
-        near.ctypes.data,
+        array.ctypes.data,
+        slices.ctypes.data,
         indices.ctypes.data,
         [BatchDimension(*dimension) for dimension in batch],
         [WindowDimension(*dimension) for dimension in window],
-        [Component(k * step, far.strides[d], limit) for k, (d, limit) in enumerate(windows.starts)],
+        [
+            Component(k * step, array.strides[d], limit)
+            for k, (d, limit) in enumerate(windows.starts)
+        ],
     )
-    items = [a.itemsize // (2 if in_parts else 1) for a in (far, near)]
+    items = [a.itemsize // (2 if in_parts else 1) for a in (array, slices)]
     packed = bool(window) and window[-1][1:] == tuple(items)
-    form = IndexedForm(
+    variant = IndexedVariant(
         PrimitiveType.from_numpy(indices.dtype),
         elements,
         len(batch),
@@ -98,11 +106,11 @@ def _bind(
         len(windows.starts),
         packed,
     )
-    return native_call(indexed_code(form), FUNCTION, record.to_array(), (far, indices, near))
+    return native_call(indexed_code(variant), FUNCTION, record.to_array(), (array, indices, slices))
 
 
 def _merged(dimensions: Sequence[_Dimension]) -> list[_Dimension]:
-    """The same walk with as few dimensions as strides allow."""
+    """Merge dimensions as far as strides allow."""
     merged: list[_Dimension] = []
     for size, *strides in dimensions:
         if size == 1:

@@ -1,8 +1,8 @@
-"""Native code of gather and scatter: windows of one array at places that an index array names, and their other side.
+"""Native code of gather and scatter: windows of an array at offsets from an index array.
 
-The *far* array is the one that is indexed (gather's operand, scatter's result), the *near* array holds the windows one
-after the other (gather's result, scatter's updates). Sizes, strides and addresses are words of a record, so that one
-code serves all shapes of as many dimensions.
+The *array* is indexed (gather's operand, scatter's result); the *slices* are the windows as an array of their own
+(gather's result, scatter's updates). Sizes, strides and addresses are fields of a record, so that one code serves all
+shapes of a rank.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ FUNCTION = "spmd_indexed"
 
 @dataclass(frozen=True, slots=True)
 class GatherElements:
-    """near = far, for elements of ``byte_size``."""
+    """Gather: slices = array, for elements of ``byte_size``."""
 
     byte_size: int
 
 
 @dataclass(frozen=True, slots=True)
 class ScatterElements:
-    """far = near, for elements of ``byte_size``."""
+    """Scatter: array = slices, for elements of ``byte_size``."""
 
     byte_size: int
 
 
 @dataclass(frozen=True, slots=True)
 class CombineElements:
-    """far = far op near; known reductions combine floats narrower than f32 in f32, which is then far's type."""
+    """Scatter: array = array op slices. Known reductions combine narrow floats in f32, then the array's type."""
 
     kind: PrimitiveType
     reduction: Reducer
@@ -52,10 +52,10 @@ Elements: TypeAlias = GatherElements | ScatterElements | CombineElements
 
 
 @dataclass(frozen=True, slots=True)
-class IndexedForm:
-    """batch, window: dimensions over index vectors, and over a window. components: of an index vector.
+class IndexedVariant:
+    """Variant of the code. batch, window: ranks over index vectors and over a window. components: of an index vector.
 
-    packed: whether both arrays have their neighbours along a window's last dimension.
+    packed: array and slices are contiguous along a window's last dimension.
     """
 
     index: PrimitiveType
@@ -72,8 +72,8 @@ class BatchDimension(Record):
 
     size: Word
     indices: Word
-    far: Word
-    near: Word
+    array: Word
+    slices: Word
 
 
 @record
@@ -81,13 +81,13 @@ class WindowDimension(Record):
     """Dimension over a window."""
 
     size: Word
-    far: Word
-    near: Word
+    array: Word
+    slices: Word
 
 
 @record
 class Component(Record):
-    """Component of an index vector: bytes from its first, stride in far, largest start at which a window fits."""
+    """Component of an index vector: its offset in bytes, stride in the array, largest start at which a window fits."""
 
     offset: Word
     stride: Word
@@ -96,10 +96,10 @@ class Component(Record):
 
 @record
 class IndexedRecord(Record):
-    """One gather or scatter: addresses, and dimensions, slowest first."""
+    """Addresses and dimensions of a gather or scatter, slowest first."""
 
-    far: Address
-    near: Address
+    array: Address
+    slices: Address
     indices: Address
     batch: Sequence[BatchDimension]
     window: Sequence[WindowDimension]
@@ -107,65 +107,66 @@ class IndexedRecord(Record):
 
 
 @cache
-def indexed_code(form: IndexedForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of an IndexedRecord."""
-    return host_jit().compile(indexed_ir(form), (FUNCTION,))
+def indexed_code(variant: IndexedVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes the address of an IndexedRecord."""
+    return host_jit().compile(indexed_ir(variant), (FUNCTION,))
 
 
-def indexed_ir(form: IndexedForm) -> str:
-    return _Indexed(form).text()
+def indexed_ir(variant: IndexedVariant) -> str:
+    return _Indexed(variant).text()
 
 
-_FAR, _NEAR, _INDICES = range(3)
+_ARRAY, _SLICES, _INDICES = range(3)
 _Here: TypeAlias = dict[int, Pointer]
 
 
 @dataclass(frozen=True, slots=True)
 class _Dimension:
-    """``strides`` by array; a window has none in the indices."""
+    """Dimension with its ``strides`` by array; windows have none in the indices."""
 
     size: Int
     strides: dict[int, Int]
 
 
 class _Indexed:
-    """Writes the function. ``here`` is a cursor by array."""
+    """Writer of the function. ``here`` is a cursor by array."""
 
-    def __init__(self, form: IndexedForm) -> None:
-        self.form = form
+    def __init__(self, variant: IndexedVariant) -> None:
+        self.variant = variant
         module = Module()
-        elements = form.elements
+        elements = variant.elements
         if isinstance(elements, CombineElements):
             element = combining(elements.kind, elements.reduction)
             module.add(element.functions)
-            self.far, self.near = element.wide, element.stored
-            #: Integers below a byte are widened where they lie, in a byte.
+            self.array_type, self.slices_type = element.wide, element.stored
+            #: Integers below 8 bits are widened in their byte.
             self.in_a_byte = elements.kind.is_integer and elements.kind.bits < 8
         else:
-            self.far = self.near = f"i{8 * elements.byte_size}"
+            self.array_type = self.slices_type = f"i{8 * elements.byte_size}"
         self.gathers = isinstance(elements, GatherElements)
         self.f = FunctionWriter(
             FUNCTION,
             IndexedRecord,
             module=module,
-            batch=form.batch,
-            window=form.window,
-            components=form.components,
+            batch=variant.batch,
+            window=variant.window,
+            components=variant.components,
         )
 
     def text(self) -> str:
         rec = self.f.record
-        here = {_FAR: rec.far, _NEAR: rec.near, _INDICES: rec.indices}
+        here = {_ARRAY: rec.array, _SLICES: rec.slices, _INDICES: rec.indices}
         batch = [
-            _Dimension(d.size, {_INDICES: d.indices, _FAR: d.far, _NEAR: d.near}) for d in rec.batch
+            _Dimension(d.size, {_INDICES: d.indices, _ARRAY: d.array, _SLICES: d.slices})
+            for d in rec.batch
         ]
-        window = [_Dimension(d.size, {_FAR: d.far, _NEAR: d.near}) for d in rec.window]
+        window = [_Dimension(d.size, {_ARRAY: d.array, _SLICES: d.slices}) for d in rec.window]
         self.components = [(c.offset, c.stride, c.limit) for c in rec.components]
         self.vectors(batch, window, here)
         return self.f.end()
 
     def vectors(self, batch: list[_Dimension], window: list[_Dimension], here: _Here) -> None:
-        """Loops over the index vectors."""
+        """Write the loops over the index vectors."""
         if not batch:
             self.placed(window, here)
             return
@@ -173,7 +174,7 @@ class _Indexed:
         if not rest and not window and self.gathers:
             with self.f.vector_loop(first.size) as k:
                 at = self.moved(here, first, k)
-                self.element(self.window_at(at), at[_NEAR])
+                self.element(self.window_at(at), at[_SLICES])
             return
         with self.f.cursor_loop(first.size, self.cursors(here, first)) as (_, inner):
             self.vectors(rest, window, inner)
@@ -185,38 +186,38 @@ class _Indexed:
         return {array: at.at(number * dimension.strides[array]) for array, at in here.items()}
 
     def starts_at(self, here: _Here) -> list[Int]:
-        """The numbers in the vector, as i64."""
-        kind = self.form.index
+        """Return the components of the index vector as i64."""
+        kind = self.variant.index
         return [
             widened_index(kind, here[_INDICES].at(offset).load(f"i{8 * kind.byte_size}"))
             for offset, _, _ in self.components
         ]
 
     def window_at(self, here: _Here) -> Pointer:
-        """Return the begin of the vector's window, clamped so that the window fits."""
-        far = here[_FAR]
+        """Return the address of the vector's window, clamped so that the window fits."""
+        window = here[_ARRAY]
         for (_, stride, limit), start in zip(self.components, self.starts_at(here), strict=True):
-            far = far.at(inside(start, limit) * stride)
-        return far
+            window = window.at(inside(start, limit) * stride)
+        return window
 
     def placed(self, window: list[_Dimension], here: _Here) -> None:
-        """The window of one vector; a scatter leaves out what does not fit."""
+        """Write the window of one index vector; a scatter skips windows that do not fit."""
         if self.gathers or not self.components:
-            self.elements(window, {_FAR: self.window_at(here), _NEAR: here[_NEAR]})
+            self.elements(window, {_ARRAY: self.window_at(here), _SLICES: here[_SLICES]})
             return
         starts, all_fit = self.starts_at(here), self.f.true()
         for (_, _, limit), start in zip(self.components, starts, strict=True):
             all_fit = all_fit & start.compared("ule", limit)
         with self.f.when(all_fit):
-            far = here[_FAR]
+            window_start = here[_ARRAY]
             for (_, stride, _), start in zip(self.components, starts, strict=True):
-                far = far.at(start * stride)
-            self.elements(window, {_FAR: far, _NEAR: here[_NEAR]})
+                window_start = window_start.at(start * stride)
+            self.elements(window, {_ARRAY: window_start, _SLICES: here[_SLICES]})
 
     def elements(self, window: list[_Dimension], here: _Here) -> None:
-        """Loops over the window; its elements have a place each, so that the last dimension makes vectors."""
+        """Write the loops over the window; its elements are distinct, so the last dimension is vectorized."""
         if not window:
-            self.element(here[_FAR], here[_NEAR])
+            self.element(here[_ARRAY], here[_SLICES])
             return
         first, *rest = window
         if rest:
@@ -226,29 +227,29 @@ class _Indexed:
         self.run(first, here)
 
     def run(self, dimension: _Dimension, here: _Here) -> None:
-        """Along a window's last dimension, an element at a time."""
+        """Write the loop over a window's last dimension."""
         with self.f.vector_loop(dimension.size) as k:
-            if self.form.packed:
+            if self.variant.packed:
                 at = {
                     array: here[array].element(kind, k)
-                    for array, kind in ((_FAR, self.far), (_NEAR, self.near))
+                    for array, kind in ((_ARRAY, self.array_type), (_SLICES, self.slices_type))
                 }
             else:
                 at = self.moved(here, dimension, k)
-            self.element(at[_FAR], at[_NEAR])
+            self.element(at[_ARRAY], at[_SLICES])
 
-    def element(self, far: Pointer, near: Pointer) -> None:
-        f, elements = self.f, self.form.elements
+    def element(self, array: Pointer, slices: Pointer) -> None:
+        f, elements = self.f, self.variant.elements
         if not isinstance(elements, CombineElements):
             align = min(elements.byte_size, 8)
-            source, target = (far, near) if self.gathers else (near, far)
-            target.store(source.load(self.far, align=align), align=align)
+            source, target = (array, slices) if self.gathers else (slices, array)
+            target.store(source.load(self.array_type, align=align), align=align)
             return
-        so_far, stored = far.load(self.far), near.load(self.near)
-        update = f.call(self.far, "widen", stored)
+        accumulated, stored = array.load(self.array_type), slices.load(self.slices_type)
+        update = f.call(self.array_type, "widen", stored)
         if self.in_a_byte:
-            so_far = f.call(self.far, "widen", so_far)
-        total = f.call(self.far, "combine", so_far, update)
+            accumulated = f.call(self.array_type, "widen", accumulated)
+        total = f.call(self.array_type, "combine", accumulated, update)
         if self.in_a_byte:
-            total = f.call(self.near, "narrow", total)
-        far.store(total)
+            total = f.call(self.slices_type, "narrow", total)
+        array.store(total)

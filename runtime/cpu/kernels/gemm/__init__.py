@@ -1,1 +1,1 @@
-"""Matrix products: the forms in which they are computed, by element type and size, and their LLVM IR."""
+"""Matrix products: algorithms by element type and size, and their LLVM IR."""

@@ -1,4 +1,4 @@
-"""Native code of matrix products whose arguments are words of a record: calls of BLAS, mostly."""
+"""Native code of matrix products with arguments in a record: mostly calls of BLAS."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime.codegen.elements.builder import Value
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.ir.record import Address, Record, Word, record, word_count
-from runtime.codegen.ir.record_words import WORDS
+from runtime.codegen.ir.record_loads import RECORD_LOADS
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.copy.copy_ir import FUNCTION as COPY
@@ -17,15 +17,15 @@ from runtime.cpu.kernels.copy.copy_ir import TARGET_WORD, Innermost, add_copy
 from runtime.cpu.libraries.blas import BlasFunction
 from spmd.shape import PrimitiveType
 
-GEMM, GEMV, TURNING_GEMM = "spmd_gemm", "spmd_gemv", "spmd_turning_gemm"
+GEMM, GEMV, TRANSPOSING_GEMM = "spmd_gemm", "spmd_gemv", "spmd_transposing_gemm"
 ROW_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 111, 112
-#: Elements of a right matrix at most that is turned on the stack.
-MOST_TURNED = 4096
+#: Most elements of a right matrix that is transposed on the stack.
+MOST_TRANSPOSED = 4096
 
 
 @record
 class GemmRecord(Record):
-    """result[m, n] = lhs[m, k] rhs[k, n], row-major, an operand as it lies or transposed; leading dimensions."""
+    """result[m, n] = lhs[m, k] rhs[k, n], row-major; operands may be transposed. lda, ldb, ldc: leading dimensions."""
 
     lhs: Address
     rhs: Address
@@ -33,18 +33,18 @@ class GemmRecord(Record):
     m: Word
     n: Word
     k: Word
-    leading_lhs: Word
-    leading_rhs: Word
-    leading_result: Word
+    lda: Word
+    ldb: Word
+    ldc: Word
     transpose_lhs: Word
     transpose_rhs: Word
 
 
 @record
 class GemvRecord(Record):
-    """result = matrix vector; the matrix lies as ``rows`` of ``columns`` elements, and is transposed if it says so.
+    """result = matrix vector; the matrix is stored as ``rows`` rows of ``columns`` elements, and may be transposed.
 
-    Steps are in elements.
+    Strides are in elements.
     """
 
     matrix: Address
@@ -52,21 +52,21 @@ class GemvRecord(Record):
     result: Address
     rows: Word
     columns: Word
-    leading: Word
+    lda: Word
     vector_step: Word
     result_step: Word
     transpose: Word
 
 
-#: Words that hold the addresses of two operands and the result.
+#: Indices of the words with the addresses of operands and result.
 LHS_WORD, RHS_WORD, RESULT_WORD = range(3)
-#: Words of a product by themselves; those of the copy that turns the right matrix follow.
+#: Words of a product's record; those of the copy that transposes the right matrix follow.
 GEMM_WORDS = word_count(GemmRecord)
 
 
 @dataclass(frozen=True, slots=True)
 class GemmIr:
-    """IR that defines ``GEMM``, which takes the address of a GemmRecord, after WORDS; and BLAS's function in it."""
+    """IR that defines ``GEMM``, which takes a GemmRecord, behind RECORD_LOADS; and the BLAS function that it calls."""
 
     text: str
     blas: BlasFunction | None = None
@@ -82,11 +82,11 @@ def blas_gemm_ir(kind: PrimitiveType, gemm: BlasFunction) -> GemmIr:
     flags = [x.resized("i32") for x in (rec.transpose_lhs, rec.transpose_rhs)]
     m, n, k = (x.resized(i) for x in (rec.m, rec.n, rec.k))
     lhs, rhs, result = (
-        (address, leading.resized(i))
-        for address, leading in (
-            (rec.lhs, rec.leading_lhs),
-            (rec.rhs, rec.leading_rhs),
-            (rec.result, rec.leading_result),
+        (address, ld.resized(i))
+        for address, ld in (
+            (rec.lhs, rec.lda),
+            (rec.rhs, rec.ldb),
+            (rec.result, rec.ldc),
         )
     )
     major = f.constant(ROW_MAJOR, "i32")
@@ -96,48 +96,48 @@ def blas_gemm_ir(kind: PrimitiveType, gemm: BlasFunction) -> GemmIr:
 
 @cache
 def gemm_code(gemm: GemmIr) -> NativeLibrary:
-    """``GEMM``."""
+    """Return the library of ``GEMM``."""
     passes = Passes.TIDY if gemm.blas is None else Passes.CALL
     return _linked(gemm.text, GEMM, gemm.blas, passes)
 
 
 @cache
-def turning_gemm_code(kind: PrimitiveType, gemm: GemmIr) -> NativeLibrary:
-    """``TURNING_GEMM``: takes the words of a product, then those of a copy that lays the right matrix out by row.
+def transposing_gemm_code(kind: PrimitiveType, gemm: GemmIr) -> NativeLibrary:
+    """Return the library of ``TRANSPOSING_GEMM``. It takes a GemmRecord, then the record of a copy of the right matrix.
 
-    Small right matrices are read much faster by row than by column. The copy's target is on the stack.
+    The copy makes the right matrix row-major, on the stack: small right matrices are read much faster by row.
     """
     module = Module()
     add_copy(module, Innermost.TRANSPOSE, kind.byte_size)
-    f = FunctionWriter(TURNING_GEMM, module=module, parameters=("ptr",))
+    f = FunctionWriter(TRANSPOSING_GEMM, module=module, parameters=("ptr",))
     (product,) = f.parameters
-    turned = f.array(MOST_TURNED, _type(kind))
+    transposed = f.array(MOST_TRANSPOSED, _type(kind))
     copy = product.element("i64", GEMM_WORDS)
-    copy.element("ptr", TARGET_WORD).store(turned)
-    product.element("ptr", RHS_WORD).store(turned)
+    copy.element("ptr", TARGET_WORD).store(transposed)
+    product.element("ptr", RHS_WORD).store(transposed)
     f.call("void", COPY, copy)
     f.call("void", GEMM, product)
-    return _linked(gemm.text + f.end(), TURNING_GEMM, gemm.blas, Passes.TIDY)
+    return _linked(gemm.text + f.end(), TRANSPOSING_GEMM, gemm.blas, Passes.TIDY)
 
 
 @cache
 def gemv_code(kind: PrimitiveType, gemv: BlasFunction) -> NativeLibrary:
-    """``GEMV``, which takes the address of a GemvRecord."""
+    """Return the library of ``GEMV``, which takes the address of a GemvRecord."""
     t, i = _type(kind), f"i{gemv.index_bits}"
     f = FunctionWriter(GEMV, GemvRecord)
     f.declare(f"declare void @blas(i32, i32, {i}, {i}, {t}, ptr, {i}, ptr, {i}, {t}, ptr, {i})")
     rec, (one, zero) = f.record, (Value(f, t, text) for text in ("1.0", "0.0"))
-    rows, columns, leading = (x.resized(i) for x in (rec.rows, rec.columns, rec.leading))
+    rows, columns, lda = (x.resized(i) for x in (rec.rows, rec.columns, rec.lda))
     flags = (f.constant(ROW_MAJOR, "i32"), rec.transpose.resized("i32"))
     vector = (rec.vector, rec.vector_step.resized(i))
     result = (rec.result, rec.result_step.resized(i))
-    f.call("void", "blas", *flags, rows, columns, one, rec.matrix, leading, *vector, zero, *result)
+    f.call("void", "blas", *flags, rows, columns, one, rec.matrix, lda, *vector, zero, *result)
     return _linked(f.end(), GEMV, gemv, Passes.CALL)
 
 
 def _linked(ir: str, name: str, blas: BlasFunction | None, passes: Passes) -> NativeLibrary:
     symbols = {} if blas is None else {"blas": blas.address}
-    return host_jit().compile(WORDS + ir, (name,), symbols, passes=passes)
+    return host_jit().compile(RECORD_LOADS + ir, (name,), symbols, passes=passes)
 
 
 def _type(kind: PrimitiveType) -> str:

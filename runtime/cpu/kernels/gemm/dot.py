@@ -1,4 +1,4 @@
-"""Matrix products through BLAS, converting operands that BLAS does not take, a block of rows at a time."""
+"""Matrix products by BLAS, with conversion of other types, a block of rows at a time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plan_dot(
 
 @CPU_KERNELS.binds(DotKernel)
 def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
-    """Native calls of BLAS; NumPy's where no BLAS is found for them."""
+    """Bind native code; NumPy if there is none."""
     (out,) = arrays.results
     if out.size == 0:
         return NOTHING
@@ -52,8 +52,7 @@ def bind_dot(kernel: DotKernel, arrays: KernelArrays) -> Action:
 
 
 def native_product(kernel: DotKernel, arrays: KernelArrays) -> RelocatableCall | None:
-    """Return native calls for all of the batch; neither the result nor the depth is empty. None if there is no native
-    code."""
+    """Return native calls for the entire batch, which is not empty; None if there is no native code."""
     lhs, rhs = arrays.operands
     (out,) = arrays.results
     first = (0,) * len(kernel.batch)
@@ -77,7 +76,7 @@ def native_product(kernel: DotKernel, arrays: KernelArrays) -> RelocatableCall |
 
 
 def _without_tiles(kernel: DotKernel, arrays: KernelArrays) -> tuple[DotKernel, KernelArrays]:
-    """With scratch for what the tile unit would have converted as it reads."""
+    """Return the kernel without the tile unit, with scratch for the conversions that the unit makes itself."""
     if not kernel.on_tiles:
         return kernel, arrays
     kernel = replace(kernel, on_tiles=False)
@@ -86,7 +85,7 @@ def _without_tiles(kernel: DotKernel, arrays: KernelArrays) -> tuple[DotKernel, 
 
 
 def by_numpy(kernel: DotKernel, arrays: KernelArrays) -> Action:
-    """The same without native code."""
+    """Bind the product without native code."""
     kernel, arrays = _without_tiles(kernel, arrays)
     lhs, rhs = arrays.operands
     (out,) = arrays.results
@@ -162,7 +161,7 @@ def compute_type(
 
 
 def _largest(kind: PrimitiveType, *, negative: bool = True) -> float:
-    """The largest magnitude of an integer type, or that of its positive numbers."""
+    """Return the largest magnitude of an integer type, or of its positive numbers."""
     if not kind.is_signed_integer:
         return 2.0**kind.bits - 1
     return 2.0 ** (kind.bits - 1) - (0 if negative else 1)

@@ -1,10 +1,10 @@
-"""Products of integer matrices as native calls, where no float holds their sums."""
+"""Products of integer matrices as native calls, if no float holds their sums."""
 
 from __future__ import annotations
 
 from runtime.cpu.kernels.gemm.integer_dot_ir import (
     FUNCTION,
-    Form,
+    IntegerDotAlgorithm,
     IntegerDotRecord,
     integer_dot_code,
 )
@@ -18,18 +18,22 @@ _FEW_COLUMNS = 16
 
 
 def integer_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall:
-    """out = lhs rhs modulo the range of out's type, matrices of whole-byte integers in any strides."""
+    """Bind out = lhs rhs modulo the range of out's type; integers have at least 8 bits, strides are any."""
     along_depth = has_runs(lhs) and has_runs(rhs.T)
     by_rows = has_runs(rhs) and has_runs(out)
     by_columns = has_runs(lhs.T) and has_runs(out.T)
     if by_rows and not (along_depth and out.shape[1] < _FEW_COLUMNS):
-        return _product(Form.ROWS, lhs, rhs, out)
+        return _product(IntegerDotAlgorithm.ROWS, lhs, rhs, out)
     if by_columns and not (along_depth and out.shape[0] < _FEW_COLUMNS):
-        return _product(Form.ROWS, rhs.T, lhs.T, out.T).exchanged()
-    return _product(Form.DEPTH if along_depth else Form.ANY, lhs, rhs, out)
+        return _product(IntegerDotAlgorithm.ROWS, rhs.T, lhs.T, out.T).exchanged()
+    return _product(
+        IntegerDotAlgorithm.DEPTH if along_depth else IntegerDotAlgorithm.ANY, lhs, rhs, out
+    )
 
 
-def _product(form: Form, lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall:
+def _product(
+    algorithm: IntegerDotAlgorithm, lhs: NDArray, rhs: NDArray, out: NDArray
+) -> RelocatableCall:
     matrices = (lhs, rhs, out)
     record = IntegerDotRecord(
         lhs.ctypes.data,
@@ -39,5 +43,5 @@ def _product(form: Form, lhs: NDArray, rhs: NDArray, out: NDArray) -> Relocatabl
         *(stride for matrix in matrices for stride in matrix.strides),
     )
     kinds = (PrimitiveType.from_numpy(matrix.dtype) for matrix in matrices)
-    code = integer_dot_code(*kinds, form)
+    code = integer_dot_code(*kinds, algorithm)
     return moving(native_call(code, FUNCTION, record.to_array(), matrices))

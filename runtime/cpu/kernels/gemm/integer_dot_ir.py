@@ -6,31 +6,31 @@ from enum import Enum
 from functools import cache
 
 from runtime.codegen.ir.record import Address, Record, Word, field_names, record
-from runtime.codegen.ir.record_words import WORDS, read
+from runtime.codegen.ir.record_loads import RECORD_LOADS, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.row_sums_ir import AT, RowSums, row_sums_ir
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_integer_dot"
-#: Columns of the result that are summed at a time: with as many of each row of rhs, they stay in near caches.
+#: Columns of the result that are summed at a time: with as many of each row of rhs, they stay in cache.
 _COLUMNS = 256
 
 
-class Form(Enum):
-    """Runs without gaps that the innermost loop goes over."""
+class IntegerDotAlgorithm(Enum):
+    """Algorithm by the contiguous runs of the innermost loop."""
 
     ROWS = "rows"
-    """Those of rhs and result: rows of rhs, times an element of lhs, are added up."""
+    """Rows of rhs and result: rows of rhs, times an element of lhs, are accumulated."""
     DEPTH = "depth"
-    """The rows of lhs and columns of rhs are multiplied and summed."""
+    """Rows of lhs and columns of rhs are multiplied and summed."""
     ANY = "any"
     """The same, with any strides."""
 
 
 @record
 class IntegerDotRecord(Record):
-    """Addresses; then bytes from row to row, and from column to column, of each matrix."""
+    """Addresses; then strides in bytes between rows and between columns of each matrix."""
 
     lhs: Address
     rhs: Address
@@ -48,25 +48,29 @@ class IntegerDotRecord(Record):
 
 @cache
 def integer_dot_code(
-    lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, form: Form
+    lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, algorithm: IntegerDotAlgorithm
 ) -> NativeLibrary:
-    """``FUNCTION`` for whole-byte integers: takes the address of an IntegerDotRecord."""
-    ir = integer_dot_ir(lhs, rhs, result, form)
+    """Return the library of ``FUNCTION`` for integers of at least 8 bits, which takes an IntegerDotRecord."""
+    ir = integer_dot_ir(lhs, rhs, result, algorithm)
     return host_jit().compile(ir, (FUNCTION,), passes=Passes.UNROLL)
 
 
 def integer_dot_ir(
-    lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, form: Form
+    lhs: PrimitiveType, rhs: PrimitiveType, result: PrimitiveType, algorithm: IntegerDotAlgorithm
 ) -> str:
     t = _type(result)
     names = {"a": _type(lhs), "b": _type(rhs), "t": t}
-    common = WORDS + _widening("a", lhs, result) + _widening("b", rhs, result)
+    common = RECORD_LOADS + _widening("a", lhs, result) + _widening("b", rhs, result)
     setup = read(IntegerDotRecord, *field_names(IntegerDotRecord))
-    if form is Form.ROWS:
+    if algorithm is IntegerDotAlgorithm.ROWS:
         sums = RowSums(1, names["a"], names["b"], t, "mul", "add", widens=True)
         loops = _BY_ROWS.format(name=FUNCTION, setup=setup, columns=_COLUMNS)
         return common + row_sums_ir(sums, result.byte_size) + loops
-    steps = (lhs.byte_size, rhs.byte_size) if form is Form.DEPTH else ("%lhs_right", "%rhs_down")
+    steps = (
+        (lhs.byte_size, rhs.byte_size)
+        if algorithm is IntegerDotAlgorithm.DEPTH
+        else ("%lhs_right", "%rhs_down")
+    )
     return (
         common
         + AT

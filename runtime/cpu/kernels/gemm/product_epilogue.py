@@ -1,4 +1,4 @@
-"""A product and what is computed of it, band by band: each band is read while it is in a near cache."""
+"""Products with epilogues, by row blocks: the epilogue reads each block while it is in cache."""
 
 from __future__ import annotations
 
@@ -27,13 +27,17 @@ Leaf = TypeVar("Leaf", bound=RowLeaf)
 def bind_product_epilogue(kernel: ProductEpilogueKernel, arrays: KernelArrays) -> Action:
     if 0 in kernel.dims:
         return NOTHING
-    return in_order(*(action for band in kernel.blocks for action in _band(kernel, arrays, band)))
+    return in_order(
+        *(action for block in kernel.blocks for action in _row_block(kernel, arrays, block))
+    )
 
 
-def _band(kernel: ProductEpilogueKernel, arrays: KernelArrays, band: Box) -> tuple[Action, Action]:
-    """The product's part, and what is computed of it."""
-    product, (rows, columns) = kernel.product_of(band), kernel.lines(band)
-    counted = tuple(slice(span.start, span.stop) for span in band[: kernel.batch])
+def _row_block(
+    kernel: ProductEpilogueKernel, arrays: KernelArrays, block: Box
+) -> tuple[Action, Action]:
+    """Bind the product and the epilogue of a row block."""
+    product, (rows, columns) = kernel.product_of(block), kernel.lines(block)
+    counted = tuple(slice(span.start, span.stop) for span in block[: kernel.batch])
     down, across = slice(rows.start, rows.stop), slice(columns.start, columns.stop)
     operands, results = list(arrays.operands), list(arrays.results)
     factors = kernel.factors
@@ -44,13 +48,13 @@ def _band(kernel: ProductEpilogueKernel, arrays: KernelArrays, band: Box) -> tup
         operands.append(scratch[0])
         scratch = scratch[1:]
         out = _as(operands[-1], (*product.batch, product.m, product.n))
-        epilogue = _at(kernel.epilogue, band, len(operands) - 1)
+        epilogue = _at(kernel.epilogue, block, len(operands) - 1)
     else:
         operands.append(results.pop(kernel.product_result))
-        whole = operands[-1].reshape(*kernel.product.batch, kernel.product.m, kernel.product.n)
-        assert np.may_share_memory(whole, operands[-1]), "results lie row-major"
-        out = whole[(*counted, down, across)]
-        epilogue = _part(kernel.epilogue, band)
+        full = operands[-1].reshape(*kernel.product.batch, kernel.product.m, kernel.product.n)
+        assert np.may_share_memory(full, operands[-1]), "results lie row-major"
+        out = full[(*counted, down, across)]
+        epilogue = _part(kernel.epilogue, block)
     matrices = (lhs[(*counted, down)], rhs[(*counted, slice(None), across)])
     taken = tuple(map(_as, own, product.scratch_dims()))
     return (
@@ -60,12 +64,12 @@ def _band(kernel: ProductEpilogueKernel, arrays: KernelArrays, band: Box) -> tup
 
 
 def _as(memory: NDArray, dims: tuple[int, ...]) -> NDArray:
-    """Its first elements, as an array of these sizes."""
+    """Return the first elements of ``memory`` as an array of ``dims``."""
     return memory.reshape(-1)[: math.prod(dims)].reshape(dims)
 
 
-def _part(epilogue: Epilogue, band: Box) -> Epilogue:
-    for d, span in enumerate(band):
+def _part(epilogue: Epilogue, block: Box) -> Epilogue:
+    for d, span in enumerate(block):
         if isinstance(epilogue, LoopKernel):
             epilogue = loop_part(epilogue, d, span)
         elif d in epilogue.fusion.counted:
@@ -73,9 +77,9 @@ def _part(epilogue: Epilogue, band: Box) -> Epilogue:
     return epilogue
 
 
-def _at(epilogue: Epilogue, band: Box, product: int) -> Epilogue:
-    """The part for a band whose product, operand ``product``, lies by itself."""
-    sizes = tuple(span.size for span in band)
+def _at(epilogue: Epilogue, block: Box, product: int) -> Epilogue:
+    """Return the epilogue of a block whose product, operand ``product``, is in an array of its own."""
+    sizes = tuple(span.size for span in block)
 
     def moved(leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:
         return tuple(
@@ -85,7 +89,7 @@ def _at(epilogue: Epilogue, band: Box, product: int) -> Epilogue:
             for leaf in leaves
         )
 
-    part = _part(epilogue, band)
+    part = _part(epilogue, block)
     if isinstance(part, LoopKernel):
         return replace(part, leaves=moved(part.leaves))
     return replace(

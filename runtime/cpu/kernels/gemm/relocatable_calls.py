@@ -1,4 +1,4 @@
-"""Native calls of matrix products that can be moved over larger arrays, and how matrices lie that they take."""
+"""Native calls of matrix products whose operands can be relocated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spmd.literal import NDArray
 
 @dataclass(frozen=True, slots=True)
 class RelocatableCall:
-    """Calls, and the addresses of the words of their records that say where lhs, rhs and result begin."""
+    """Calls, and the addresses of the record words with the addresses of lhs, rhs and result."""
 
     calls: tuple[NativeCall, ...]
     lhs: tuple[int, ...] = ()
@@ -28,25 +28,25 @@ class RelocatableCall:
         )
 
     def exchanged(self) -> RelocatableCall:
-        """lhs for rhs: the same calls, seen as the product of the transposed matrices."""
+        """Exchange lhs and rhs: the same calls as a product of the transposed matrices."""
         return RelocatableCall(self.calls, self.rhs, self.lhs, self.result)
 
     def repeated(self, count: int, steps: Sequence[int]) -> RelocatableCall:
-        """``count`` times, lhs, rhs and result going on by ``steps`` bytes; words keep their places."""
+        """Repeat ``count`` times, advancing lhs, rhs and result by ``steps`` bytes each time."""
         moves = [
-            (word, step)
-            for words, step in zip((self.lhs, self.rhs, self.result), steps, strict=True)
-            for word in words
+            (field, step)
+            for fields, step in zip((self.lhs, self.rhs, self.result), steps, strict=True)
+            for field in fields
         ]
         return RelocatableCall(repeated(count, self.calls, moves), self.lhs, self.rhs, self.result)
 
 
 def moving(action: NativeAction) -> RelocatableCall:
-    """One call, whose record begins with the three addresses."""
+    """Return ``action``, one call whose record begins with the three addresses, as relocatable."""
     lhs, rhs, result = ((action.calls[0].record + 8 * word,) for word in range(3))
     return RelocatableCall(action.calls, lhs, rhs, result)
 
 
 def has_runs(matrix: NDArray) -> bool:
-    """Rows without gaps."""
+    """Return whether rows are contiguous."""
     return bool(matrix.shape[1] == 1 or matrix.strides[1] == matrix.itemsize)

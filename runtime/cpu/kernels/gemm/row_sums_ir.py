@@ -1,4 +1,4 @@
-"""Rows of a product as sums of rows of its right matrix, each times an element of the left one: nothing is packed."""
+"""LLVM IR of product rows as sums of rows of the right matrix, times elements of the left one, without packing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ _DEPTH = 4
 
 @dataclass(frozen=True, slots=True)
 class RowSums:
-    """Rows of the result summed together, and LLVM's types and operations.
+    """Number of result rows that are summed at a time, and LLVM's types and operations.
 
-    Elements are ``lhs`` and ``rhs`` as they are stored; ``@widen_a`` and ``@widen_b`` make ``total`` of them, if they
-    are other types.
+    Elements are stored as ``lhs`` and ``rhs``; ``@widen_a`` and ``@widen_b`` convert them to ``total``, if they differ.
     """
 
     rows: int
@@ -26,10 +25,10 @@ class RowSums:
 
 
 def row_sums_ir(sums: RowSums, total_bytes: int) -> str:
-    """``@at``, a place so many strides on, and ``@sum_rows``: result[r, j] = sum over d < k of lhs[r, d] rhs[d, j].
+    """Return ``@at``, which moves an address by strides, and ``@sum_rows``: result[r, j] = sum of lhs[r, d] rhs[d, j].
 
-    Steps are in bytes. Rows of rhs and result have no gaps; there are ``count`` columns, which with all rows had better
-    stay in near caches.
+    The sum is over d < k; strides are in bytes. Rows of rhs and result are contiguous; ``count`` columns of all rows
+    should fit in cache.
     """
     clears = "\n".join(
         f"  %clear{r} = call ptr @at(ptr %result, i64 {r}, i64 %result_row)\n"
@@ -43,14 +42,14 @@ def row_sums_ir(sums: RowSums, total_bytes: int) -> str:
 AT = """
 define internal ptr @at(ptr %base, i64 %number, i64 %stride) alwaysinline {
   %way = mul i64 %number, %stride
-  %place = getelementptr i8, ptr %base, i64 %way
-  ret ptr %place
+  %address = getelementptr i8, ptr %base, i64 %way
+  ret ptr %address
 }
 """
 
 
 def _add_rows(name: str, sums: RowSums, depth: int) -> str:
-    """result[r, j] += the sum of lhs[r, d] * rhs[d, j] for d < depth."""
+    """Return the function result[r, j] += sum of lhs[r, d] * rhs[d, j] for d < depth."""
     t, nl = sums.total, "\n"
     lines = [f"  %row{d} = call ptr @at(ptr %rhs, i64 {d}, i64 %rhs_step)" for d in range(depth)]
     body = []
@@ -107,13 +106,13 @@ declare i64 @llvm.umin.i64(i64, i64)
 define internal void @sum_rows(ptr %lhs, i64 %lhs_row, i64 %lhs_step, ptr %rhs, i64 %rhs_step, ptr %result,
     i64 %result_row, i64 %k, i64 %count) {{
 entry:
-  %whole = and i64 %k, -{depth}
+  %full = and i64 %k, -{depth}
   %bytes = mul i64 %count, {size}
 {clears}
   br label %some
 some:
   %d = phi i64 [ 0, %entry ], [ %next_d, %add_some ]
-  %more_d = icmp ult i64 %d, %whole
+  %more_d = icmp ult i64 %d, %full
   br i1 %more_d, label %add_some, label %single
 add_some:
   %lhs_d = call ptr @at(ptr %lhs, i64 %d, i64 %lhs_step)
@@ -123,7 +122,7 @@ add_some:
   %next_d = add i64 %d, {depth}
   br label %some
 single:
-  %e = phi i64 [ %whole, %some ], [ %next_e, %add_single ]
+  %e = phi i64 [ %full, %some ], [ %next_e, %add_single ]
   %more_e = icmp ult i64 %e, %k
   br i1 %more_e, label %add_single, label %end
 add_single:

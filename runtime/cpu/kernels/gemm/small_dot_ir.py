@@ -1,9 +1,9 @@
-"""Native code of small products: sums stay in registers, and matrices are read as they lie.
+"""Native code of small products: sums stay in registers, and matrices are not packed.
 
-For each depth V vectors of rhs, which lies by row, are read, and each of R elements of lhs is multiplied with all of
-them. The last blocks of R rows and V vectors begin where they end with the matrix, so they make some results again, and
-the same ones: what a sum is does not depend on its block. Where a block has more columns than there are, its last
-vector is a part of one.
+For each depth V vectors of the row-major rhs are loaded, and each of R elements of lhs is multiplied with all of them.
+The last blocks of R rows and V vectors end with the matrix, so they overlap the blocks before and compute some results
+again, which are the same: a sum does not depend on its block. If a block has more columns than the matrix, its last
+vector is partial.
 
     R = 2, V = 2      rhs[d]    ···[ v0 ][ v1 ]···
     lhs[i, d]                      + s00  + s01        s00 += lhs[i, d] * v0
@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.ir.record_words import again
+from runtime.codegen.ir.record_loads import again
 from runtime.codegen.llvm.jit import host_has
 from runtime.cpu.kernels.gemm.blas_call_ir import GEMM, NO_TRANSPOSE, GemmIr
 from spmd.shape import PrimitiveType
@@ -23,7 +23,7 @@ from spmd.shape import PrimitiveType
 #: Element types, and LLVM's names of them.
 TYPES = {PrimitiveType.F32: "float", PrimitiveType.F64: "double"}
 _MOST_ROWS = 8
-#: Turns until a sum is there, and what a loop takes beside its products and reads.
+#: Cycles of an addition's latency, and of a loop's overhead.
 _SUM_TURNS, _LOOP_TURNS = 4.0, 1.0
 
 
@@ -42,7 +42,7 @@ def host_registers() -> VectorRegisters:
 
 @dataclass(frozen=True, slots=True)
 class RegisterBlock:
-    """``rows`` of the result, and ``vectors`` of ``lanes`` columns each. is_wider: that is more than there are."""
+    """``rows`` of the result, and ``vectors`` of ``lanes`` columns each. is_wider: of more columns than the matrix."""
 
     rows: int
     vectors: int
@@ -54,9 +54,9 @@ class RegisterBlock:
         return self.vectors * self.lanes
 
     def turns(self, m: int, n: int) -> float:
-        """About as many as this takes for one depth of all of m times n results.
+        """Estimate the cycles for one depth of all m times n results.
 
-        In one turn two vectors are multiplied and added, or two numbers are read, or a vector.
+        In one cycle two vectors are multiplied and added, or two numbers are loaded, or a vector.
         """
         each = max(self.rows * self.vectors / 2, self.rows / 2 + self.vectors) + _LOOP_TURNS
         return max(each, _SUM_TURNS) * -(-m // self.rows) * -(-n // self.columns)
@@ -64,7 +64,7 @@ class RegisterBlock:
 
 @cache
 def register_block(m: int, n: int, kind: PrimitiveType) -> RegisterBlock:
-    """The one of the fewest turns for m rows and n columns."""
+    """Return the block with the fewest cycles for m rows and n columns."""
     registers = host_registers()
     lanes = min(1 << (n - 1).bit_length(), registers.bytes // kind.byte_size)
     blocks = [
@@ -76,7 +76,7 @@ def register_block(m: int, n: int, kind: PrimitiveType) -> RegisterBlock:
 
 
 def small_gemm_ir(kind: PrimitiveType, block: RegisterBlock) -> GemmIr:
-    """``GEMM`` for packed words of products that ``block`` is for, whose rhs lies by row; lhs lies either way."""
+    """Return ``GEMM`` for products that ``block`` suits, with a row-major rhs; lhs may be transposed."""
     t = TYPES[kind]
     vector = f"<{block.lanes} x {t}>"
     lines = _Lines(t, vector, block)
@@ -128,13 +128,13 @@ class _Lines:
         return f"  %s{r}_{v} = phi {self.vector} [ zeroinitializer, %row ], [ %t{r}_{v}, %depth ]"
 
     def read(self, v: int) -> str:
-        place = f"  %b_at{v} = getelementptr {self.vector}, ptr %rhs_d, i64 {v}\n"
+        address = f"  %b_at{v} = getelementptr {self.vector}, ptr %rhs_d, i64 {v}\n"
         if self._is_part(v):
-            return place + f"  %b{v} = call {self.vector} @read_part(ptr %b_at{v}, i64 %n)"
-        return place + f"  %b{v} = load {self.vector}, ptr %b_at{v}, align 4"
+            return address + f"  %b{v} = call {self.vector} @read_part(ptr %b_at{v}, i64 %n)"
+        return address + f"  %b{v} = load {self.vector}, ptr %b_at{v}, align 4"
 
     def spread(self, r: int) -> str:
-        """An element of lhs to all lanes."""
+        """Broadcast an element of lhs to all lanes."""
         return (
             f"  %a_at{r} = getelementptr i8, ptr %lhs{r}, i64 %depth_way\n"
             f"  %number{r} = load {self.t}, ptr %a_at{r}\n"
@@ -150,11 +150,11 @@ class _Lines:
         )
 
     def write(self, r: int, v: int) -> str:
-        place = f"  %to{r}_{v} = getelementptr {self.vector}, ptr %out{r}, i64 {v}\n"
+        address = f"  %to{r}_{v} = getelementptr {self.vector}, ptr %out{r}, i64 {v}\n"
         if self._is_part(v):
             arguments = f"{self.vector} %t{r}_{v}, ptr %to{r}_{v}, i64 %n"
-            return place + f"  call void @write_part({arguments})"
-        return place + f"  store {self.vector} %t{r}_{v}, ptr %to{r}_{v}, align 4"
+            return address + f"  call void @write_part({arguments})"
+        return address + f"  store {self.vector} %t{r}_{v}, ptr %to{r}_{v}, align 4"
 
     def _is_part(self, v: int) -> bool:
         return self.block.is_wider and v == self.block.vectors - 1

@@ -1,4 +1,4 @@
-"""Products of a few rows and a large matrix: BLAS would pack that matrix, which takes longer than multiplying."""
+"""Products of a few rows and a large matrix, without BLAS's packing, which takes longer than the product."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from runtime.cpu.kernels.native_call import native_call
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: Rows of one call at most.
+#: Most rows of one call.
 _ROWS = 8
-#: Rows up to which rows of rhs are added up, where sums of columns could stay in registers: that reads a matrix from
-#: memory in longer runs (of 64 MB in 0.5 to 0.8 of the time for 2 to 4 rows), which matters less for more rows.
+#: Most rows for which rows of rhs are accumulated although sums of columns would fit in registers: this reads a matrix
+#: in longer runs (64 MB in 0.5 to 0.8 of the time for 2 to 4 rows), which matters less for more rows.
 MOST_SUMMED = 4
-#: Rows of a product at most, where rhs is walked by column; by row as many as of a call.
+#: Most rows of a product if rhs is read by column; by row as many as of one call.
 MOST_ROWS = 16
-#: Bytes of the large matrix from which on it pays: 256 KB make no difference, at 4 MB it is two to four times as fast.
+#: Fewest bytes of the large matrix: at 256 KB there is no difference, at 4 MB it is two to four times as fast.
 LEAST_BYTES = 1 << 19
 
 
 def thin_product(
     kind: PrimitiveType, lhs: NDArray, rhs: NDArray, out: NDArray
 ) -> RelocatableCall | None:
-    """out = lhs rhs of f32 or f64 where lhs has few rows, or rhs few columns; None where BLAS is to be asked."""
+    """Bind out = lhs rhs of f32 or f64 if lhs has few rows, or rhs few columns; None if BLAS is better."""
     product = _few_rows(kind, lhs, rhs, out)
     if product is None:
-        turned = _few_rows(kind, rhs.T, lhs.T, out.T)
-        return None if turned is None else turned.exchanged()
+        transposed = _few_rows(kind, rhs.T, lhs.T, out.T)
+        return None if transposed is None else transposed.exchanged()
     return product
 
 

@@ -1,4 +1,4 @@
-"""Native code of products of a few rows and a large matrix, which is read once as it lies, and never packed."""
+"""Native code of products of a few rows and a large matrix, which is read once and not packed."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from functools import cache
 
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.record import Address, Record, Word, field_names, record
-from runtime.codegen.ir.record_words import WORDS
+from runtime.codegen.ir.record_loads import RECORD_LOADS
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.row_sums_ir import AT, RowSums, row_sums_ir
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_thin_dot"
-#: Columns of the result that are summed at a time: with all rows they stay in the first-level cache.
+#: Columns of the result that are summed at a time: with all rows they stay in the L1 cache.
 _COLUMNS = 512
 
 
 @record
 class ThinDotRecord(Record):
-    """result[rows, n] = lhs[rows, k] rhs[k, n]: addresses; bytes from row to row, and from column to column in result.
+    """result[rows, n] = lhs[rows, k] rhs[k, n]: addresses, sizes, and strides in bytes.
 
-    lhs has rows without gaps. rhs has, and so does result, if rhs is walked by row; else its columns have none, and its
-    stride is the one from column to column.
+    Rows of lhs are contiguous. So are those of rhs and result if rhs is read by row; otherwise columns of rhs are
+    contiguous, and its stride is that between columns.
     """
 
     lhs: Address
@@ -38,17 +38,17 @@ class ThinDotRecord(Record):
 
 @cache
 def thin_dot_code(kind: PrimitiveType, rows: int, by_row: bool) -> NativeLibrary:
-    """``FUNCTION`` of f32 or f64 for as many rows of lhs: takes the address of a ThinDotRecord."""
+    """Return the library of ``FUNCTION`` of f32 or f64 for ``rows`` rows of lhs, which takes a ThinDotRecord."""
     ir = thin_dot_ir(kind, rows, by_row)
-    return host_jit().compile(WORDS + ir, (FUNCTION,), passes=Passes.UNROLL)
+    return host_jit().compile(RECORD_LOADS + ir, (FUNCTION,), passes=Passes.UNROLL)
 
 
 def thin_dot_ir(kind: PrimitiveType, rows: int, by_row: bool) -> str:
     t = {PrimitiveType.F32: "float", PrimitiveType.F64: "double"}[kind]
-    form = _by_row if by_row else _by_column
+    multiply = _by_row if by_row else _by_column
     f = FunctionWriter(FUNCTION, ThinDotRecord)
     f.call("void", "multiply", *(getattr(f.record, name) for name in field_names(ThinDotRecord)))
-    return f.end() + form(t, kind.byte_size, rows)
+    return f.end() + multiply(t, kind.byte_size, rows)
 
 
 _PARAMETERS = """ptr %lhs, ptr %rhs, ptr %result, i64 %n, i64 %k, i64 %lhs_stride,
@@ -56,7 +56,7 @@ _PARAMETERS = """ptr %lhs, ptr %rhs, ptr %result, i64 %n, i64 %k, i64 %lhs_strid
 
 
 def _by_row(t: str, size: int, rows: int) -> str:
-    """Block of columns by block: rows of rhs, times elements of lhs, are added to rows of the result."""
+    """Write the product by blocks of columns: rows of rhs, times elements of lhs, are added to rows of the result."""
     sums = RowSums(rows, t, t, t, "fmul contract", "fadd contract")
     loop = _BY_ROW.format(parameters=_PARAMETERS, size=size, columns=_COLUMNS)
     return row_sums_ir(sums, size) + loop
@@ -84,7 +84,7 @@ end:
 
 
 def _by_column(t: str, size: int, rows: int) -> str:
-    """Column by column of rhs: its products with all rows of lhs, summed in vectors."""
+    """Write the product by columns of rhs: its products with all rows of lhs are summed in vectors."""
     lines = [AT, f"define internal void @multiply({_PARAMETERS}) {{", "entry:"]
     lines += [f"  %lhs{r} = call ptr @at(ptr %lhs, i64 {r}, i64 %lhs_stride)" for r in range(rows)]
     lines += [

@@ -1,22 +1,21 @@
-"""Native code of matrix products on the tile unit: packed in blocks that near caches hold, summed panel by panel.
+"""Native code of matrix products on the tile unit: operands are packed in blocks that fit in cache, panel by panel.
 
-Or by vector instructions for the same numbers, which want the same panels.
+Vector instructions for the same types use the same panels.
 
-One operand stays packed, as far as there is room, and the other passes by it. For each block of columns of rhs (or of
-rows of lhs, if lhs stays), for each block of the depth: pack that part; pack 32 rows of lhs at a time (or some columns
-of rhs), multiply each packed panel with each, and write or add up 32 by 32 elements of the result, which is done among
-the instructions that multiply the next ones. Packed operands are on the stack, about 1 MiB of it, so that a step
-allocates nothing.
+One operand stays packed (resident) while the other is packed piece by piece (passing). For each block of columns of rhs
+(or of rows of lhs, if lhs is resident), for each block of the depth: pack that part; pack 32 rows of lhs at a time (or
+some columns of rhs), multiply each packed panel with each, and store or accumulate 32 by 32 elements of the result,
+interleaved with the instructions that multiply the next ones. Packed operands are on the stack, about 1 MiB, so that a
+step allocates nothing.
 
-f32 parts and their products may not become so small that the unit, which takes denormal numbers for zero, would lose
-what f32 holds: packing multiplies by 2^24, and results by 2^-48. Then parts of the smallest denormal are normal, and
-products lost are 2^-24 of f32's smallest number. What is too large for that, infinite or not a number shows while
-packing, and is computed otherwise.
+The unit flushes denormal numbers to zero, so f32 parts and their products are scaled: packing multiplies by 2^24, and
+results by 2^-48. Then parts of the smallest denormal are normal, and lost products are 2^-24 of f32's smallest number.
+Numbers that are too large for that, infinite or nan are found while packing, and computed otherwise.
 """
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record_words import WORDS
+from runtime.codegen.ir.record_loads import RECORD_LOADS
 from runtime.cpu.kernels.gemm.tile_multiply_ir import multiply_ir
 from runtime.cpu.kernels.gemm.tile_pack_ir import pack_function, pack_ir
 from runtime.cpu.kernels.gemm.tile_record import record_ir
@@ -26,69 +25,69 @@ from runtime.cpu.kernels.gemm.tile_types import (
     DECLARATIONS,
     LINES,
     PANEL,
-    TileForm,
+    TileTypes,
     most_depth,
 )
 from runtime.cpu.kernels.gemm.tile_unit import Unit
 from runtime.cpu.kernels.gemm.vector_multiply_ir import multiply_ir as multiply_by_vectors_ir
 
-#: Bytes for packed lines that stay, and for columns of rhs that pass by: well inside of a second-level cache of 2 MiB,
-#: together with what else is walked.
-_KEPT_BYTES, _PASSING_BYTES = 768 << 10, 384 << 10
+#: Bytes of packed lines that are resident, and of columns of rhs that pass: both fit in an L2 cache of 2 MiB with the
+#: other data.
+_RESIDENT_BYTES, _PASSING_BYTES = 768 << 10, 384 << 10
 #: 2^24 and 2^-48 as LLVM writes floats.
 SCALE, UNSCALE, ONE = "0x4170000000000000", "0x3CF0000000000000", "0x3FF0000000000000"
-#: Of the sum of two exponents as f32 stores them and the bits of a depth: beyond it sums might not be finite.
+#: Largest sum of two stored f32 exponents and the bits of a depth: beyond it sums might not be finite.
 _MOST_EXPONENT = 376
 
 
-def _packs_alike(form: TileForm) -> bool:
-    """Both operands become panels in one way, so that either may stay packed."""
-    return pack_function(form.lhs) == pack_function(form.rhs)
+def _has_one_packing(types: TileTypes) -> bool:
+    """Return whether both operands are packed by one function, so that either may be resident."""
+    return pack_function(types.lhs) == pack_function(types.rhs)
 
 
-def _passing_bytes(form: TileForm) -> int:
-    """For packed lines of the operand that passes by: a panel of the greatest depth at least."""
-    panel = most_depth(form) // form.step_depth * form.step_bytes
-    return max(panel, _PASSING_BYTES) if _packs_alike(form) else panel
+def _passing_bytes(types: TileTypes) -> int:
+    """Return the bytes for packed lines of the passing operand: at least a panel of the greatest depth."""
+    panel = most_depth(types) // types.step_depth * types.step_bytes
+    return max(panel, _PASSING_BYTES) if _has_one_packing(types) else panel
 
 
-def product_ir(form: TileForm, *, instead: bool, unit: Unit = Unit.TILES) -> str:
-    """``@product(record, scale, unscale, checked)``, true if it was computed, all of it.
+def product_ir(types: TileTypes, *, instead: bool, unit: Unit = Unit.TILES) -> str:
+    """Return ``@product(record, scale, unscale, checked)``, which returns whether the entire product was computed.
 
-    Where ``checked`` finds numbers beyond the unit's range, ``@instead`` (tile_record.py) computes that block, if
-    there is one; otherwise the product ends as false.
+    If ``checked`` finds numbers beyond the unit's range, ``@instead`` (tile_record.py) computes that block, if it is
+    defined; otherwise the function returns false.
     """
-    step, by_tiles = form.step_depth, unit is Unit.TILES
+    step, by_tiles = types.step_depth, unit is Unit.TILES
     main = _PRODUCT.format(
         setup=record_ir(),
-        kept_bytes=_KEPT_BYTES,
-        passing_bytes=_passing_bytes(form),
-        choice=_CHOICE if _packs_alike(form) else _RHS_STAYS,
+        cached_bytes=_RESIDENT_BYTES,
+        passing_bytes=_passing_bytes(types),
+        choice=_CHOICE if _has_one_packing(types) else _RHS_STAYS,
         block=BLOCK_BYTES,
-        lhs_item=form.lhs.byte_size,
-        rhs_item=form.rhs.byte_size,
-        pack_lhs=pack_function(form.lhs),
-        pack_rhs=pack_function(form.rhs),
-        result_size=form.result.byte_size,
-        most_depth=most_depth(form),
+        lhs_item=types.lhs.byte_size,
+        rhs_item=types.rhs.byte_size,
+        pack_lhs=pack_function(types.lhs),
+        pack_rhs=pack_function(types.rhs),
+        result_size=types.result.byte_size,
+        most_depth=most_depth(types),
         step=step,
         step_less=step - 1,
-        rhs_step_bytes=form.rhs_step_bytes,
+        rhs_step_bytes=types.rhs_step_bytes,
         panel=PANEL,
         lines=LINES,
         begin="  call void @llvm.x86.ldtilecfg(ptr @tile_config)" if by_tiles else "",
         end="  call void @llvm.x86.tilerelease()" if by_tiles else "",
         multiply=_BY_TILES.format(lines=LINES, before=_BEFORE) if by_tiles else _BY_VECTORS,
         finish_last=_FINISH if by_tiles else "",
-        check=_CHECK.format(most=_MOST_EXPONENT) if form.is_float else "  br label %sweep",
+        check=_CHECK.format(most=_MOST_EXPONENT) if types.is_float else "  br label %sweep",
         otherwise=_INSTEAD if instead else "  br label %refused",
     )
     parts = (
-        WORDS,
+        RECORD_LOADS,
         DECLARATIONS,
-        pack_ir(form),
-        multiply_ir(form) if by_tiles else multiply_by_vectors_ir(form),
-        finish_ir(form),
+        pack_ir(types),
+        multiply_ir(types) if by_tiles else multiply_by_vectors_ir(types),
+        finish_ir(types),
         _LARGEST,
         main,
     )
@@ -112,15 +111,15 @@ define internal i64 @largest(ptr %most) {{
 
 _CHECK = """
   %passing_largest = call i64 @largest(ptr %passing_most)
-  %kept_largest = call i64 @largest(ptr %kept_most)
+  %cached_largest = call i64 @largest(ptr %cached_most)
   %zeros = call i64 @llvm.ctlz.i64(i64 %depth, i1 true)
   %depth_bits = sub i64 64, %zeros
-  %exponents = add i64 %passing_largest, %kept_largest
+  %exponents = add i64 %passing_largest, %cached_largest
   %magnitude = add i64 %exponents, %depth_bits
   %passing_finite = icmp ult i64 %passing_largest, 255
-  %kept_finite = icmp ult i64 %kept_largest, 255
+  %cached_finite = icmp ult i64 %cached_largest, 255
   %small = icmp ult i64 %magnitude, {most}
-  %finite = and i1 %passing_finite, %kept_finite
+  %finite = and i1 %passing_finite, %cached_finite
   %fits = and i1 %finite, %small
   %unchecked = xor i1 %checked, true
   %fine = or i1 %fits, %unchecked
@@ -137,18 +136,18 @@ _INSTEAD = """
   br label %lines_done
 """
 
-#: Which operand costs less to pack in all if it stays packed: the other one is packed for every block of its lines.
-#: A line that is turned counts twice (measured).
+#: Choice of the resident operand by the total cost of packing: the passing one is packed for every block of lines. A
+#: line that is transposed counts twice (measured).
 _CHOICE = """
   %lhs_weight = select i1 %lhs_turn, i64 2, i64 1
   %rhs_weight = select i1 %rhs_turn, i64 2, i64 1
   %lhs_once = mul i64 %m, %lhs_weight
   %rhs_once = mul i64 %n, %rhs_weight
-  %width_less = sub i64 %whole_width, 1
+  %width_less = sub i64 %full_width, 1
   %m_more = add i64 %m, %width_less
-  %m_blocks = udiv i64 %m_more, %whole_width
+  %m_blocks = udiv i64 %m_more, %full_width
   %n_more = add i64 %n, %width_less
-  %n_blocks = udiv i64 %n_more, %whole_width
+  %n_blocks = udiv i64 %n_more, %full_width
   %lhs_often = mul i64 %lhs_once, %n_blocks
   %rhs_often = mul i64 %rhs_once, %m_blocks
   %if_lhs_stays = add i64 %lhs_once, %rhs_often
@@ -157,7 +156,7 @@ _CHOICE = """
 """
 _RHS_STAYS = "  %keeps_lhs = or i1 false, false"
 
-#: The block of the result that is finished while the unit is at the next one.
+#: Arguments for the block of the result that is finished while the unit computes the next one.
 _BEFORE = """ptr %total, ptr %to_before, i64 %out_row,
     i64 %rows_before, i64 %columns_before, i1 %add, float %unscale"""
 
@@ -189,7 +188,7 @@ _FINISH = (
     "    float %unscale)"
 )
 
-#: Nothing is gained by a block that waits.
+#: Vector code finishes a block at once.
 _BY_VECTORS = f"""
   call void @multiply(ptr %lhs_panel, ptr %rhs_panel, i64 %steps, i64 %rows, i64 %columns, ptr %total)
 {_FINISH}
@@ -199,10 +198,10 @@ multiplied:"""
 _PRODUCT = """
 define internal i1 @product(ptr %record, float %scale, float %unscale, i1 %checked) noinline {{
 entry:
-  %kept_packed = alloca [{kept_bytes} x i8], align 4096
+  %cached_packed = alloca [{cached_bytes} x i8], align 4096
   %passing_packed = alloca [{passing_bytes} x i8], align 4096
   %total = alloca [{block} x i8], align 64
-  %kept_most = alloca [64 x i8], align 64
+  %cached_most = alloca [64 x i8], align 64
   %passing_most = alloca [64 x i8], align 64
 {setup}
 {begin}
@@ -217,20 +216,20 @@ entry:
   %share_less = sub i64 %share_more, 1
   %share = udiv i64 %share_less, %blocks
   %share_up = add i64 %share, {step_less}
-  %whole_depth = and i64 %share_up, -{step}
-  %depth_steps = udiv i64 %whole_depth, {step}
+  %full_depth = and i64 %share_up, -{step}
+  %depth_steps = udiv i64 %full_depth, {step}
   %panel_bytes = mul i64 %depth_steps, {rhs_step_bytes}
-  %panels = udiv i64 {kept_bytes}, %panel_bytes
-  %whole_width = mul i64 %panels, {panel}
+  %panels = udiv i64 {cached_bytes}, %panel_bytes
+  %full_width = mul i64 %panels, {panel}
   %passing_panels = udiv i64 {passing_bytes}, %panel_bytes
   %most_passing = mul i64 %passing_panels, {panel}
 {choice}
-  %kept = select i1 %keeps_lhs, ptr %lhs, ptr %rhs
-  %kept_lines = select i1 %keeps_lhs, i64 %m, i64 %n
-  %kept_line = select i1 %keeps_lhs, i64 %lhs_line, i64 %rhs_line
-  %kept_depth = select i1 %keeps_lhs, i64 %lhs_depth, i64 %rhs_depth
-  %kept_turn = select i1 %keeps_lhs, i1 %lhs_turn, i1 %rhs_turn
-  %kept_out = select i1 %keeps_lhs, i64 %out_row, i64 {result_size}
+  %cached = select i1 %keeps_lhs, ptr %lhs, ptr %rhs
+  %cached_lines = select i1 %keeps_lhs, i64 %m, i64 %n
+  %cached_line = select i1 %keeps_lhs, i64 %lhs_line, i64 %rhs_line
+  %cached_depth = select i1 %keeps_lhs, i64 %lhs_depth, i64 %rhs_depth
+  %cached_turn = select i1 %keeps_lhs, i1 %lhs_turn, i1 %rhs_turn
+  %cached_out = select i1 %keeps_lhs, i64 %out_row, i64 {result_size}
   %passing = select i1 %keeps_lhs, ptr %rhs, ptr %lhs
   %passing_lines = select i1 %keeps_lhs, i64 %n, i64 %m
   %passing_line = select i1 %keeps_lhs, i64 %rhs_line, i64 %lhs_line
@@ -239,32 +238,32 @@ entry:
   %passing_out = select i1 %keeps_lhs, i64 {result_size}, i64 %out_row
   ; 32 rows of lhs go along all columns that stay; of rhs so many columns at once that rows of the result are not short
   %passing_width = select i1 %keeps_lhs, i64 %most_passing, i64 {panel}
-  %lhs_packed = select i1 %keeps_lhs, ptr %kept_packed, ptr %passing_packed
-  %rhs_packed = select i1 %keeps_lhs, ptr %passing_packed, ptr %kept_packed
+  %lhs_packed = select i1 %keeps_lhs, ptr %cached_packed, ptr %passing_packed
+  %rhs_packed = select i1 %keeps_lhs, ptr %passing_packed, ptr %cached_packed
   br label %block
 block:
   %a = phi i64 [ 0, %entry ], [ %next_a, %block_done ]
-  %kept_left = sub i64 %kept_lines, %a
-  %width = call i64 @llvm.umin.i64(i64 %kept_left, i64 %whole_width)
-  %a_way = mul i64 %a, %kept_line
-  %kept_a = getelementptr i8, ptr %kept, i64 %a_way
-  %out_a_way = mul i64 %a, %kept_out
+  %cached_left = sub i64 %cached_lines, %a
+  %width = call i64 @llvm.umin.i64(i64 %cached_left, i64 %full_width)
+  %a_way = mul i64 %a, %cached_line
+  %cached_a = getelementptr i8, ptr %cached, i64 %a_way
+  %out_a_way = mul i64 %a, %cached_out
   %out_a = getelementptr i8, ptr %out, i64 %out_a_way
   br label %deep
 deep:
   %d = phi i64 [ 0, %block ], [ %next_d, %deep_done ]
   %k_left = sub i64 %k, %d
-  %depth = call i64 @llvm.umin.i64(i64 %k_left, i64 %whole_depth)
+  %depth = call i64 @llvm.umin.i64(i64 %k_left, i64 %full_depth)
   %depth_up = add i64 %depth, {step_less}
   %steps = udiv i64 %depth_up, {step}
   %later = icmp ne i64 %d, 0
   %add = or i1 %later, %adds_at_all
-  %kept_way = mul i64 %d, %kept_depth
-  %kept_d = getelementptr i8, ptr %kept_a, i64 %kept_way
+  %cached_way = mul i64 %d, %cached_depth
+  %cached_d = getelementptr i8, ptr %cached_a, i64 %cached_way
   %passing_way = mul i64 %d, %passing_depth
   %passing_d = getelementptr i8, ptr %passing, i64 %passing_way
-  call void @{pack_rhs}_lines(ptr %kept_packed, ptr %kept_d, i64 %kept_line, i64 %kept_depth, i64 %width, i64 %depth,
-    i1 %kept_turn, i64 %panel_bytes, float %scale, ptr %kept_most)
+  call void @{pack_rhs}_lines(ptr %cached_packed, ptr %cached_d, i64 %cached_line, i64 %cached_depth, i64 %width,
+    i64 %depth, i1 %cached_turn, i64 %panel_bytes, float %scale, ptr %cached_most)
   br label %some_lines
 some_lines:
   %b = phi i64 [ 0, %deep ], [ %next_b, %lines_done ]
@@ -289,8 +288,8 @@ row_panel:
   %columns_above = phi i64 [ 0, %sweep ], [ %columns, %row_done ]
   %rows_above = phi i64 [ 0, %sweep ], [ %rows, %row_done ]
   %number_r = udiv i64 %r, {panel}
-  %place_r = mul i64 %number_r, %panel_bytes
-  %lhs_panel = getelementptr i8, ptr %lhs_packed, i64 %place_r
+  %panel_offset_r = mul i64 %number_r, %panel_bytes
+  %lhs_panel = getelementptr i8, ptr %lhs_packed, i64 %panel_offset_r
   %rows_left = sub i64 %all_rows, %r
   %rows = call i64 @llvm.umin.i64(i64 %rows_left, i64 {panel})
   %out_r_way = mul i64 %r, %out_row
@@ -302,8 +301,8 @@ column_panel:
   %columns_before = phi i64 [ %columns_above, %row_panel ], [ %columns, %multiplied ]
   %rows_before = phi i64 [ %rows_above, %row_panel ], [ %rows, %multiplied ]
   %number_c = udiv i64 %c, {panel}
-  %place_c = mul i64 %number_c, %panel_bytes
-  %rhs_panel = getelementptr i8, ptr %rhs_packed, i64 %place_c
+  %panel_offset_c = mul i64 %number_c, %panel_bytes
+  %rhs_panel = getelementptr i8, ptr %rhs_packed, i64 %panel_offset_c
   %columns_left = sub i64 %all_columns, %c
   %columns = call i64 @llvm.umin.i64(i64 %columns_left, i64 {panel})
   %out_c_way = mul i64 %c, {result_size}
@@ -324,12 +323,12 @@ lines_done:
   %more_b = icmp ult i64 %next_b, %passing_lines
   br i1 %more_b, label %some_lines, label %deep_done
 deep_done:
-  %next_d = add i64 %d, %whole_depth
+  %next_d = add i64 %d, %full_depth
   %more_d = icmp ult i64 %next_d, %k
   br i1 %more_d, label %deep, label %block_done
 block_done:
-  %next_a = add i64 %a, %whole_width
-  %more_a = icmp ult i64 %next_a, %kept_lines
+  %next_a = add i64 %a, %full_width
+  %more_a = icmp ult i64 %next_a, %cached_lines
   br i1 %more_a, label %block, label %end
 end:
 {end}

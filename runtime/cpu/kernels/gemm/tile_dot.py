@@ -1,6 +1,6 @@
-"""Products of bf16 and 8-bit matrices, and of bf16 and f32 ones, on the tile unit, where this processor has one.
+"""Products of bf16 and 8-bit matrices, and of bf16 and f32 ones, on the processor's tile unit.
 
-Where it has none, but instructions for vectors of such numbers, these multiply what lies in no f32.
+If it has none, vector instructions for these types compute products without f32 operands.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from runtime.cpu.kernels.gemm.relocatable_calls import RelocatableCall, has_runs
 from runtime.cpu.kernels.gemm.tile_choice import unit_of
 from runtime.cpu.kernels.gemm.tile_dot_ir import FUNCTION, tile_dot_code
 from runtime.cpu.kernels.gemm.tile_record import TileRecord
-from runtime.cpu.kernels.gemm.tile_types import TileForm
+from runtime.cpu.kernels.gemm.tile_types import TileTypes
 from runtime.cpu.kernels.native_call import native_call
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
 
 def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall | None:
-    """out = lhs rhs, of types that suit. None where a matrix has gaps both ways, or nothing multiplies such types."""
-    form = TileForm(*(PrimitiveType.from_numpy(x.dtype) for x in (lhs, rhs, out)))
-    unit = unit_of(form)
+    """Bind out = lhs rhs. None if a matrix is contiguous neither way, or if no unit multiplies such types."""
+    types = TileTypes(*(PrimitiveType.from_numpy(x.dtype) for x in (lhs, rhs, out)))
+    unit = unit_of(types)
     if unit is None:
         return None
     if not has_runs(out):
         if not has_runs(out.T):
             return None
-        turned = tile_product(rhs.T, lhs.T, out.T)
-        return None if turned is None else turned.exchanged()
+        transposed = tile_product(rhs.T, lhs.T, out.T)
+        return None if transposed is None else transposed.exchanged()
     if not all(has_runs(x) or has_runs(x.T) for x in (lhs, rhs)):
         return None
     lhs_line, lhs_depth = _steps(lhs)
@@ -44,12 +44,12 @@ def tile_product(lhs: NDArray, rhs: NDArray, out: NDArray) -> RelocatableCall | 
         out_row=out.strides[0],
         adds=0,
     )
-    code = tile_dot_code(form, unit)
+    code = tile_dot_code(types, unit)
     return moving(native_call(code, FUNCTION, record.to_array(), (lhs, rhs, out)))
 
 
 def _steps(matrix: NDArray) -> tuple[int, int]:
-    """Bytes from line to line and along one, of which one is an element's: a direction of one element has any."""
+    """Return the strides between lines and along them, one of them an element's size: size 1 allows any stride."""
     line, along = matrix.strides
     if matrix.shape[1] == 1 and line != matrix.itemsize:
         along = matrix.itemsize

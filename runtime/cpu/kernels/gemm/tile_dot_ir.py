@@ -1,8 +1,8 @@
-"""Native code of products of bf16 and 8-bit matrices on a unit for them, and of bf16 with f32, as they lie.
+"""Native code of products of bf16 and 8-bit matrices on a unit for them, and of bf16 with f32, without conversion.
 
-No operand is converted before. bf16 numbers beyond the scaled range are multiplied again as they are: then only what is
-denormal gets lost. Where one operand is f32 that will not do, as parts of infinite numbers, and infinite numbers times
-parts that are zero, are none. There, blocks with such numbers are multiplied one number at a time.
+Products of bf16 numbers beyond the scaled range are computed again unscaled: then only denormals are lost. If an
+operand is f32 this is not possible, since infinite numbers have no parts; blocks with such numbers are multiplied one
+number at a time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.tile_block_ir import ONE, SCALE, UNSCALE, product_ir
 from runtime.cpu.kernels.gemm.tile_record import instead_ir
-from runtime.cpu.kernels.gemm.tile_types import TileForm
+from runtime.cpu.kernels.gemm.tile_types import TileTypes
 from runtime.cpu.kernels.gemm.tile_unit import Unit
 from spmd.shape import PrimitiveType
 
@@ -21,34 +21,34 @@ FUNCTION = "spmd_tile_dot"
 
 
 @cache
-def tile_dot_code(form: TileForm, unit: Unit) -> NativeLibrary:
-    """``FUNCTION``: takes the address of a TileRecord, of a depth that one block holds where results are narrow."""
-    mixed = form.parts != form.rhs_parts
-    if not form.is_float:
+def tile_dot_code(types: TileTypes, unit: Unit) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes a TileRecord; narrow results need a depth of one block."""
+    mixed = types.parts != types.rhs_parts
+    if not types.is_float:
         call = _PLAIN.format(one=ONE)
     elif mixed:
         call = _SCALED.format(scale=SCALE, unscale=UNSCALE)
     else:
         call = _SCALED_OR_NOT.format(one=ONE, scale=SCALE, unscale=UNSCALE)
-    ir = product_ir(form, instead=mixed, unit=unit) + (_one_by_one(form) if mixed else "")
+    ir = product_ir(types, instead=mixed, unit=unit) + (_one_by_one(types) if mixed else "")
     ir += f"\ndefine void @{FUNCTION}(ptr %record) {{{call}}}\n"
     return host_jit().compile(ir, (FUNCTION,), passes=Passes.TIDY)
 
 
-def _one_by_one(form: TileForm) -> str:
-    """``@instead`` of ``@product``."""
-    narrow = form.result is PrimitiveType.BF16
+def _one_by_one(types: TileTypes) -> str:
+    """Return ``@instead`` of ``@product``, which multiplies one number at a time."""
+    narrow = types.result is PrimitiveType.BF16
     body = _ONE_BY_ONE.format(
-        read_lhs=_read("lhs", form.lhs),
-        read_rhs=_read("rhs", form.rhs),
+        read_lhs=_read("lhs", types.lhs),
+        read_rhs=_read("rhs", types.rhs),
         result="bfloat" if narrow else "float",
-        result_size=form.result.byte_size,
+        result_size=types.result.byte_size,
         old="  %old = fpext bfloat %stored to float"
         if narrow
         else "  %old = fadd float %stored, -0.0",
         new="  %new = fptrunc float %sum to bfloat" if narrow else "  %new = fadd float %sum, -0.0",
     )
-    return _PLACE + instead_ir(body)
+    return _ADDRESS + instead_ir(body)
 
 
 def _read(name: str, kind: PrimitiveType) -> str:
@@ -80,13 +80,13 @@ end:
   ret void
 """
 
-_PLACE = """
-define internal ptr @place(ptr %base, i64 %line, i64 %line_bytes, i64 %d, i64 %d_bytes) alwaysinline {
+_ADDRESS = """
+define internal ptr @element(ptr %base, i64 %line, i64 %line_bytes, i64 %d, i64 %d_bytes) alwaysinline {
   %line_way = mul i64 %line, %line_bytes
   %d_way = mul i64 %d, %d_bytes
   %way = add i64 %line_way, %d_way
-  %place = getelementptr i8, ptr %base, i64 %way
-  ret ptr %place
+  %address = getelementptr i8, ptr %base, i64 %way
+  ret ptr %address
 }
 """
 
@@ -99,7 +99,7 @@ row:
   br label %column
 column:
   %c = phi i64 [ %j, %row ], [ %next_c, %summed ]
-  %to = call ptr @place(ptr %out, i64 %r, i64 %out_row, i64 %c, i64 {result_size})
+  %to = call ptr @element(ptr %out, i64 %r, i64 %out_row, i64 %c, i64 {result_size})
   br i1 %add, label %adds, label %sum_up
 adds:
   %stored = load {result}, ptr %to
@@ -111,8 +111,8 @@ sum_up:
 loop:
   %e = phi i64 [ %d, %sum_up ], [ %next_e, %loop ]
   %before = phi float [ %first, %sum_up ], [ %sum, %loop ]
-  %lhs_at = call ptr @place(ptr %lhs, i64 %r, i64 %lhs_line, i64 %e, i64 %lhs_depth)
-  %rhs_at = call ptr @place(ptr %rhs, i64 %c, i64 %rhs_line, i64 %e, i64 %rhs_depth)
+  %lhs_at = call ptr @element(ptr %lhs, i64 %r, i64 %lhs_line, i64 %e, i64 %lhs_depth)
+  %rhs_at = call ptr @element(ptr %rhs, i64 %c, i64 %rhs_line, i64 %e, i64 %rhs_depth)
 {read_lhs}
 {read_rhs}
   %product = fmul contract float %lhs_value, %rhs_value

@@ -1,25 +1,24 @@
-"""The innermost loop: the product of two packed panels, in the tile unit's registers."""
+"""LLVM IR of the innermost loop on the tile unit: the product of two packed panels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime.cpu.kernels.gemm.tile_types import BLOCK_ROW, LINES, TILE_BYTES, TileForm
+from runtime.cpu.kernels.gemm.tile_types import BLOCK_ROW, LINES, TILE_BYTES, TileTypes
 
 
-def multiply_ir(form: TileForm) -> str:
-    """``@multiply{rows}{columns}``, of one or two tiles each: panel times panel over some steps, into registers.
+def multiply_ir(types: TileTypes) -> str:
+    """Return ``@multiply{rows}{columns}``, of one or two tiles each: panel times panel over some steps, into registers.
 
-    After each step some rows of another block, ``total``, are finished (tile_store_ir.py): the processor does that
-    while the unit multiplies, but does not look so far ahead as to find it behind all steps. ``@store`` brings the
-    registers to memory.
+    After each step some rows of another block, ``total``, are finished (tile_store_ir.py), which overlaps with the
+    unit's work; behind all steps it would be out of reach of out-of-order execution. ``@store`` stores the registers.
     """
-    declared = f"declare void @llvm.x86.{form.instruction}(i8, i8, i8)\n"
-    return declared + "".join(_multiply(form, r, c) for r in (1, 2) for c in (1, 2)) + _STORE
+    declared = f"declare void @llvm.x86.{types.instruction}(i8, i8, i8)\n"
+    return declared + "".join(_multiply(types, r, c) for r in (1, 2) for c in (1, 2)) + _STORE
 
 
-def _multiply(form: TileForm, rows: int, columns: int) -> str:
-    """Tiles 0 to 3 hold the total, 4 and 5 those of lhs, 6 and 7 those of rhs."""
+def _multiply(types: TileTypes, rows: int, columns: int) -> str:
+    """Return one function. Tiles 0 to 3 hold totals, 4 and 5 operands of lhs, 6 and 7 operands of rhs."""
     totals = [(2 * r + c, r, c) for r in range(rows) for c in range(columns)]
     zeros = [f"  call void @llvm.x86.tilezero(i8 {tile})" for tile, *_ in totals]
     nl = "\n"
@@ -34,11 +33,11 @@ entry:
   br label %loop
 loop:
   %s = phi i64 [ 0, %entry ], [ %next, %stepped ]
-  %lhs_way = mul i64 %s, {form.step_bytes}
-  %rhs_way = mul i64 %s, {form.rhs_step_bytes}
+  %lhs_way = mul i64 %s, {types.step_bytes}
+  %rhs_way = mul i64 %s, {types.rhs_step_bytes}
   %lhs_s = getelementptr i8, ptr %lhs, i64 %lhs_way
   %rhs_s = getelementptr i8, ptr %rhs, i64 %rhs_way
-{nl.join(_step(form, totals, rows, columns))}
+{nl.join(_step(types, totals, rows, columns))}
   %r = mul i64 %s, %share
   %left = sub i64 %rows, %r
   %some = icmp sgt i64 %left, 0
@@ -61,31 +60,31 @@ end:
 
 
 def _step(
-    form: TileForm, totals: Sequence[tuple[int, int, int]], rows: int, columns: int
+    types: TileTypes, totals: Sequence[tuple[int, int, int]], rows: int, columns: int
 ) -> list[str]:
-    """Product of parts by product; operands are loaded where the product before had others."""
+    """Return the products of parts; an operand is loaded unless the previous product had the same one."""
     lines: list[str] = []
-    held: tuple[int | None, int | None] = (None, None)
-    for number, product in enumerate(form.products):
+    loaded: tuple[int | None, int | None] = (None, None)
+    for number, product in enumerate(types.products):
         for side, (name, first, halves) in enumerate((("lhs", 4, rows), ("rhs", 6, columns))):
-            if held[side] == product[side]:
+            if loaded[side] == product[side]:
                 continue
             for half in range(halves):
                 at = f"%{name}{number}_{half}"
-                place = (2 * product[side] + half) * TILE_BYTES
-                lines.append(f"  {at} = getelementptr i8, ptr %{name}_s, i64 {place}")
+                offset = (2 * product[side] + half) * TILE_BYTES
+                lines.append(f"  {at} = getelementptr i8, ptr %{name}_s, i64 {offset}")
                 lines.append(
                     f"  call void @llvm.x86.tileloadd64(i8 {first + half}, ptr {at}, i64 64)"
                 )
-        held = product
+        loaded = product
         lines += [
-            f"  call void @llvm.x86.{form.instruction}(i8 {t}, i8 {4 + r}, i8 {6 + c})"
+            f"  call void @llvm.x86.{types.instruction}(i8 {t}, i8 {4 + r}, i8 {6 + c})"
             for t, r, c in totals
         ]
     return lines
 
 
-#: All four tiles of a total, whether or not they were needed.
+#: Store of all four tiles of a total, used or not.
 _STORE = "\n".join(
     [
         "define internal void @store(ptr %total) noinline {",

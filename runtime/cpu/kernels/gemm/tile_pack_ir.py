@@ -1,8 +1,8 @@
-"""Packing matrices into panels of tiles: elements become words of bf16 parts, or of bytes; edges become zeros.
+"""LLVM IR that packs matrices into panels of tiles: words of bf16 parts or of bytes, padded with zeros.
 
-A source's elements lie without gaps either along the depth or across it. Both ways the same loop reads vectors of 16
-elements and writes rows of 16 words; what then lies the other way round than the operand's tiles are is turned. Whole
-tiles of f32 are turned before they become parts: that is two thirds of the words.
+A source is contiguous along the depth or across it. In both cases the same loop loads vectors of 16 elements and stores
+rows of 16 words; if the tiles then have the wrong order, they are transposed. Full tiles of f32 are transposed before
+they are split into parts, when they have a third of the words.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from runtime.cpu.kernels.gemm.tile_types import (
     LINES,
     PANEL,
     TILE_BYTES,
-    TileForm,
+    TileTypes,
     lanes_below,
     listed,
     parts_of,
@@ -21,67 +21,70 @@ from spmd.shape import PrimitiveType
 
 
 def pack_function(kind: PrimitiveType) -> str:
-    """Name of the function that packs ``kind``; the unit's instructions know which bytes have signs."""
+    """Return the name of the function that packs ``kind``; signs of bytes are a matter of the unit's instructions."""
     return f"pack_{kind.value if kind.is_floating else 'bytes'}"
 
 
-def pack_ir(form: TileForm) -> str:
-    """``pack_function`` of both operands' types: at most 32 lines of some depth into a panel; ``.._lines``: any number.
+def pack_ir(types: TileTypes) -> str:
+    """Return the functions that pack at most 32 lines of some depth into a panel; ``.._lines``: any number of lines.
 
-    A line is a row of lhs, or a column of rhs. turn: whether the panel's tiles lie the other way than the source.
-    most: address of 32 halfwords, each at least the upper half of the magnitude of the f32 packed there.
+    A line is a row of lhs, or a column of rhs. turn: the panel's tiles are transposed. most: address of 32 halfwords,
+    upper bounds of the upper halves of the magnitudes of the packed f32.
     """
-    kinds = {pack_function(kind): kind for kind in (form.lhs, form.rhs)}
+    kinds = {pack_function(kind): kind for kind in (types.lhs, types.rhs)}
     packs = [
-        _fill(form.group, kind, whole=False)
-        + _fill(form.group, kind, whole=True)
-        + _pack(form, kind)
+        _fill(types.group, kind, full=False)
+        + _fill(types.group, kind, full=True)
+        + _pack(types, kind)
         for kind in kinds.values()
     ]
-    turned = any(_turns_first(kind) for kind in kinds.values())
-    return _DECLARATIONS + TURN + (_TURN_INTO if turned else "") + "".join(packs)
+    transposes = any(_turns_first(kind) for kind in kinds.values())
+    return _DECLARATIONS + TURN + (_TURN_INTO if transposes else "") + "".join(packs)
 
 
-def _pack(form: TileForm, kind: PrimitiveType) -> str:
+def _pack(types: TileTypes, kind: PrimitiveType) -> str:
     turns = "\n".join(
         f"  %part{p} = getelementptr i8, ptr %tile, i64 {2 * p * TILE_BYTES}\n"
         f"  call void @turn(ptr %part{p})"
         for p in range(parts_of(kind))
     )
-    whole = _TURNED_FIRST + _WHOLE if _turns_first(kind) else _WHOLE
+    full = _TRANSPOSED_FIRST + _FULL_TILE if _turns_first(kind) else _FULL_TILE
     return (_PACK + _PACK_LINES).format(
         name=pack_function(kind),
         panel=PANEL,
         item=kind.byte_size,
         lines=LINES,
-        depth=form.step_depth,
-        log_depth=form.step_depth.bit_length() - 1,
+        depth=types.step_depth,
+        log_depth=types.step_depth.bit_length() - 1,
         step_bytes=2 * parts_of(kind) * TILE_BYTES,
         row=TILE_BYTES // LINES,
-        more=form.group - 1,
+        more=types.group - 1,
         turns=turns,
-        whole=whole.format(name=pack_function(kind)),
+        full=full.format(name=pack_function(kind)),
         scratch=_SCRATCH if _turns_first(kind) else "",
     )
 
 
 def _turns_first(kind: PrimitiveType) -> bool:
-    """Its elements are words, of which there are fewer before they become parts."""
+    """Return whether full tiles are transposed before they are split, when they have fewer words."""
     return kind.byte_size == TILE_BYTES // LINES // LINES and parts_of(kind) > 1
 
 
-def _fill(group: int, kind: PrimitiveType, *, whole: bool) -> str:
-    """``@fill_``: a tile of each part. Row r of vector q is at r * step + q * apart, with as many rows and lanes as are
-    left: fewer by ``rows_less`` and ``lanes_less`` from one q to the next. ``@fill_whole_``: where none is missing."""
-    lane, nl = _lane_type(kind), "\n"
+def _fill(group: int, kind: PrimitiveType, *, full: bool) -> str:
+    """Return ``@fill_``, which fills a tile of each part, or ``@fill_full_`` for full tiles.
+
+    Row r of vector q is at r * step + q * apart. Vector q has ``rows_less`` fewer rows and ``lanes_less`` fewer lanes
+    than the one before.
+    """
+    element, nl = _element_type(kind), "\n"
     before, each = [], []
-    vector, item = f"<{LINES} x {lane}>", kind.byte_size
+    vector, item = f"<{LINES} x {element}>", kind.byte_size
     for q in range(group):
         each += [
             f"  %apart{q} = mul i64 %apart, {q}",
             f"  %from{q} = getelementptr i8, ptr %from, i64 %apart{q}",
         ]
-        if whole:
+        if full:
             each.append(f"  %x{q} = load {vector}, ptr %from{q}, align {item}")
             continue
         mask = f"<{LINES} x i1> %mask_here{q}"
@@ -98,19 +101,19 @@ def _fill(group: int, kind: PrimitiveType, *, whole: bool) -> str:
             f"  %is_row{q} = icmp slt i64 %r, %rows{q}",
             f"  %here{q} = select i1 %is_row{q}, i{LINES} %bits{q}, i{LINES} 0",
             f"  %mask_here{q} = bitcast i{LINES} %here{q} to <{LINES} x i1>",
-            f"  %x{q} = call {vector} @llvm.masked.load.v{LINES}{lane}.p0({source})",
+            f"  %x{q} = call {vector} @llvm.masked.load.v{LINES}{element}.p0({source})",
         ]
-    words = _float_words(kind) if kind.is_floating else _byte_words()
+    packing = _float_packing(kind) if kind.is_floating else _byte_packing()
     stores = [
         f"  %to{p} = getelementptr i8, ptr %to, i64 {2 * p * TILE_BYTES}\n"
         f"  store <{LINES} x i32> %packed{p}, ptr %to{p}, align 64"
         for p in range(parts_of(kind))
     ]
-    name = f"fill_{'whole_' if whole else ''}{pack_function(kind)}"
+    name = f"fill_{'full_' if full else ''}{pack_function(kind)}"
     masked_load = (
-        f"{vector} @llvm.masked.load.v{LINES}{lane}.p0(ptr, i32, <{LINES} x i1>, {vector})"
+        f"{vector} @llvm.masked.load.v{LINES}{element}.p0(ptr, i32, <{LINES} x i1>, {vector})"
     )
-    return f"""{"" if whole else f"{nl}declare {masked_load}"}
+    return f"""{"" if full else f"{nl}declare {masked_load}"}
 
 define internal void @{name}(ptr %tile, ptr %source, i64 %step, i64 %apart,
     i64 %rows, i64 %rows_less, i64 %lanes, i64 %lanes_less, float %scale, ptr %most) noinline {{
@@ -127,7 +130,7 @@ loop:
   %from = getelementptr i8, ptr %source, i64 %way
   %to = getelementptr [{TILE_BYTES // LINES} x i8], ptr %tile, i64 %r
 {nl.join(each)}
-{nl.join(words)}
+{nl.join(packing)}
 {nl.join(stores)}
   %next = add nuw i64 %r, 1
   %more = icmp ult i64 %next, {LINES}
@@ -139,15 +142,15 @@ end:
 """
 
 
-def _lane_type(kind: PrimitiveType) -> str:
+def _element_type(kind: PrimitiveType) -> str:
     """Return the type in which elements are read."""
     return {PrimitiveType.F32: "i32", PrimitiveType.BF16: "i16"}.get(kind, "i8")
 
 
-def _float_words(kind: PrimitiveType) -> list[str]:
-    """Parts of both vectors, scaled: one in the lower halves of the words, one in the upper. The last part is exact.
+def _float_packing(kind: PrimitiveType) -> list[str]:
+    """Return lines that split two vectors into scaled parts, in the lower and the upper halves of words.
 
-    Rounding is to the nearest, by adding half of the last place that stays to the magnitude.
+    Parts are rounded to nearest by adding half a unit in the last place; the last part is exact.
     """
     ints, floats = f"<{LINES} x i32>", f"<{LINES} x float>"
     upper, half, shift = (repeated(x, "i32") for x in (-65536, 0x8000, 16))
@@ -182,7 +185,7 @@ def _float_words(kind: PrimitiveType) -> list[str]:
     ]
 
 
-def _byte_words() -> list[str]:
+def _byte_packing() -> list[str]:
     ints = f"<{LINES} x i32>"
     lines = ["  %word0 = zext <16 x i8> %x0 to <16 x i32>"]
     for q in range(1, 4):
@@ -199,8 +202,10 @@ def _byte_words() -> list[str]:
 
 
 def _turn(arguments: str, source: str, stride: str) -> str:
-    """``(arguments)``: transpose 16 rows of words, ``stride`` bytes apart at ``source``, into %tile, exchanging blocks
-    of 8, 4, 2 and 1 words."""
+    """Return a function that transposes 16 rows of words, ``stride`` bytes apart at ``source``, into %tile.
+
+    It exchanges blocks of 8, 4, 2 and 1 words.
+    """
     vector = f"<{LINES} x i32>"
     lines = [f"define internal void {arguments} noinline {{"]
     for r in range(LINES):
@@ -208,11 +213,11 @@ def _turn(arguments: str, source: str, stride: str) -> str:
         lines.append(f"  %from{r} = getelementptr i8, ptr {source}, i64 %way{r}")
         lines.append(f"  %v0_{r} = load {vector}, ptr %from{r}, align 4")
     for stage, block in enumerate((8, 4, 2, 1)):
-        kept = [c if not c & block else LINES + c - block for c in range(LINES)]
-        moved = [c + block if not c & block else LINES + c for c in range(LINES)]
+        low = [c if not c & block else LINES + c - block for c in range(LINES)]
+        high = [c + block if not c & block else LINES + c for c in range(LINES)]
         for r in (row for row in range(LINES) if not row & block):
             pair = f"{vector} %v{stage}_{r}, {vector} %v{stage}_{r + block}"
-            for row, order in ((r, kept), (r + block, moved)):
+            for row, order in ((r, low), (r + block, high)):
                 lines.append(
                     f"  %v{stage + 1}_{row} = shufflevector {pair}, {vector} {listed(order)}"
                 )
@@ -222,7 +227,7 @@ def _turn(arguments: str, source: str, stride: str) -> str:
     return "\n".join([*lines, "  ret void", "}", ""])
 
 
-#: ``@turn(tile)``, in place.
+#: ``@turn(tile)``, which transposes a tile in place.
 TURN = _turn("@turn(ptr %tile)", "%tile", str(TILE_BYTES // LINES))
 #: ``@turn_into(tile, source, stride)``.
 _TURN_INTO = _turn("@turn_into(ptr %tile, ptr %source, i64 %stride)", "%source", "%stride")
@@ -232,8 +237,8 @@ declare <{2 * LINES} x i16> @llvm.umax.v{2 * LINES}i16(<{2 * LINES} x i16>, <{2 
 declare i64 @llvm.smin.i64(i64, i64)
 """
 
-_WHOLE = """
-  call void @fill_whole_{name}(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
+_FULL_TILE = """
+  call void @fill_full_{name}(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
     i64 %lanes_less, float %scale, ptr %most)
   br label %filled
 """
@@ -242,13 +247,13 @@ _SCRATCH = f"""
   %turned = alloca [{2 * TILE_BYTES} x i8], align 64
   %turned1 = getelementptr i8, ptr %turned, i64 {TILE_BYTES}"""
 
-_TURNED_FIRST = f"""
+_TRANSPOSED_FIRST = f"""
   br i1 %turn, label %turn_first, label %as_it_lies
 turn_first:
   %from1 = getelementptr i8, ptr %from, i64 %apart
   call void @turn_into(ptr %turned, ptr %from, i64 %step)
   call void @turn_into(ptr %turned1, ptr %from1, i64 %step)
-  call void @fill_whole_{{name}}(ptr %tile, ptr %turned, i64 {TILE_BYTES // LINES}, i64 {TILE_BYTES}, i64 %rows,
+  call void @fill_full_{{name}}(ptr %tile, ptr %turned, i64 {TILE_BYTES // LINES}, i64 {TILE_BYTES}, i64 %rows,
     i64 %rows_less, i64 %lanes, i64 %lanes_less, float %scale, ptr %most)
   br label %some_done
 as_it_lies:
@@ -271,8 +276,8 @@ half:
   %left = sub i64 %lines, %h
   %h_way = mul i64 %h, %line
   %source_h = getelementptr i8, ptr %source, i64 %h_way
-  %h_place = mul i64 %h, {row}
-  %to_h = getelementptr i8, ptr %to, i64 %h_place
+  %h_offset = mul i64 %h, {row}
+  %to_h = getelementptr i8, ptr %to, i64 %h_offset
   br label %some
 some:
   %d = phi i64 [ 0, %half ], [ %next_d, %some_done ]
@@ -280,17 +285,17 @@ some:
   %d_way = mul i64 %d, %depth
   %from = getelementptr i8, ptr %source_h, i64 %d_way
   %number = lshr i64 %d, {log_depth}
-  %place = mul i64 %number, {step_bytes}
-  %tile = getelementptr i8, ptr %to_h, i64 %place
+  %tile_offset = mul i64 %number, {step_bytes}
+  %tile = getelementptr i8, ptr %to_h, i64 %tile_offset
   %rows = select i1 %along, i64 %left, i64 %deep
   %lanes = select i1 %along, i64 %deep, i64 %left
   %fewest_rows = sub i64 %rows, %rows_less_all
   %fewest_lanes = sub i64 %lanes, %lanes_less_all
   %fewest = call i64 @llvm.smin.i64(i64 %fewest_rows, i64 %fewest_lanes)
-  %whole = icmp sge i64 %fewest, {lines}
-  br i1 %whole, label %fill_all, label %fill_some
+  %is_full = icmp sge i64 %fewest, {lines}
+  br i1 %is_full, label %fill_all, label %fill_some
 fill_all:
-{whole}
+{full}
 fill_some:
   call void @fill_{name}(ptr %tile, ptr %from, i64 %step, i64 %apart, i64 %rows, i64 %rows_less, i64 %lanes,
     i64 %lanes_less, float %scale, ptr %most)
@@ -313,7 +318,7 @@ end:
 }}
 """
 
-#: Lines along the depth are packed one after the other; rows across it step by step through all panels.
+#: Lines that are contiguous along the depth are packed one panel after the other; others one step for all panels.
 _PACK_LINES = """
 define internal void @{name}_lines(ptr %to, ptr %source, i64 %line, i64 %depth, i64 %lines, i64 %count, i1 %turn,
     i64 %panel_bytes, float %scale, ptr %most) noinline {{
@@ -331,16 +336,16 @@ some_depth:
   %d_way = mul i64 %d, %depth
   %from_d = getelementptr i8, ptr %source, i64 %d_way
   %number_d = lshr i64 %d, {log_depth}
-  %place_d = mul i64 %number_d, {step_bytes}
-  %to_d = getelementptr i8, ptr %to, i64 %place_d
+  %offset_d = mul i64 %number_d, {step_bytes}
+  %to_d = getelementptr i8, ptr %to, i64 %offset_d
   br label %panel
 panel:
   %l = phi i64 [ 0, %some_depth ], [ %next_l, %panel ]
   %l_way = mul i64 %l, %line
   %from = getelementptr i8, ptr %from_d, i64 %l_way
   %number_l = udiv i64 %l, {panel}
-  %place_l = mul i64 %number_l, %panel_bytes
-  %to_l = getelementptr i8, ptr %to_d, i64 %place_l
+  %offset_l = mul i64 %number_l, %panel_bytes
+  %to_l = getelementptr i8, ptr %to_d, i64 %offset_l
   %lines_left = sub i64 %lines, %l
   %some_lines = call i64 @llvm.umin.i64(i64 %lines_left, i64 {panel})
   call void @{name}(ptr %to_l, ptr %from, i64 %line, i64 %depth, i64 %some_lines, i64 %deep, i1 %turn, float %scale,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from runtime.codegen.ir.record import Address, Record, Word, field_names, record, word_count
-from runtime.codegen.ir.record_words import read
+from runtime.codegen.ir.record_loads import read
 
 
 @record
 class TileRecord(Record):
-    """out[m, n] = lhs[m, k] rhs[k, n], or, if it ``adds``, added to it: addresses, sizes, and steps in bytes.
+    """out[m, n] = lhs[m, k] rhs[k, n], or += if ``adds``: addresses, sizes, and strides in bytes.
 
-    A line is a row of lhs, or a column of rhs; of each operand the step from line to line or that along the depth is
-    one element. Rows of the result lie without gaps.
+    A line is a row of lhs, or a column of rhs; each operand is contiguous across lines or along the depth. Rows of the
+    result are contiguous.
     """
 
     lhs: Address
@@ -28,12 +28,12 @@ class TileRecord(Record):
     adds: Word
 
 
-#: Words of a record.
+#: Size of a record in words.
 WORD_COUNT = word_count(TileRecord)
 
 
 def record_ir() -> str:
-    """Lines that read all words of %record, by their names."""
+    """Return lines that load all fields of %record into registers of their names."""
     return read(TileRecord, *field_names(TileRecord))
 
 
@@ -41,10 +41,10 @@ _SIZES = ("m", "n", "k", "adds")
 
 
 def instead_ir(body: str) -> str:
-    """``@instead(record, i, j, d, rows, columns, depth, add)``: computes a block in which numbers are too large.
+    """Return ``@instead(record, i, j, d, rows, columns, depth, add)``, which computes a block with too large numbers.
 
-    It begins at line %i of lhs, line %j of rhs and %d of the depth. body: lines that find all but the sizes as
-    ``record_ir`` names them.
+    The block begins at line %i of lhs, line %j of rhs and %d of the depth. body: lines that use the fields, without the
+    sizes, by the names of ``record_ir``.
     """
     return _INSTEAD.format(
         record=read(TileRecord, *(name for name in field_names(TileRecord) if name not in _SIZES)),

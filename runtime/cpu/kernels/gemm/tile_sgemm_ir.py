@@ -1,7 +1,7 @@
-"""cblas_sgemm on the tile unit: its signature and its errors, about three times its speed.
+"""cblas_sgemm on the tile unit, with its signature and about its errors, at about three times its speed.
 
-It hands on to BLAS what is too small to gain, what it does not know (column-major order, other factors), blocks with
-numbers beyond the unit's range, and everything where BLAS may use so many threads that it is faster.
+BLAS computes small products, column-major order and other factors, blocks with numbers beyond the unit's range, and
+everything if it may use so many threads that it is faster.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.tile_block_ir import ONE, SCALE, UNSCALE, product_ir
-from runtime.cpu.kernels.gemm.tile_choice import GAINS, Gains
+from runtime.cpu.kernels.gemm.tile_choice import TILE_THRESHOLDS, TileThresholds
 from runtime.cpu.kernels.gemm.tile_record import WORD_COUNT, instead_ir
-from runtime.cpu.kernels.gemm.tile_types import TileForm
+from runtime.cpu.kernels.gemm.tile_types import TileTypes
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_tile_sgemm"
-#: Threads of BLAS that one tile unit outdoes.
+#: Most threads with which BLAS is slower than one tile unit.
 _MOST_THREADS = 2
 
 
 def tile_gemm_code(
-    blas: int, index_bits: int, threads: int | None, gains: Gains = GAINS
+    blas: int, index_bits: int, threads: int | None, thresholds: TileThresholds = TILE_THRESHOLDS
 ) -> NativeLibrary:
-    """``FUNCTION``, given cblas_sgemm's address, bits of its sizes, and a function that tells its number of threads."""
-    form = TileForm(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
+    """Return the library of ``FUNCTION``. blas: address of cblas_sgemm. threads: of its thread count function."""
+    types = TileTypes(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
     index = f"i{index_bits}"
     gemm = _GEMM.format(
         name=FUNCTION,
@@ -32,9 +32,9 @@ def tile_gemm_code(
         scale=SCALE,
         unscale=UNSCALE,
         one=ONE,
-        least_lines=gains.lines,
-        least_depth=gains.depth,
-        least_products=gains.products,
+        least_lines=thresholds.lines,
+        least_depth=thresholds.depth,
+        least_products=thresholds.products,
         widened="\n".join(
             f"  %{name}_wide = {'add i64 0,' if index_bits == 64 else 'sext i32'} %{name}"
             + ("" if index_bits == 64 else " to i64")
@@ -52,7 +52,7 @@ def tile_gemm_code(
         ),
     )
     symbols = {"blas": blas} | ({"blas_threads": threads} if threads is not None else {})
-    ir = product_ir(form, instead=True) + gemm + instead_ir(by_blas)
+    ir = product_ir(types, instead=True) + gemm + instead_ir(by_blas)
     return host_jit().compile(ir, (FUNCTION,), symbols, passes=Passes.TIDY)
 
 

@@ -1,4 +1,4 @@
-"""The end of a product on the tile unit: a summed block is scaled back, narrowed, added up, and stored."""
+"""LLVM IR of the end of a product on the tile unit: a summed block is unscaled, narrowed, accumulated and stored."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from runtime.codegen.elements.variants import variant
 from runtime.cpu.kernels.gemm.tile_types import (
     BLOCK_ROW,
     LINES,
-    TileForm,
+    TileTypes,
     lanes_below,
     listed,
     repeated,
@@ -16,10 +16,10 @@ from runtime.cpu.kernels.gemm.tile_types import (
 from spmd.shape import PrimitiveType
 
 
-def finish_ir(form: TileForm) -> str:
-    """``@finish``: some rows and columns of a summed block, scaled back, into the result or added to it."""
-    narrow, short = form.result is PrimitiveType.BF16, len(form.products) == 1
-    body = [line for half in range(2) for line in _scaled_back(form, half)]
+def finish_ir(types: TileTypes) -> str:
+    """Return ``@finish``, which unscales rows and columns of a summed block and stores or adds them to the result."""
+    narrow, short = types.result is PrimitiveType.BF16, len(types.products) == 1
+    body = [line for half in range(2) for line in _scaled_back(types, half)]
     before: list[str] = []
     if narrow:
         body += _stored_bf16()
@@ -28,7 +28,7 @@ def finish_ir(form: TileForm) -> str:
         order = listed(range(2 * LINES))
         before.append(f"  %mask = shufflevector {masks}, <{2 * LINES} x i32> {order}")
     else:
-        t = "float" if form.is_float else "i32"
+        t = "float" if types.is_float else "i32"
         body += _stored_sums(t, short=short)
         before += [
             f"  %old_mask{half} = and <{LINES} x i1> %mask{half}, %adds" for half in range(2)
@@ -58,7 +58,7 @@ end:
 
 
 def _masked(what: str, lanes: int, t: str) -> str:
-    """Declares a masked load, or store, of vectors."""
+    """Declare a masked load or store of vectors."""
     vector, mask = f"<{lanes} x {t}>", f"<{lanes} x i1>"
     name = f"llvm.masked.{what}.v{lanes}{'f32' if t == 'float' else t}.p0"
     if what == "store":
@@ -66,28 +66,28 @@ def _masked(what: str, lanes: int, t: str) -> str:
     return f"\ndeclare {vector} @{name}(ptr, i32, {mask}, {vector})"
 
 
-def _scaled_back(form: TileForm, half: int) -> list[str]:
-    """``%x{half}``: 16 sums of a row of the block."""
-    vector = f"<{LINES} x {'float' if form.is_float else 'i32'}>"
-    place = f"  %from{half} = getelementptr i8, ptr %from, i64 {64 * half}"
-    if not form.is_float:
-        return [place, f"  %x{half} = load {vector}, ptr %from{half}, align 64"]
+def _scaled_back(types: TileTypes, half: int) -> list[str]:
+    """Return lines that load ``%x{half}``, 16 unscaled sums of a row of the block."""
+    vector = f"<{LINES} x {'float' if types.is_float else 'i32'}>"
+    address = f"  %from{half} = getelementptr i8, ptr %from, i64 {64 * half}"
+    if not types.is_float:
+        return [address, f"  %x{half} = load {vector}, ptr %from{half}, align 64"]
     return [
-        place,
+        address,
         f"  %summed{half} = load {vector}, ptr %from{half}, align 64",
         f"  %x{half} = fmul {vector} %summed{half}, %scales",
     ]
 
 
 def _stored_sums(t: str, *, short: bool) -> list[str]:
-    """Lines that store ``%x0`` and ``%x1`` (``t``), or their sums with what lies there.
+    """Return lines that store ``%x0`` and ``%x1`` (``t``), or add them to the result.
 
-    Masked loads that load nothing where nothing is added fetch the line that is stored to, and wait for it. Short
-    products, of which the next line is soon there, gain by that; others lose (measured).
+    A masked load with an empty mask fetches the line that is stored to, and waits for it. Short products, whose next
+    line follows soon, are faster with it; others are slower (measured).
     """
     vector, mask = f"<{LINES} x {t}>", f"<{LINES} x i1>"
     suffix = f"v{LINES}{'f32' if t == 'float' else t}.p0"
-    places = [f"  %to{n} = getelementptr {vector}, ptr %to, i64 {n}" for n in (0, 1)]
+    addresses = [f"  %to{n} = getelementptr {vector}, ptr %to, i64 {n}" for n in (0, 1)]
     added = [
         f"  %old{n} = call {vector} @llvm.masked.load.{suffix}"
         f"(ptr %to{n}, i32 4, {mask} %old_mask{n}, {vector} zeroinitializer)\n"
@@ -105,11 +105,11 @@ def _stored_sums(t: str, *, short: bool) -> list[str]:
         f"({vector} %{new}{n}, ptr %to{n}, i32 4, {mask} %mask{n})"
         for n in (0, 1)
     ]
-    return [*places, *added, *([] if short else phis), *stored]
+    return [*addresses, *added, *([] if short else phis), *stored]
 
 
 def _stored_bf16() -> list[str]:
-    """Lines that store both halves as bf16: to the nearest, ties to even; what is not a number stays one."""
+    """Return lines that store both halves as bf16, rounded to nearest, ties to even; nan stays nan."""
     ints, halves, mask = f"<{LINES} x i32>", f"<{2 * LINES} x i16>", f"<{2 * LINES} x i1>"
     lines = []
     for half in range(2):

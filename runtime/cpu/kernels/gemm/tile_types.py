@@ -1,12 +1,12 @@
-"""The tile unit's vocabulary in LLVM IR: how operands lie in tiles, and the product of two panels of them.
+"""Types and layouts of the tile unit: operands in tiles, and the product of two panels of tiles.
 
-A tile is 16 rows of 64 bytes. Of a left operand a row is a row of the matrix, and its 16 words of 4 bytes go along the
-depth; of a right operand a column of words is a column of the matrix. A word holds ``group`` elements of the depth: two
-bf16 or four bytes. Depths that a step takes are dealt out so that word w has those at w, 16 + w, .. : packing then
-needs no shuffles, and sums do not care.
+A tile is 16 rows of 64 bytes. For a left operand a row is a row of the matrix, and its 16 words of 4 bytes are along
+the depth; for a right operand a column of words is a column of the matrix. A word holds ``group`` elements of the
+depth: two bf16 or four bytes. Word w holds the depths w, 16 + w, .. of a step: packing then needs no shuffles, and sums
+do not depend on the order.
 
-An f32 is the sum of three bf16, each the nearest to what the ones before have left (8 of its 24 bits). A product of two
-is the sum of six products of parts; those left out are at most 2^-24 of it, mostly far less. Sums go on in f32.
+An f32 is the sum of three bf16, each the nearest to the remainder (8 of its 24 bits). A product of two is the sum of
+six products of parts; the omitted ones are at most 2^-24 of it, mostly far less. Sums are in f32.
 
 A panel is 32 rows (or columns) of an operand: [step of the depth][part][half] tiles.
 """
@@ -24,15 +24,15 @@ LINES = 16
 TILE_BYTES = 1024
 #: Rows or columns of a panel, and of the block of the result that is summed in registers.
 PANEL = 32
-#: Bytes of such a block, and of one of its rows.
+#: Bytes of a block of the result, and of one of its rows.
 BLOCK_BYTES, BLOCK_ROW = 4096, 128
 
 P = PrimitiveType
 
 
 @dataclass(frozen=True, slots=True)
-class TileForm:
-    """Products of matrices of ``lhs`` and ``rhs`` into ``result``, summed in f32 or s32."""
+class TileTypes:
+    """Element types of a product of ``lhs`` and ``rhs`` into ``result``, summed in f32 or s32."""
 
     lhs: PrimitiveType
     rhs: PrimitiveType
@@ -40,7 +40,7 @@ class TileForm:
 
     @property
     def group(self) -> int:
-        """Elements of a word."""
+        """The number of elements in a word."""
         return 2 if self.is_float else 4
 
     @property
@@ -74,7 +74,7 @@ class TileForm:
 
     @property
     def step_depth(self) -> int:
-        """Depth of a tile."""
+        """The depth of a tile."""
         return LINES * self.group
 
     @property
@@ -87,27 +87,27 @@ class TileForm:
         return 2 * self.rhs_parts * TILE_BYTES
 
 
-def most_depth(form: TileForm) -> int:
+def most_depth(types: TileTypes) -> int:
     """Return the largest depth of a block; a result narrower than its sum cannot be accumulated over several blocks."""
-    if max(form.parts, form.rhs_parts) > 1:
-        return 2048 if form.result is PrimitiveType.BF16 else 512
-    return 8192 // (4 // form.group)
+    if max(types.parts, types.rhs_parts) > 1:
+        return 2048 if types.result is PrimitiveType.BF16 else 512
+    return 8192 // (4 // types.group)
 
 
 def parts_of(kind: PrimitiveType) -> int:
-    """Numbers that the unit takes which make one of ``kind``."""
+    """Return the number of parts into which an element of ``kind`` is split."""
     return 3 if kind is P.F32 else 1
 
 
-FORMS = (
-    TileForm(P.F32, P.F32, P.F32),
+TILE_TYPES = (
+    TileTypes(P.F32, P.F32, P.F32),
     *(
-        TileForm(lhs, rhs, result)
+        TileTypes(lhs, rhs, result)
         for lhs, rhs in ((P.BF16, P.BF16), (P.F32, P.BF16), (P.BF16, P.F32))
         for result in (P.F32, P.BF16)
     ),
     *(
-        TileForm(lhs, rhs, result)
+        TileTypes(lhs, rhs, result)
         for lhs in (P.S8, P.U8)
         for rhs in (P.S8, P.U8)
         for result in (P.S32, P.U32)
@@ -129,7 +129,7 @@ declare i64 @llvm.umin.i64(i64, i64)
 
 
 def repeated(value: object, kind: str) -> str:
-    """A vector of one value."""
+    """Return the constant vector of one value."""
     return f"<{', '.join([f'{kind} {value}'] * LINES)}>"
 
 
@@ -138,14 +138,14 @@ def listed(values: Iterable[int]) -> str:
 
 
 def spread(name: str, value: str, kind: str) -> str:
-    """Lines that make ``%name`` the vector of ``value``."""
+    """Return lines that broadcast ``value`` to the vector ``%name``."""
     return f"""
   %{name}_one = insertelement <{LINES} x {kind}> poison, {kind} {value}, i32 0
   %{name} = shufflevector <{LINES} x {kind}> %{name}_one, <{LINES} x {kind}> poison, <{LINES} x i32> zeroinitializer"""
 
 
 def lanes_below(name: str, count: str) -> str:
-    """Lines that make ``%name`` the mask of the lanes below an i64, which may be negative."""
+    """Return lines that compute ``%name``, the mask of the lanes below an i64, which may be negative."""
     return (
         f"\n  %{name}_count = trunc i64 {count} to i32"
         + spread(f"{name}_counts", f"%{name}_count", "i32")

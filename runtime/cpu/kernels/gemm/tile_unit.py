@@ -1,10 +1,10 @@
-"""Units that multiply narrow numbers: the processor's tile unit (Intel AMX), if this process may use it, or vectors.
+"""Units that multiply narrow types: the processor's tile unit (Intel AMX), if this process may use it, or vectors.
 
-One instruction of the unit is a product of small matrices. Others multiply vectors of pairs of bf16 and of groups of
-four bytes, and sum these in 32 bits (AVX-512 BF16 and VNNI).
+An instruction of the tile unit is a product of small matrices. Vector instructions multiply pairs of bf16 or groups of
+four bytes, and sum them in 32 bits (AVX-512 BF16 and VNNI).
 
-The unit's registers hold 8 KiB, so Linux keeps them for a process only after it has asked. The permission is the
-process's, for its threads of now and later.
+The unit's registers have 8 KiB, so Linux saves them only for processes that have requested it. The permission holds for
+all present and later threads of the process.
 """
 
 from __future__ import annotations
@@ -23,21 +23,20 @@ _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
 class Unit(Enum):
-    """Unit that multiplies packed panels of narrow numbers."""
+    """Unit that multiplies packed panels of narrow types."""
 
     TILES = "tiles"
     VECTORS = "vectors"
 
 
 class _Use:
-    """Whether such units are to be used where they are there: of the process, as BLAS's threads are."""
+    """Process-wide switch of these units, as BLAS's threads are."""
 
     allowed = True
 
 
 def has_tile_unit() -> bool:
-    """Return whether there is a unit for bf16 and 8-bit products that the system permits and that is not switched
-    off."""
+    """Return whether there is a tile unit that the system permits and that is not switched off."""
     return _Use.allowed and _permitted()
 
 
@@ -51,7 +50,7 @@ def narrow_unit(*, is_float: bool) -> Unit | None:
 
 @contextmanager
 def without_tile_unit() -> Iterator[None]:
-    """Kernels that are bound within the block do without it, and without what stands in for it."""
+    """Bind kernels within the block without the tile unit and its vector substitute."""
     before, _Use.allowed = _Use.allowed, False
     try:
         yield
@@ -61,7 +60,7 @@ def without_tile_unit() -> Iterator[None]:
 
 @cache
 def _permitted() -> bool:
-    """Asked once. No such instructions, no such call, no room in a signal stack: all of them are a no."""
+    """Request permission, once. False if there are no such instructions, no such call, or too small a signal stack."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return False
     if not host_has("amx-tile", "amx-bf16", "amx-int8", "avx512bw", "avx512vnni"):

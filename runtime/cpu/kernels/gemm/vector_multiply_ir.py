@@ -1,58 +1,57 @@
-"""The innermost loop where there is no tile unit: the product of two packed panels, in vector registers.
+"""LLVM IR of the innermost loop without a tile unit: the product of two packed panels, in vector registers.
 
-Panels lie as the unit wants them (tile_types.py), and that is as the processor's vector instructions for pairs of bf16
-and for groups of four bytes want them, too: a word of a row of lhs, in all lanes, times a vector of words of rhs. A
-block of 8 rows and 32 columns is summed in 16 registers, more than an instruction's latency asks for.
+Panels have the tile unit's layout (tile_types.py), which suits the vector instructions for pairs of bf16 and groups of
+four bytes, too: a word of a row of lhs, in all lanes, times a vector of words of rhs. A block of 8 rows and 32 columns
+is summed in 16 registers, enough to hide an instruction's latency.
 
-Bytes are multiplied without a sign by bytes with one. Where both operands are of one type, lhs is taken less or more
-128: exclusive or does it; and what that adds to the sums of a column is what they begin with.
+The instruction for bytes multiplies unsigned by signed ones. If both operands have one type, lhs is shifted by 128 (by
+an exclusive or), and the sums of each column start with the correction of that.
 """
 
 from __future__ import annotations
 
-from runtime.cpu.kernels.gemm.tile_types import BLOCK_ROW, LINES, TileForm, repeated
+from runtime.cpu.kernels.gemm.tile_types import BLOCK_ROW, LINES, TileTypes, repeated
 
-#: Of a block that is summed in registers.
+#: Rows of a block that is summed in registers.
 ROWS = 8
 _WORD = 4
-#: Of the words of a panel: bytes of a row, of the vector that a word of each of 16 columns is, of those columns.
+#: Bytes of a row of words of a panel, and of 16 columns of words.
 _ROW = LINES * _WORD
 _HALF = LINES * _ROW
 _INTS = f"<{LINES} x i32>"
-#: 128 in each byte.
-_TURNED_SIGNS = repeated(-0x7F7F7F80, "i32")
+#: 128 in each byte, which flips the sign bits.
+_FLIPPED_SIGNS = repeated(-0x7F7F7F80, "i32")
 
 
-def multiply_ir(form: TileForm) -> str:
-    """``@multiply(lhs, rhs, steps, rows, columns, total)``: a panel of up to 32 rows times one of up to 32 columns."""
-    corrected = _is_corrected(form)
-    functions = [_sum_rows(form, ROWS, columns) for columns in (1, 2)]
+def multiply_ir(types: TileTypes) -> str:
+    """Return ``@multiply(lhs, rhs, steps, rows, columns, total)``, of panels of at most 32 rows and 32 columns."""
+    corrected = _is_corrected(types)
+    functions = [_sum_rows(types, ROWS, columns) for columns in (1, 2)]
     if corrected:
-        functions += [_sum_rows(form, 0, columns) for columns in (1, 2)]
-    return "".join([_declaration(form), *functions, _multiply(corrected=corrected)])
+        functions += [_sum_rows(types, 0, columns) for columns in (1, 2)]
+    return "".join([_declaration(types), *functions, _multiply(corrected=corrected)])
 
 
-def _is_corrected(form: TileForm) -> bool:
-    return not form.is_float and form.lhs is form.rhs
+def _is_corrected(types: TileTypes) -> bool:
+    return not types.is_float and types.lhs is types.rhs
 
 
-def _element_vectors(form: TileForm) -> tuple[str, str, str]:
-    """The instruction as LLVM names it, and the types of sums and of what is multiplied (LLVM 22 has bytes, and takes
-    words for them)."""
-    if form.is_float:
+def _element_vectors(types: TileTypes) -> tuple[str, str, str]:
+    """Return LLVM's name of the instruction and the types of sums and operands (words of bytes, as before LLVM 22)."""
+    if types.is_float:
         return "llvm.x86.avx512bf16.dpbf16ps.512", f"<{LINES} x float>", f"<{2 * LINES} x bfloat>"
     return "llvm.x86.avx512.vpdpbusd.512", _INTS, _INTS
 
 
-def _declaration(form: TileForm) -> str:
-    name, sums, elements = _element_vectors(form)
+def _declaration(types: TileTypes) -> str:
+    name, sums, elements = _element_vectors(types)
     return f"\ndeclare {sums} @{name}({sums}, {elements}, {elements})\n"
 
 
-def _product(form: TileForm, to: str, total: str, lhs: str, rhs: str) -> list[str]:
-    """Lines that make ``to`` the sums ``total`` and the products of words."""
-    name, sums, elements = _element_vectors(form)
-    lhs_has_sign = not form.is_float and not form.rhs.is_signed_integer
+def _product(types: TileTypes, to: str, total: str, lhs: str, rhs: str) -> list[str]:
+    """Return lines that compute ``to``, the sums ``total`` plus the products of words."""
+    name, sums, elements = _element_vectors(types)
+    lhs_has_sign = not types.is_float and not types.rhs.is_signed_integer
     first, second = (rhs, lhs) if lhs_has_sign else (lhs, rhs)
     return [
         f"  {to}_first = bitcast {_INTS} {first} to {elements}",
@@ -61,14 +60,14 @@ def _product(form: TileForm, to: str, total: str, lhs: str, rhs: str) -> list[st
     ]
 
 
-def _sum_rows(form: TileForm, rows: int, columns: int) -> str:
-    """``@rows{rows}by{columns}(lhs, rhs, words, first, total)``: some rows times 16 or 32 columns, into ``total``.
+def _sum_rows(types: TileTypes, rows: int, columns: int) -> str:
+    """Return ``@rows{rows}by{columns}(lhs, rhs, words, first, total)``: some rows times 16 or 32 columns.
 
-    first: what sums of each column begin with, where there are corrections. Without rows these are what is computed:
-    as of a row that is 128 throughout, and then subtracted.
+    first: the corrections with which the sums of each column start, if any. With 0 rows the function computes these:
+    the negative products of a row of 128.
     """
-    _, sums, _ = _element_vectors(form)
-    corrected = _is_corrected(form)
+    _, sums, _ = _element_vectors(types)
+    corrected = _is_corrected(types)
     cells = [(r, c) for r in range(max(rows, 1)) for c in range(columns)]
     first, phis, body, stores = [], [], [], []
     for c in range(columns):
@@ -82,10 +81,10 @@ def _sum_rows(form: TileForm, rows: int, columns: int) -> str:
             f"  %rhs{c} = load {_INTS}, ptr %rhs_at{c}, align 64",
         ]
     for r in range(max(rows, 1)):
-        body += _lhs_words(form, r) if rows else []
+        body += _lhs_vector(types, r) if rows else []
         for c in range(columns):
-            lhs = f"%lhs{r}" if rows else _TURNED_SIGNS
-            body += _product(form, f"%sum{r}_{c}", f"%before{r}_{c}", lhs, f"%rhs{c}")
+            lhs = f"%lhs{r}" if rows else _FLIPPED_SIGNS
+            body += _product(types, f"%sum{r}_{c}", f"%before{r}_{c}", lhs, f"%rhs{c}")
     for r, c in cells:
         begin = f"%first{c}" if corrected and rows else "zeroinitializer"
         phis.append(f"  %before{r}_{c} = phi {sums} [ {begin}, %entry ], [ %sum{r}_{c}, %loop ]")
@@ -103,7 +102,7 @@ def _sum_rows(form: TileForm, rows: int, columns: int) -> str:
         phis="\n".join(phis),
         body="\n".join(body),
         stores="\n".join(stores),
-        step_bytes=form.step_bytes,
+        step_bytes=types.step_bytes,
         row=_ROW,
         word=_WORD,
         last_word=LINES - 1,
@@ -111,20 +110,20 @@ def _sum_rows(form: TileForm, rows: int, columns: int) -> str:
     )
 
 
-def _lhs_words(form: TileForm, row: int) -> list[str]:
-    """Lines that make ``%lhs{row}`` a vector of one word."""
+def _lhs_vector(types: TileTypes, row: int) -> list[str]:
+    """Return lines that broadcast a word of row ``row`` to ``%lhs{row}``."""
     spread = f"{_INTS} %one{row}, {_INTS} poison, {_INTS} zeroinitializer"
     lines = [
         f"  %lhs_at{row} = getelementptr i8, ptr %lhs_w, i64 {row * _ROW}",
         f"  %word{row} = load i32, ptr %lhs_at{row}, align 4",
         f"  %one{row} = insertelement {_INTS} poison, i32 %word{row}, i32 0",
     ]
-    if not _is_corrected(form):
+    if not _is_corrected(types):
         return [*lines, f"  %lhs{row} = shufflevector {spread}"]
     return [
         *lines,
         f"  %spread{row} = shufflevector {spread}",
-        f"  %lhs{row} = xor {_INTS} %spread{row}, {_TURNED_SIGNS}",
+        f"  %lhs{row} = xor {_INTS} %spread{row}, {_FLIPPED_SIGNS}",
     ]
 
 

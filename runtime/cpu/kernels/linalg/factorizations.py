@@ -1,7 +1,7 @@
 """LU, QR, eigenvalue and singular value decompositions by LAPACK, called from native code matrix by matrix.
 
-LAPACK reads and writes columns: matrices are laid out so in scratch, and back. Its integers are as wide as the library
-was built; what programs see are s32.
+LAPACK is column-major: matrices are transposed into scratch, and back. The width of its integers depends on the
+library's build; programs get s32.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from spmd.shape import ArrayShape, PrimitiveType
 def scratch_shapes(
     kernel: FactorizationKernel, operands: tuple[ArrayShape, ...], results: tuple[ArrayShape, ...]
 ) -> tuple[ArrayShape, ...]:
-    """Return matrices by columns, then infos, then as much room for one matrix as the routine asks for."""
+    """Return the shapes of column-major matrices, infos, and the workspace of one call."""
     shape = operands[0]
     kind, (m, n) = shape.element_type, shape.dims[-2:]
     count, least = math.prod(shape.dims[:-2]), min(m, n)
@@ -65,9 +65,9 @@ def _room_of(
     results: tuple[ArrayShape, ...],
     scratch: tuple[ArrayShape, ...],
 ) -> tuple[int, int, int]:
-    """Return the numbers of elements of the type, reals and integers that the routine asks for, as jaxlib does.
+    """Return the workspace sizes (elements, reals, integers) that the routine reports, as jaxlib does.
 
-    The size of the workspace decides on blocks, and so on rounding and the signs of vectors.
+    The size decides on the routine's blocks, and so on rounding and the signs of vectors.
     """
     every = [
         tuple(np.empty(x.dims, x.element_type.numpy) for x in shapes)
@@ -83,7 +83,7 @@ def _room_of(
     call = _Call(function, 1, [], asks=True)
     _BINDERS[kernel.routine](kernel, arrays, call)
     call.action()()
-    if kernel.routine is Routine.GESDD:  # which does not say how much of these
+    if kernel.routine is Routine.GESDD:  # which does not report these
         m, n = operands[0].dims[-2:]
         least, most = min(m, n), max(m, n)
         wanted = max(5 * least * least + 5 * least, 2 * most * least + 2 * least * least + least)
@@ -101,7 +101,7 @@ class _Argument:
 
 @dataclass
 class _Call:
-    """Arguments of a routine as they are put together, for ``count`` matrices. asks: how much room it wants alone."""
+    """Arguments of a routine for ``count`` matrices, during collection. asks: only queries the workspace size."""
 
     function: BlasFunction
     count: int
@@ -118,7 +118,7 @@ class _Call:
         self.arguments += [_Argument(np.array(value, dtype)) for value in values]
 
     def each(self, array: NDArray) -> None:
-        """One part of ``array`` for each matrix."""
+        """Append ``array``, which has one part for each matrix."""
         self.arguments.append(_Argument(array, array.nbytes // self.count))
 
     def work(self, array: NDArray) -> None:
@@ -153,7 +153,7 @@ def bind_factorization(kernel: FactorizationKernel, arrays: KernelArrays) -> Act
 
 
 def _by_columns(scratch: NDArray, dims: Sequence[int]) -> NDArray:
-    """Matrices of ``dims`` in scratch, each column without gaps."""
+    """Return column-major matrices of ``dims`` in scratch."""
     *batch, m, n = dims
     return scratch.reshape(-1)[: math.prod(dims)].reshape(*batch, n, m).swapaxes(-1, -2)
 
@@ -185,7 +185,7 @@ def _orgqr(_: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Ac
 def _reflectors(
     result: NDArray, tau: NDArray, sizes: Sequence[int], arrays: KernelArrays, call: _Call
 ) -> list[Action]:
-    """Columns to ``result``, with the reflectors' factors ``tau``."""
+    """Collect the arguments of a routine with reflectors' factors ``tau``; return the copy to ``result``."""
     columns, infos, work, *_room = arrays.scratch
     call.sizes(*sizes)
     call.each(columns)
@@ -216,7 +216,7 @@ def _syevd(kernel: FactorizationKernel, arrays: KernelArrays, call: _Call) -> li
 
 
 def _gesdd(kernel: FactorizationKernel, arrays: KernelArrays, call: _Call) -> list[Action]:
-    """The first result is the operand, as LAPACK leaves nothing there that would be wanted."""
+    """Collect the arguments of gesdd. The first result is the operand, since LAPACK leaves nothing useful there."""
     columns, left, right, infos, work, reals, integers = arrays.scratch
     a, values, u, vh, info = arrays.results
     m, n = a.shape[-2:]

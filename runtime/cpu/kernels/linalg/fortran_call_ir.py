@@ -1,4 +1,4 @@
-"""Native code that calls a Fortran routine: all of its arguments are addresses, which stand in a record."""
+"""Native code that calls a Fortran routine, whose arguments are all addresses, from a record."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class FortranRecord(Record):
 
 @cache
 def fortran_code(arguments: int, characters: int) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of a FortranRecord. characters: arguments that are.
+    """Return the library of ``FUNCTION``, which takes a FortranRecord. characters: number of character arguments.
 
-    Compilers pass the lengths of these behind all others.
+    Compilers pass their lengths behind all other arguments.
     """
     f = FunctionWriter(FUNCTION, FortranRecord, arguments=arguments)
     routine = f.record.routine

@@ -17,18 +17,18 @@ from runtime.cpu.kernels.linalg.linear_algebra_ir import (
     TRANSPOSES,
     UNIT,
     UPPER,
-    CholeskyForm,
     CholeskyRecord,
-    SolveForm,
+    CholeskyVariant,
     SolveRecord,
+    SolveVariant,
     cholesky_code,
     solve_code,
 )
 from runtime.cpu.kernels.linalg.small_systems_ir import (
     MOST_ROWS,
     MatrixSteps,
-    SmallSolveForm,
     SmallSolveRecord,
+    SmallSolveVariant,
     small_solve_code,
 )
 from runtime.cpu.kernels.linalg.small_systems_ir import SOLVE as SMALL_SOLVE
@@ -51,14 +51,16 @@ def bind_cholesky(kernel: CholeskyKernel, arrays: KernelArrays) -> Action:
     assert potrf is not None, "it was asked for before"
     size = factors.shape[-1]
     small = is_small(kind, size)
-    form = CholeskyForm(kind, kernel.lower, kernel.clears, bool(infos), small)
+    variant = CholeskyVariant(kind, kernel.lower, kernel.clears, bool(infos), small)
     record = CholeskyRecord(
         factors.ctypes.data,
         math.prod(factors.shape[:-2]),
         size,
         infos[0].ctypes.data if infos else 0,
     )
-    call = native_call(cholesky_code(form, potrf), CHOLESKY, record.to_array(), (factors, *infos))
+    call = native_call(
+        cholesky_code(variant, potrf), CHOLESKY, record.to_array(), (factors, *infos)
+    )
     return in_order(_placed(source, factors), call)
 
 
@@ -72,7 +74,7 @@ def bind_triangular_solve(kernel: TriangularSolveKernel, arrays: KernelArrays) -
     assert trsm is not None, "it was asked for before"
     if is_small(kind, triangles.shape[-1]):
         return in_order(_placed(sides, solutions), _small_solve(attrs, kind, triangles, solutions))
-    form = SolveForm(
+    variant = SolveVariant(
         kind,
         LEFT if attrs.left_side else RIGHT,
         LOWER if attrs.lower else UPPER,
@@ -86,7 +88,7 @@ def bind_triangular_solve(kernel: TriangularSolveKernel, arrays: KernelArrays) -
         triangles.shape[-1],
         *solutions.shape[-2:],
     )
-    call = native_call(solve_code(form, trsm), SOLVE, record.to_array(), (triangles, solutions))
+    call = native_call(solve_code(variant, trsm), SOLVE, record.to_array(), (triangles, solutions))
     return in_order(_placed(sides, solutions), call)
 
 
@@ -97,7 +99,7 @@ def is_small(kind: PrimitiveType, size: int) -> bool:
 def _small_solve(
     attrs: TriangularSolveAttrs, kind: PrimitiveType, triangles: NDArray, solutions: NDArray
 ) -> Action:
-    """x op(a) = b is op(a)^T x^T = b^T: what is transposed has its steps exchanged."""
+    """Solve a small system. x op(a) = b is op(a)^T x^T = b^T; a transpose exchanges strides."""
     count = math.prod(solutions.shape[:-2])
     row, column = triangles.strides[-2:]
     down, along = solutions.strides[-2:]
@@ -107,7 +109,7 @@ def _small_solve(
         row, column, lower = column, row, not lower
     if not attrs.left_side:
         down, along = along, down
-    form = SmallSolveForm(kind, lower, attrs.unit_diagonal, along == solutions.itemsize)
+    variant = SmallSolveVariant(kind, lower, attrs.unit_diagonal, along == solutions.itemsize)
     record = SmallSolveRecord(
         triangles.ctypes.data,
         solutions.ctypes.data,
@@ -118,11 +120,11 @@ def _small_solve(
         MatrixSteps(math.prod(solutions.shape[-2:]) * solutions.itemsize, down, along),
     )
     return native_call(
-        small_solve_code(form), SMALL_SOLVE, record.to_array(), (triangles, solutions)
+        small_solve_code(variant), SMALL_SOLVE, record.to_array(), (triangles, solutions)
     )
 
 
 def _placed(source: NDArray, target: NDArray) -> Action:
-    """target = source, which may be that already."""
+    """Bind target = source; nothing if they are the same array."""
     here = (source.ctypes.data, source.strides) == (target.ctypes.data, target.strides)
     return NOTHING if here else copying(source, target)

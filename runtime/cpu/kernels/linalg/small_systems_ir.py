@@ -1,7 +1,7 @@
 """Native code of Cholesky factors and triangular systems of a few rows, the same bits on every processor.
 
-Operations come in the order of the usual LAPACK and BLAS on small matrices, as in spmd/evaluator/linalg.py: programs
-return residuals, of which the last bit is all. A library picks its code by the processor, and so does not keep to that.
+Operations have the order of the reference LAPACK and BLAS on small matrices, as in spmd/evaluator/linalg.py: programs
+return residuals, which consist of rounding errors. A library's order depends on the processor.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from spmd.shape import PrimitiveType
 
 SOLVE = "spmd_small_solve"
-#: Rows of the largest matrices that are done here; for larger ones a library is faster.
+#: Most rows of a matrix; for larger ones a library is faster.
 MOST_ROWS = 16
 #: Rows solved one after the other between products.
 BLOCK = 4
 
 
 @dataclass(frozen=True, slots=True)
-class SmallSolveForm:
-    """lower: of the matrix as it is read, transposed or not. packed: right sides' columns are neighbours in memory."""
+class SmallSolveVariant:
+    """Variant of the code. lower: of the matrix as it is read, transposed or not. packed: contiguous right sides."""
 
     kind: PrimitiveType
     lower: bool
@@ -39,7 +39,7 @@ class SmallSolveForm:
 
 @record
 class MatrixSteps(Record):
-    """Steps in bytes: from one matrix to the next, from row to row, from column to column."""
+    """Strides in bytes between matrices, rows and columns."""
 
     matrix: Word
     row: Word
@@ -48,7 +48,7 @@ class MatrixSteps(Record):
 
 @record
 class SmallSolveRecord(Record):
-    """``count`` systems of ``size`` equations and ``columns`` right sides, where solutions are to stand."""
+    """``count`` systems of ``size`` equations and ``columns`` right sides, which solutions overwrite."""
 
     matrices: Address
     sides: Address
@@ -60,29 +60,29 @@ class SmallSolveRecord(Record):
 
 
 @cache
-def small_solve_code(form: SmallSolveForm) -> NativeLibrary:
-    """``SOLVE``, which takes the address of a SmallSolveRecord."""
-    return host_jit().compile(small_solve_ir(form), (SOLVE,))
+def small_solve_code(variant: SmallSolveVariant) -> NativeLibrary:
+    """Return the library of ``SOLVE``, which takes the address of a SmallSolveRecord."""
+    return host_jit().compile(small_solve_ir(variant), (SOLVE,))
 
 
-def small_solve_ir(form: SmallSolveForm) -> str:
-    t, suffix = float_name(form.kind)
+def small_solve_ir(variant: SmallSolveVariant) -> str:
+    t, suffix = float_name(variant.kind)
     module = Module(
         f"declare {t} @llvm.fma.{suffix}({t}, {t}, {t})", f"declare {t} @llvm.fabs.{suffix}({t})"
     )
-    return _Solve(form, module).text()
+    return _Solve(variant, module).text()
 
 
 class _Solve:
-    """Writes the function: row blocks one after the other, within one all right sides at a time."""
+    """Writer of the function: it solves blocks of rows in turn, for all right sides at a time."""
 
     a: Pointer
     x: Pointer
 
-    def __init__(self, form: SmallSolveForm, module: Module) -> None:
-        self.form = form
+    def __init__(self, variant: SmallSolveVariant, module: Module) -> None:
+        self.variant = variant
         self.f = FunctionWriter(SOLVE, SmallSolveRecord, module=module)
-        self.t, _ = float_name(form.kind)
+        self.t, _ = float_name(variant.kind)
 
     def text(self) -> str:
         f, rec = self.f, self.f.record
@@ -97,16 +97,16 @@ class _Solve:
         with f.cursor_loop(count, cursors) as (_, here):
             self.a, self.x = here[0], here[1]
             with f.loop(blocks) as turn:
-                number = turn if self.form.lower else (blocks - 1) - turn
+                number = turn if self.variant.lower else (blocks - 1) - turn
                 start = number * BLOCK
                 self.block(start, (self.size - start).smin(BLOCK))
         return f.end()
 
     def block(self, start: Int, rows: Int) -> None:
-        """Less what the known rows give; then row by row."""
+        """Subtract the products of known rows, then solve the block row by row."""
         f = self.f
         stop = start + rows
-        if self.form.lower:
+        if self.variant.lower:
             first, known = f.constant(0), start
         else:
             first, known = stop, self.size - stop
@@ -119,48 +119,48 @@ class _Solve:
                     a = self.coefficient(row, column).load(self.t)
                     x = self.unknown(column, c).load(self.t)
                     self.sum.store(a.fused_times_plus(x, self.sum.load(self.t)))
-                place = self.unknown(row, c)
-                place.store(place.load(self.t) - self.sum.load(self.t))
+                pointer = self.unknown(row, c)
+                pointer.store(pointer.load(self.t) - self.sum.load(self.t))
         with f.loop(rows) as r:
-            self.row(start, r if self.form.lower else (rows - 1) - r, rows, r)
+            self.row(start, r if self.variant.lower else (rows - 1) - r, rows, r)
 
     def row(self, start: Int, step: Int, rows: Int, done: Int) -> None:
-        """Row ``step`` of the block: divided by its coefficient, and taken out of those not yet done."""
+        """Solve row ``step`` of the block: divide by its pivot, and eliminate it from the remaining rows."""
         f, t = self.f, self.t
         row = start + step
-        if not self.form.unit:
+        if not self.variant.unit:
             pivot = self.coefficient(row, row).load(t)
             inverse = 1.0 / pivot
             is_large = inverse.abs().equals(math.inf)
             with f.vector_loop(self.columns) as c:
-                place = self.unknown(row, c)
-                x = place.load(t)
+                pointer = self.unknown(row, c)
+                x = pointer.load(t)
                 product, quotient = x * inverse, x / pivot
-                place.store(is_large.choose(quotient, product))
+                pointer.store(is_large.choose(quotient, product))
         others = (rows - done) - 1
         with f.unless_zero(others), f.loop(others) as o:
             behind = (step + o) + 1
-            other = start + (behind if self.form.lower else o)
+            other = start + (behind if self.variant.lower else o)
             a = self.coefficient(other, row).load(t)
             with f.vector_loop(self.columns) as c:
-                place = self.unknown(other, c)
+                pointer = self.unknown(other, c)
                 x = self.unknown(row, c).load(t)
-                place.store(place.load(t) - a * x)
+                pointer.store(pointer.load(t) - a * x)
 
     def coefficient(self, row: Int, column: Int) -> Pointer:
         return self.a.at(row * self.a_row + column * self.a_column)
 
     def unknown(self, row: Int, column: Int) -> Pointer:
         line = self.x.at(row * self.x_row)
-        if self.form.packed:
+        if self.variant.packed:
             return line.element(self.t, column)
         return line.at(column * self.x_column)
 
 
 def add_factor(module: Module, kind: PrimitiveType, name: str) -> None:
-    """Add @name(matrix, size, row, column): the factor L of L L^T over the matrix's lower triangle, steps in bytes.
+    """Add @name(matrix, size, row, column), which overwrites the lower triangle with the factor L; strides in bytes.
 
-    Column by column; pivots' sums are made in f64, a column is multiplied by its pivot's reciprocal.
+    It goes column by column; pivots are summed in f64, and a column is multiplied by its pivot's reciprocal.
     """
     t, suffix = float_name(kind)
     module.declare(f"declare {t} @llvm.sqrt.{suffix}({t})")
@@ -170,18 +170,18 @@ def add_factor(module: Module, kind: PrimitiveType, name: str) -> None:
     matrix, size, row_step, column_step = f.parameters
     wide_sum, sum_ = f.variable("double"), f.variable(t)
 
-    def place(row: Int, column: Int) -> Pointer:
+    def element_at(row: Int, column: Int) -> Pointer:
         found: Pointer = matrix.at(row * row_step + column * column_step)
         return found
 
     with f.loop(size) as j:
         wide_sum.store(Value(f, "double", "-0.0"))
         with f.unless_zero(j), f.loop(j) as k:
-            x = place(j, k).load(t).to(F64)
+            x = element_at(j, k).load(t).to(F64)
             square = x * x
             wide_sum.store(wide_sum.load(F64.name) + square)
         rounded = wide_sum.load(F64.name).to(F32 if t == F32.name else F64)
-        corner = place(j, j)
+        corner = element_at(j, j)
         pivot = (corner.load(t) - rounded).sqrt()
         corner.store(pivot)
         inverse = 1.0 / pivot
@@ -190,9 +190,9 @@ def add_factor(module: Module, kind: PrimitiveType, name: str) -> None:
             i = (j + b) + 1
             sum_.store(Value(f, t, "-0.0"))
             with f.unless_zero(j), f.loop(j) as k:
-                product = place(i, k).load(t) * place(j, k).load(t)
+                product = element_at(i, k).load(t) * element_at(j, k).load(t)
                 sum_.store(sum_.load(t) + product)
-            at = place(i, j)
+            at = element_at(i, j)
             before, total = at.load(t), sum_.load(t)
             at.store((before - total) * inverse)
     f.finish()

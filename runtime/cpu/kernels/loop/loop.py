@@ -1,4 +1,4 @@
-"""Loops: a scalar program at every index of a space, on arrays of any strides, as one native call."""
+"""Loop kernels: a scalar program at every index of a space, on strided arrays, as one native call."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import numpy as np
 from runtime.codegen.ir import dynamic_starts
 from runtime.codegen.ir.dynamic_starts import (
     StageRecord,
-    StartsForm,
     StartsRecord,
+    StartsVariant,
     without_constants,
 )
-from runtime.codegen.ir.scalar_program_ir import vectors_together
+from runtime.codegen.ir.scalar_program_ir import interleave_count
 from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.loop.loop_ir import (
     FUNCTION,
-    LoopForm,
     LoopRecord,
+    LoopVariant,
     RangeRecord,
     Step,
     loop_code,
@@ -74,9 +74,9 @@ def bind_update(kernel: UpdateKernel, arrays: KernelArrays) -> Action:
 
 @dataclass(frozen=True, slots=True)
 class ArrayAccess:
-    """Access to an array: the address of the first element, strides and element size in bytes.
+    """Access to an array: address of the first element, strides and element size in bytes.
 
-    counts: no array but numbers, the first of which is ``start``; the size of an element is then 1.
+    counts: iota numbers instead of an array, from ``start`` on, with element size 1.
     """
 
     start: int
@@ -97,7 +97,7 @@ def leaf_access(leaf: LoopLeaf, operands: Sequence[NDArray]) -> ArrayAccess:
     return replace(access, shifts=leaf.shifts)
 
 
-#: Programs that give starts, with the accesses of their parameters.
+#: Programs that compute starts, with the accesses of their parameters.
 Starting: TypeAlias = Sequence[tuple[ScalarProgram, Sequence[ArrayAccess]]]
 
 
@@ -107,16 +107,16 @@ def starting_accesses(stages: Sequence[StartsStage], operands: Sequence[NDArray]
     ]
 
 
-def starts_form(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsForm:
+def starts_variant(starts: Starting, accesses: Sequence[ArrayAccess]) -> StartsVariant:
     if not starts:
-        return StartsForm((), ((),) * len(accesses))
+        return StartsVariant((), ((),) * len(accesses))
     stages = []
     for program, own in starts:
         general, constants = without_constants(program)
         counted = (*(w.counts for w in own), *(True for _ in constants))
         shifts = (*_numbers(own), *(() for _ in constants))
         stages.append(dynamic_starts.StartsStage(general, counted, shifts))
-    return StartsForm(tuple(stages), _numbers(accesses))
+    return StartsVariant(tuple(stages), _numbers(accesses))
 
 
 def _numbers(accesses: Sequence[ArrayAccess]) -> tuple[tuple[int, ...], ...]:
@@ -144,15 +144,15 @@ def bind_loop(
     starts: Starting = (),
     ranges: Sequence[Range] = (),
 ) -> Action:
-    """``program`` over ``dims``; accesses of its parameters, then of its results. ``arrays``: which arrays they access.
+    """Bind ``program`` over ``dims``. ``accesses``: of its parameters, then of its results, in ``arrays``.
 
-    ``starts``: what gives the numbers by which accesses are shifted. ``ranges``: of indices, the only ones.
+    ``starts``: programs of the starts that shift accesses. ``ranges``: ranges of indices to which loops are limited.
     """
     if 0 in dims:
         return NOTHING
     ranged = tuple((each.dimension, each.start) for each in ranges)
     tracks = tuple(map(_track, accesses))
-    plan = _plan(program, tuple(dims), tracks, starts_form(starts, accesses), ranged)
+    plan = _plan(program, tuple(dims), tracks, starts_variant(starts, accesses), ranged)
     firsts = [access.start for access in accesses]
     shifts = starts_record(starts, accesses)
     walked = [RangeRecord(each.limit, each.first, each.end) for each in ranges]
@@ -162,7 +162,7 @@ def bind_loop(
 
 @dataclass(frozen=True, slots=True)
 class _Track:
-    """An access wherever it starts."""
+    """Access without its start address."""
 
     strides: tuple[int, ...]
     item: int
@@ -171,7 +171,7 @@ class _Track:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """A loop nest wherever its arrays lie: the same for all devices, and for all layers of a model."""
+    """Loop nest without addresses: the same for all devices and for all layers of a model."""
 
     code: NativeLibrary
     sizes: Sequence[int]
@@ -182,7 +182,7 @@ def _track(access: ArrayAccess) -> _Track:
     return _Track(access.strides, access.item, access.counts)
 
 
-#: Plans that are remembered; a program has some hundred.
+#: Most cached plans; a program has some hundred.
 _MOST_PLANS = 4096
 
 
@@ -191,15 +191,15 @@ def _plan(
     program: ScalarProgram,
     dims: tuple[int, ...],
     tracks: tuple[_Track, ...],
-    starts: StartsForm,
+    starts: StartsVariant,
     ranged: tuple[tuple[int | None, int], ...],
 ) -> _Plan:
-    """``ranged``: dimensions some of whose indices count, and the numbers of the starts that say which."""
+    """Plan a loop nest. ``ranged``: dimensions with a limited range, and the numbers of the starts that limit it."""
     count = len(program.parameters)
     order = in_streaming_order(dims, tracks, count)
     strides = [[track.strides[d] for d in order] for track in tracks]
     alone = {order.index(d) for d, _ in ranged if d is not None}
-    sizes, strides, places = merged_apart([dims[d] for d in order], strides, alone)
+    sizes, strides, positions = merged_apart([dims[d] for d in order], strides, alone)
     if not sizes:
         sizes, strides = [1], [[0]] * len(tracks)
     crossed = crossed_accesses(sizes, strides, tracks)
@@ -207,7 +207,7 @@ def _plan(
         Step.PACKED if across else _step(own[-1], track, sizes)
         for own, track, across in zip(strides, tracks, crossed, strict=True)
     ]
-    form = LoopForm(
+    variant = LoopVariant(
         program,
         len(sizes),
         tuple(steps[:count]),
@@ -215,16 +215,16 @@ def _plan(
         tuple(track.counts for track in tracks[:count]),
         starts,
         tuple(crossed) if any(crossed) else (),
-        tuple((None if d is None else places[order.index(d)], start) for d, start in ranged),
-        0 if any(crossed) else vectors_together(program, sizes[-1]),
+        tuple((None if d is None else positions[order.index(d)], start) for d, start in ranged),
+        0 if any(crossed) else interleave_count(program, sizes[-1]),
     )
-    return _Plan(loop_code(form), sizes, strides)
+    return _Plan(loop_code(variant), sizes, strides)
 
 
 def crossed_accesses(
     sizes: Sequence[int], strides: Sequence[Sequence[int]], accesses: Sequence[ArrayAccess | _Track]
 ) -> list[bool]:
-    """Return for each array whether its neighbours lie along the dimension before the innermost one."""
+    """Return for each array whether it is contiguous along the dimension before the innermost one."""
     if len(sizes) < 2 or min(sizes[-2:]) < LEAST_TILED:
         return [False] * len(accesses)
     return [

@@ -1,7 +1,7 @@
 """Native code of a loop: a scalar program at every index of a strided space, its innermost dimension vectorized.
 
-Sizes, strides and addresses are words of a record, so that one code serves all shapes. What the code depends on is the
-program, the number of dimensions, and how each array moves along the innermost one.
+Sizes, strides and addresses are fields of a record, so that one code serves all shapes. The code depends on the
+program, the rank, and the kind of each array's stride along the innermost dimension.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from runtime.codegen.elements.builder import Int, Whole
+from runtime.codegen.elements.builder import Int, IntLike
 from runtime.codegen.ir.dynamic_starts import (
     NestRecord,
-    Place,
-    StartsForm,
+    Position,
+    StartsVariant,
     computed_starts,
     inside,
     moved_by,
@@ -34,15 +34,14 @@ from runtime.cpu.kernels.copy.transpose_ir import transpose_code, transpose_name
 from runtime.program.scalar_program import ScalarProgram
 
 FUNCTION = "spmd_loop"
-#: Rows and columns of a tile: whole lines of cache either way.
+#: Rows and columns of a tile: full cache lines either way.
 TILE = 64
-#: Elements from a row of a tile's buffer to the next one: were it a power of two, a column would lie in few sets of the
-#: cache.
+#: Row stride of a tile's buffer in elements; with a power of two a column would map to few sets of the cache.
 PITCH = TILE + 16
-#: Columns of a crossed leaf that are fetched before their turn: the processor does not foresee where one begins.
+#: Prefetch distance in columns of a crossed leaf, whose starts the hardware does not predict.
 AHEAD = 16
-#: Bytes of elements that are transposed in registers, for which a whole tile is fetched before its turn.
-TURNED = frozenset({1, 2, 4, 8})
+#: Widths in bytes of elements that are transposed in registers, for which an entire tile is prefetched.
+TRANSPOSED_WIDTHS = frozenset({1, 2, 4, 8})
 LINE_BYTES = 64
 _PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
@@ -63,12 +62,12 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class LoopForm:
-    """leaves, results: how each moves. counted: leaves that are numbers (s64), not memory. rank: at least one.
+class LoopVariant:
+    """Variant of a loop's code. leaves, results: stride kinds. counted: leaves that are iota numbers (s64). rank >= 1.
 
-    crossed: leaves, then results, whose neighbours lie along the dimension before the innermost: these are transposed
-    tile by tile. Empty where there are none. ranges: dimensions of which not all indices count (None: of a single one),
-    and the starts, by number, that say which. together: vectors that the innermost loop computes side by side.
+    crossed: leaves, then results, that are contiguous along the dimension before the innermost one, and transposed tile
+    by tile; empty if there are none. ranges: dimensions with a limited range (None: the range decides on all of the
+    loop), with the numbers of the starts that limit it. interleave: interleave count of the innermost loop.
     """
 
     program: ScalarProgram
@@ -76,15 +75,15 @@ class LoopForm:
     leaves: tuple[Step, ...]
     results: tuple[Step, ...]
     counted: tuple[bool, ...]
-    starts: StartsForm
+    starts: StartsVariant
     crossed: tuple[bool, ...] = ()
     ranges: tuple[tuple[int | None, int], ...] = ()
-    together: int = 0
+    interleave: int = 0
 
 
 @record
 class RangeRecord(Record):
-    """Indices of a dimension that count: from ``first`` to ``end``, less the start, which is clamped to ``limit``."""
+    """Range of a dimension: from ``first`` to ``end``, less the start, which is clamped to ``limit``."""
 
     limit: Word
     first: Word
@@ -99,60 +98,62 @@ class LoopRecord(NestRecord):
 
 
 @cache
-def loop_code(form: LoopForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of packed words."""
-    turning = {transpose_name(width): transpose_code(width) for width in _turned(form)}
-    return host_jit().compile(loop_ir(form), (FUNCTION,), turning)
+def loop_code(variant: LoopVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes the address of a LoopRecord."""
+    turning = {
+        transpose_name(width): transpose_code(width) for width in _transposed_widths(variant)
+    }
+    return host_jit().compile(loop_ir(variant), (FUNCTION,), turning)
 
 
-def loop_ir(form: LoopForm) -> str:
-    module = Module(*program_ir(form.program, "body"), *starts_ir(form.starts))
-    if any(form.crossed):
+def loop_ir(variant: LoopVariant) -> str:
+    module = Module(*program_ir(variant.program, "body"), *starts_ir(variant.starts))
+    if any(variant.crossed):
         module.declare(_PREFETCH)
-    for width in _turned(form):
+    for width in _transposed_widths(variant):
         module.declare(f"declare void @{transpose_name(width)}(ptr, i64, ptr, i64, i64, i64)")
-    return _Loop(form, module).text()
+    return _Loop(variant, module).text()
 
 
-def _turned(form: LoopForm) -> list[int]:
-    """Bytes of the elements of crossed arrays that are transposed in registers."""
-    program = form.program
+def _transposed_widths(variant: LoopVariant) -> list[int]:
+    """Return the widths of the elements of crossed arrays that are transposed in registers."""
+    program = variant.program
     kinds = (*program.parameters, *(program.kind_of(result) for result in program.results))
-    crossed = zip(kinds, form.crossed, strict=False)
-    return sorted({kind.byte_size for kind, crosses in crossed if crosses} & TURNED)
+    crossed = zip(kinds, variant.crossed, strict=False)
+    return sorted({kind.byte_size for kind, crosses in crossed if crosses} & TRANSPOSED_WIDTHS)
 
 
 class _Loop:
-    """Writes the function: a loop per dimension, in each a cursor per array that steps along."""
+    """Writer of the function: a loop per dimension, with a cursor per array."""
 
-    def __init__(self, form: LoopForm, module: Module) -> None:
-        self.form = form
-        program = form.program
+    def __init__(self, variant: LoopVariant, module: Module) -> None:
+        self.variant = variant
+        program = variant.program
         self.f = FunctionWriter(FUNCTION, Record, module=module)
         kinds = (*program.parameters, *(program.kind_of(r) for r in program.results))
         self.types = [stored_type(kind) for kind in kinds]
-        self.steps = (*form.leaves, *form.results)
-        self.counted = (*form.counted, *[False] * len(form.results))
-        self.inputs = len(form.leaves)
+        self.steps = (*variant.leaves, *variant.results)
+        self.counted = (*variant.counted, *[False] * len(variant.results))
+        self.inputs = len(variant.leaves)
         self.arrays = range(len(kinds))
         self.sizes = [kind.byte_size for kind in kinds]
         self.buffers = {
             i: self.f.array(TILE * PITCH, self.types[i])
-            for i, crossed in enumerate(form.crossed)
+            for i, crossed in enumerate(variant.crossed)
             if crossed
         }
 
     def text(self) -> str:
-        rank = self.form.rank
+        rank = self.variant.rank
         next_word = self.f.next_word
-        first: dict[int, Place] = {
+        first: dict[int, Position] = {
             i: next_word("i64" if self.counted[i] else "ptr") for i in self.arrays
         }
         sizes: list[Int] = [next_word() for _ in range(rank)]
         strides: dict[int, list[Int]] = {i: [next_word() for _ in range(rank)] for i in self.arrays}
-        starts = computed_starts(self.f, self.form.starts)
-        start = moved_by(self.f, self.form.starts.shifts, starts, first)
-        if not self.form.ranges:
+        starts = computed_starts(self.f, self.variant.starts)
+        start = moved_by(self.f, self.variant.starts.shifts, starts, first)
+        if not self.variant.ranges:
             self.nest(0, sizes, start, strides)
             return self.f.end()
         spans = self.spans(starts, sizes)
@@ -171,10 +172,10 @@ class _Loop:
     def spans(
         self, starts: Sequence[Int], sizes: Sequence[Int]
     ) -> dict[int | None, tuple[Int, Int]]:
-        """From and to which index each dimension that has ranges is walked; the record's next words say it."""
+        """Return first and last index of each dimension with ranges, which the record's next words give."""
         next_word = self.f.next_word
         spans: dict[int | None, tuple[Int, Int]] = {}
-        for d, number in self.form.ranges:
+        for d, number in self.variant.ranges:
             limit, first, end = next_word(), next_word(), next_word()
             moved = inside(starts[number], limit)
             begins, ends = first - moved, end - moved
@@ -185,12 +186,12 @@ class _Loop:
         return spans
 
     def nest(
-        self, d: int, sizes: list[Int], start: dict[int, Place], strides: dict[int, list[Int]]
+        self, d: int, sizes: list[Int], start: dict[int, Position], strides: dict[int, list[Int]]
     ) -> None:
-        if d == self.form.rank - 1:
+        if d == self.variant.rank - 1:
             self.row(sizes[d], start, {i: own[d] for i, own in strides.items()})
             return
-        if d == self.form.rank - 2 and any(self.form.crossed):
+        if d == self.variant.rank - 2 and any(self.variant.crossed):
             self.tiles(d, sizes, start, strides)
             return
         cursors = {i: Cursor(start[i], strides[i][d]) for i in self.arrays}
@@ -198,14 +199,14 @@ class _Loop:
             self.nest(d + 1, sizes, here, strides)
 
     def tiles(
-        self, d: int, sizes: list[Int], start: dict[int, Place], strides: dict[int, list[Int]]
+        self, d: int, sizes: list[Int], start: dict[int, Position], strides: dict[int, list[Int]]
     ) -> None:
-        """Over the last two dimensions, ``d`` and the innermost."""
+        """Write the loops over tiles of the last two dimensions, ``d`` and the innermost."""
         inner = {i: own[d + 1] for i, own in strides.items()}
         across = {i: own[d] for i, own in strides.items()}
         rows_of = {i: Cursor(at, across[i]) for i, at in start.items()}
-        with self.f.blocks(sizes[d], TILE, rows_of) as (_, rows, band):
-            columns_of = {i: Cursor(at, inner[i]) for i, at in band.items()}
+        with self.f.blocks(sizes[d], TILE, rows_of) as (_, rows, row_block):
+            columns_of = {i: Cursor(at, inner[i]) for i, at in row_block.items()}
             with self.f.blocks(sizes[d + 1], TILE, columns_of) as (_, columns, tile):
                 self.tile(rows, columns, tile, across, inner)
 
@@ -213,12 +214,12 @@ class _Loop:
         self,
         rows: Int,
         columns: Int,
-        here: dict[int, Place],
+        here: dict[int, Position],
         across: dict[int, Int],
         inner: dict[int, Int],
     ) -> None:
-        """Crossed leaves go to buffers, rows of which are computed with; crossed results come from such buffers."""
-        crossed = [i for i in self.arrays if self.form.crossed[i]]
+        """Write a tile: crossed leaves are transposed into buffers first, crossed results out of buffers last."""
+        crossed = [i for i in self.arrays if self.variant.crossed[i]]
         for i in crossed:
             if i < self.inputs:
                 self.transpose(i, rows, columns, here[i], inner[i], into_buffer=True)
@@ -235,18 +236,18 @@ class _Loop:
                 self.transpose(i, rows, columns, here[i], inner[i], into_buffer=False)
 
     def transpose(
-        self, i: int, rows: Int, columns: Int, here: Place, stride: Int, *, into_buffer: bool
+        self, i: int, rows: Int, columns: Int, here: Position, stride: Int, *, into_buffer: bool
     ) -> None:
-        """Between array ``i``, neighbours in a column, and its buffer, neighbours in a row."""
+        """Transpose between array ``i``, contiguous along columns, and its buffer, contiguous along rows."""
         f, size, buffer = self.f, self.sizes[i], self.buffers[i]
         assert isinstance(here, Pointer)
         if into_buffer:
-            later = here.at(stride * (TILE if size in TURNED else AHEAD))
+            later = here.at(stride * (TILE if size in TRANSPOSED_WIDTHS else AHEAD))
             with f.cursor_loop(columns, {0: Cursor(later, stride)}) as (_, at):
                 for line in range(0, TILE * size, LINE_BYTES):
-                    place = at[0].at(line)
-                    f.add(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 2, i32 1)")
-        if size in TURNED:
+                    address = at[0].at(line)
+                    f.add(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 2, i32 1)")
+        if size in TRANSPOSED_WIDTHS:
             array, own = (here, stride), (buffer, f.constant(PITCH * size))
             if into_buffer:
                 f.call("void", transpose_name(size), *array, *own, columns, rows)
@@ -261,37 +262,39 @@ class _Loop:
         """Write IR that moves a column between array ``i`` at ``at[0]`` and its buffer at ``at[1]``."""
         t = self.types[i]
         with self.f.vector_loop(rows) as k:
-            places = at[0].element(t, k), at[1].element(t, k * PITCH)
-            source, target = places if into_buffer else reversed(places)
+            pair = at[0].element(t, k), at[1].element(t, k * PITCH)
+            source, target = pair if into_buffer else reversed(pair)
             target.store(source.load(t))
 
-    def row(self, size: Int, start: dict[int, Place], stride: dict[int, Int]) -> None:
-        """The innermost dimension: what is repeated is read before it."""
+    def row(self, size: Int, start: dict[int, Position], stride: dict[int, Int]) -> None:
+        """Write the innermost loop; repeated elements are read before it."""
         repeated = [i for i in range(self.inputs) if self.steps[i] is Step.REPEATED]
         elements = {i: self.read(i, start[i]) for i in repeated}
-        with self.f.vector_loop(size, self.form.together) as k:
-            places = {
-                i: self.place(i, start[i], stride[i], k) for i in self.arrays if i not in repeated
+        with self.f.vector_loop(size, self.variant.interleave) as k:
+            positions = {
+                i: self.position(i, start[i], stride[i], k)
+                for i in self.arrays
+                if i not in repeated
             }
             for i in range(self.inputs):
                 if i not in repeated:
-                    elements[i] = self.read(i, places[i])
-            struct, count = struct_type(self.form.program), len(self.form.results)
+                    elements[i] = self.read(i, positions[i])
+            struct, count = struct_type(self.variant.program), len(self.variant.results)
             arguments = [elements[i] for i in range(self.inputs)]
             for i, result in enumerate(
                 self.f.results(struct, count, "body", *arguments), self.inputs
             ):
-                place = places[i]
-                assert isinstance(place, Pointer)
-                place.store(result)
+                pointer = positions[i]
+                assert isinstance(pointer, Pointer)
+                pointer.store(result)
 
-    def place(self, i: int, row: Place, stride: Whole, k: Int) -> Place:
-        """Element ``k`` of a row."""
+    def position(self, i: int, row: Position, stride: IntLike, k: Int) -> Position:
+        """Return the position of element ``k`` of a row."""
         step = self.steps[i]
         if isinstance(row, Int):
             return row + (k if step is Step.PACKED else k * stride)
         return row.element(self.types[i], k) if step is Step.PACKED else row.at(k * stride)
 
-    def read(self, i: int, place: Place) -> Any:
-        """An element, of memory or the number itself."""
-        return place.load(self.types[i]) if isinstance(place, Pointer) else place
+    def read(self, i: int, position: Position) -> Any:
+        """Return the element at ``position``, or the iota number itself."""
+        return position.load(self.types[i]) if isinstance(position, Pointer) else position

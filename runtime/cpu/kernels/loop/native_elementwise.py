@@ -1,4 +1,4 @@
-"""Elementwise operations that NumPy has not, or not without arrays of its own, as loops of one operation."""
+"""Elementwise operations that NumPy lacks or computes with temporaries, as loops of one operation."""
 
 from __future__ import annotations
 

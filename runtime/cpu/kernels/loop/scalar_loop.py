@@ -1,4 +1,4 @@
-"""Loops of single elements, bound to memory: one native call for many trips."""
+"""Loops over scalar state, bound to memory: one native call for many trips."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def scalar_loop(
 
 
 def bind_scalar_loop(plan: ScalarLoopPlan, array: Callable[[ArrayView], NDArray]) -> NativeAction:
-    """Return a call of some trips, which begins with the condition.
+    """Return a call that runs at most TRIPS trips and begins with the condition.
 
-    The loop is over if the predicate is false afterwards; otherwise it is to be called again.
+    If the predicate is true afterwards, the call must be repeated.
     """
     arrays = tuple(map(array, plan.elements))
     record = ScalarLoopRecord([one.ctypes.data for one in arrays]).to_array()

@@ -1,4 +1,4 @@
-"""Native code of a loop of which every value is one element: its state stays in registers."""
+"""Native code of a loop whose values are all single elements: its state stays in registers."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ TRIPS = 4096
 
 @record
 class ScalarLoopRecord(Record):
-    """Addresses of the loop's places."""
+    """Addresses of the loop's elements."""
 
-    places: Sequence[Address]
+    addresses: Sequence[Address]
 
 
 @cache
 def scalar_loop_code(loop: ScalarLoop) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of a ScalarLoopRecord."""
+    """Return the library of ``FUNCTION``, which takes the address of a ScalarLoopRecord."""
     return host_jit().compile(scalar_loop_ir(loop), (FUNCTION,))
 
 
 def scalar_loop_ir(loop: ScalarLoop) -> str:
-    """Places are loaded once, and those that are written are stored when the code returns.
+    """Write the loop: elements are loaded once, and written ones are stored when the code returns.
 
-    Places may share bytes: the stores come in the order of the program's last writes.
+    Elements may share bytes, so the stores are in the order of the program's last writes.
     """
     types = [stored_type(kind) for kind in loop.kinds]
     module = Module()
     for k, statement in enumerate([*loop.condition, *loop.body]):
         module.add(program_ir(statement.program, f"statement{k}"))
-    f = FunctionWriter(FUNCTION, ScalarLoopRecord, module=module, places=len(types))
-    places = f.record.places
-    values = [place.load(kind) for place, kind in zip(places, types, strict=True)]
+    f = FunctionWriter(FUNCTION, ScalarLoopRecord, module=module, addresses=len(types))
+    addresses = f.record.addresses
+    values = [address.load(kind) for address, kind in zip(addresses, types, strict=True)]
     written = _by_last_write([*loop.body, *loop.condition])
     with f.repeat(*(values[p] for p in written), TRIPS) as rounds:
         *before, left = rounds.values
@@ -56,19 +56,19 @@ def scalar_loop_ir(loop: ScalarLoop) -> str:
         _write(f, loop.body, len(loop.condition), values)
         rounds.again(*(values[p] for p in written), left - 1)
     for p in written:
-        places[p].store(after_condition[p])
+        addresses[p].store(after_condition[p])
     return f.end()
 
 
 def _by_last_write(statements: Sequence[Statement]) -> list[int]:
-    last = {place: k for k, statement in enumerate(statements) for place in statement.writes}
-    return sorted(last, key=lambda place: (last[place], place))
+    last = {number: k for k, statement in enumerate(statements) for number in statement.writes}
+    return sorted(last, key=lambda number: (last[number], number))
 
 
 def _write(
     f: FunctionWriter, statements: Sequence[Statement], first: int, values: list[Any]
 ) -> None:
-    """Write the statements, after which ``values`` holds the places' new values."""
+    """Write the statements and put the elements' new values into ``values``."""
     for k, statement in enumerate(statements, first):
         arguments = [values[p] for p in statement.reads]
         struct, count = struct_type(statement.program), len(statement.writes)

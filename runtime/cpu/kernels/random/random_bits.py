@@ -1,8 +1,8 @@
-"""Random bits of counters in native code."""
+"""Random bits by counter-based generators, in native code."""
 
 from __future__ import annotations
 
-from runtime.codegen.ir.random_block_ir import RandomBitsForm
+from runtime.codegen.ir.random_block_ir import RandomBitsVariant
 from runtime.cpu.kernels.native_call import native_call
 from runtime.cpu.kernels.random.random_bits_ir import FUNCTION, RandomBitsRecord, random_bits_code
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
@@ -23,7 +23,9 @@ def bind_random_bits(kernel: RandomBitsKernel, arrays: KernelArrays) -> Action:
         apart = bits.size > 0 and (inner > 1 or (rows > 1 and lines % 2 > 0))
         if apart:
             nest = [rows, lines // 2, lines % 2, inner]
-    form = RandomBitsForm(kernel.algorithm, kernel.kind, len(state), new_state is not None, apart)
+    variant = RandomBitsVariant(
+        kernel.algorithm, kernel.kind, len(state), new_state is not None, apart
+    )
     record = RandomBitsRecord(
         state.ctypes.data,
         state.strides[0],
@@ -33,4 +35,4 @@ def bind_random_bits(kernel: RandomBitsKernel, arrays: KernelArrays) -> Action:
         nest,
     )
     every = (*arrays.operands, *arrays.results)
-    return native_call(random_bits_code(form), FUNCTION, record.to_array(), every)
+    return native_call(random_bits_code(variant), FUNCTION, record.to_array(), every)

@@ -1,7 +1,7 @@
-"""Native code of rng-bit-generator: Threefry-2x32 and Philox-4x32 of counters that follow on one another.
+"""Native code of rng-bit-generator: Threefry-2x32 and Philox-4x32 of consecutive counters.
 
-Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. A counter's block does not depend on another's,
-so that loops over counters make vectors. Which element takes which number is XLA's, as in spmd/evaluator/rng.py.
+Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The blocks of different counters are
+independent, so loops over counters are vectorized. The order of elements is XLA's, as in spmd/evaluator/rng.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from runtime.codegen.elements.builder import Int, Value
 from runtime.codegen.ir.combine import element_of
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
-from runtime.codegen.ir.random_block_ir import RandomBitsForm, block_function
+from runtime.codegen.ir.random_block_ir import RandomBitsVariant, block_function
 from runtime.codegen.ir.record import Address, Record, Word, record
 from runtime.codegen.ir.values import Pointer
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
@@ -24,9 +24,9 @@ FUNCTION = "spmd_random_bits"
 
 @record
 class RandomBitsRecord(Record):
-    """state: address and bytes from word to word; new_state: address, dense. bits: address of dense elements.
+    """state: address, and stride in bytes; new_state: address, dense. bits: address of dense elements.
 
-    counters: how many are used up. nest: sizes of the loops, see ``_RandomBits``.
+    counters: number of counters used. nest: sizes of the loops, see ``_RandomBits``.
     """
 
     state: Address
@@ -38,84 +38,84 @@ class RandomBitsRecord(Record):
 
 
 @cache
-def random_bits_code(form: RandomBitsForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of a RandomBitsRecord."""
-    return host_jit().compile(random_bits_ir(form), (FUNCTION,))
+def random_bits_code(variant: RandomBitsVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes the address of a RandomBitsRecord."""
+    return host_jit().compile(random_bits_ir(variant), (FUNCTION,))
 
 
-def random_bits_ir(form: RandomBitsForm) -> str:
-    return _RandomBits(form).text()
+def random_bits_ir(variant: RandomBitsVariant) -> str:
+    return _RandomBits(variant).text()
 
 
 class _RandomBits:
-    """Writes the function.
+    """Writer of the function.
 
-    A block's numbers are neighbours in most cases, and the nest is (whole blocks, elements left for one more).
-    Threefry's pairs are put together along a dimension, which may have others within: then the nest is (rows outside,
-    pairs in each, whether one more gives its first number alone, elements within), and ``apart`` says so.
+    If a block's numbers are adjacent elements, the nest is (full blocks, elements of a last partial block). Otherwise
+    (``apart``) Threefry's two numbers are adjacent along a dimension with others inside, and the nest is (outer rows,
+    pairs in each, 1 if a last pair uses its first number only, inner elements).
     """
 
     key: Int
     low: Int
     high: Int
 
-    def __init__(self, form: RandomBitsForm) -> None:
-        self.form = form
-        module = Module(block_function(form))
-        nest = 4 if form.apart else 2
+    def __init__(self, variant: RandomBitsVariant) -> None:
+        self.variant = variant
+        module = Module(block_function(variant))
+        nest = 4 if variant.apart else 2
         self.f = FunctionWriter(FUNCTION, RandomBitsRecord, module=module, nest=nest)
-        self.stored = element_of(form.kind.numpy).stored
-        self.size = form.kind.byte_size
-        self.each = form.algorithm.block // (2 if form.kind.bits == 64 else 1)
+        self.stored = element_of(variant.kind.numpy).stored
+        self.size = variant.kind.byte_size
+        self.each = variant.algorithm.block // (2 if variant.kind.bits == 64 else 1)
 
     def text(self) -> str:
-        form, rec = self.form, self.f.record
+        variant, rec = self.variant, self.f.record
         state, step, new_state, bits = rec.state, rec.state_step, rec.new_state, rec.bits
         counters = rec.counters
-        words = [state.at(step * i).word() for i in range(form.state_words)]
-        self.key, self.low = words[0], words[1]
-        self.high = words[2] if len(words) > 2 else words[0]
-        # The new state goes last: it may lie where the old one does.
-        if form.apart:
+        numbers = [state.at(step * i).word() for i in range(variant.state_length)]
+        self.key, self.low = numbers[0], numbers[1]
+        self.high = numbers[2] if len(numbers) > 2 else numbers[0]
+        # The new state is stored last: it may overwrite the old one.
+        if variant.apart:
             self.pairs(bits, *rec.nest)
         else:
             self.neighbours(bits, *rec.nest)
-        if form.gives_state:
+        if variant.gives_state:
             after = self.low + counters
             values = [self.key, after]
-            if form.algorithm is Algorithm.PHILOX and len(words) > 2:
+            if variant.algorithm is Algorithm.PHILOX and len(numbers) > 2:
                 values.append(self.carried(after))
             for i, x in enumerate(values):
                 new_state.element("i64", i).store(x)
         return self.f.end()
 
     def carried(self, counter: Int) -> Int:
-        """The high word of a counter whose low one is ``counter``, the first one's or more."""
+        """Return the high word of a counter whose low word is ``counter``, at or after the first one."""
         return self.high + counter.ult(self.low).resized("i64")
 
     def block(self, number: Int) -> list[Value]:
-        """The elements of counter ``number``, counted from the first one."""
+        """Return the elements of counter ``number``, relative to the first one."""
         counter = self.low + number
         struct = f"{{ {', '.join([self.stored] * self.each)} }}"
         arguments = (self.key, counter, self.carried(counter))
         return self.f.results(struct, self.each, "block", *arguments)
 
-    def neighbours(self, bits: Pointer, whole: Int, left: Int) -> None:
+    def neighbours(self, bits: Pointer, blocks: Int, left: Int) -> None:
         f, block = self.f, f"[{self.each} x {self.stored}]"
-        with f.unless_zero(whole), f.vector_loop(whole) as k:
+        with f.unless_zero(blocks), f.vector_loop(blocks) as k:
             for n, element in enumerate(self.block(k)):
-                place = f.append(f"getelementptr {block}, ptr {bits}, i64 {k}, i64 {n}")
-                Pointer(f, place).store(element)
+                pointer = f.append(f"getelementptr {block}, ptr {bits}, i64 {k}, i64 {n}")
+                Pointer(f, pointer).store(element)
         if self.each == 1:
             return
         with f.unless_zero(left):
-            last = bits.element(block, whole)
-            for n, element in enumerate(self.block(whole)[:-1]):
+            last = bits.element(block, blocks)
+            for n, element in enumerate(self.block(blocks)[:-1]):
                 with f.when(left.compared("ugt", n)):
                     last.element(self.stored, n).store(element)
 
     def pairs(self, bits: Pointer, rows: Int, pairs: Int, odd: Int, inner: Int) -> None:
-        """Counter (row, pair, i) gives elements (row, 2 pair, i) and (row, 2 pair + 1, i), where there is such."""
+        """Write elements (row, 2 pair, i) and, if it exists, (row, 2 pair + 1, i) of each counter (row, pair, i)."""
         f = self.f
         every = pairs + odd
         lines = every + pairs

@@ -1,7 +1,7 @@
-"""Native code of a reduction of several arrays at once by a scalar program, such as the one of argmax.
+"""Native code of a reduction of one or more arrays by a scalar program, such as argmax.
 
-Each total takes one element after the other, reduced dimensions in row-major order, so that any program will do. Totals
-of rows side by side are made together: they make vectors, and none waits for another.
+Each total accumulates its elements one by one, in row-major order of the reduced dimensions, so any program is allowed.
+The totals of a block of rows are vectorized.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-from runtime.codegen.elements.builder import Int, Value, Whole
+from runtime.codegen.elements.builder import Int, IntLike, Value
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import Cursor, FunctionWriter
 from runtime.codegen.ir.module import Module
@@ -25,14 +25,15 @@ FUNCTION = "spmd_reduce"
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceForm:
-    """The program combines totals, then elements. kept: one at least, the last one that of rows side by side.
+class ReduceVariant:
+    """Variant of the code. The program's parameters are totals, then elements. retained: number of retained dimensions.
 
-    rows: how many of these at once. packed: by array, operands then results, whether these are neighbours in memory.
+    rows: size of a block along the last retained dimension. packed: by array, operands then results, whether it is
+    contiguous along that.
     """
 
     program: ScalarProgram
-    kept: int
+    retained: int
     reduced: int
     rows: int
     packed: tuple[bool, ...]
@@ -40,26 +41,26 @@ class ReduceForm:
 
 @record
 class ReducedArray(Record):
-    """Operand: its address, and strides in bytes along kept and along reduced dimensions."""
+    """Operand: its address, and strides in bytes along retained and along reduced dimensions."""
 
     address: Address
-    kept: Sequence[Word]
+    retained: Sequence[Word]
     reduced: Sequence[Word]
 
 
 @record
 class TotalsArray(Record):
-    """Result: its address, and strides in bytes along the kept dimensions."""
+    """Result: its address, and strides in bytes along the retained dimensions."""
 
     address: Address
-    kept: Sequence[Word]
+    retained: Sequence[Word]
 
 
 @record
 class ReduceRecord(Record):
-    """Sizes of dimensions, the slowest first; no kept size is 0. inits: addresses of scalars."""
+    """Sizes of dimensions, slowest first; no retained size is 0. inits: addresses of scalars."""
 
-    kept: Sequence[Word]
+    retained: Sequence[Word]
     reduced: Sequence[Word]
     operands: Sequence[ReducedArray] = sized("arrays")
     inits: Sequence[Address] = sized("arrays")
@@ -67,52 +68,52 @@ class ReduceRecord(Record):
 
 
 @cache
-def reduce_code(form: ReduceForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of a ReduceRecord."""
-    return host_jit().compile(reduce_ir(form), (FUNCTION,))
+def reduce_code(variant: ReduceVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes the address of a ReduceRecord."""
+    return host_jit().compile(reduce_ir(variant), (FUNCTION,))
 
 
-def reduce_ir(form: ReduceForm) -> str:
-    module = Module(*program_ir(form.program, "combine"))
-    return ReduceWriter(form, module).text()
+def reduce_ir(variant: ReduceVariant) -> str:
+    module = Module(*program_ir(variant.program, "combine"))
+    return ReduceWriter(variant, module).text()
 
 
-#: Positions in the arrays, by number: operands, then results.
+#: Cursors by array: operands, then results.
 _Here: TypeAlias = dict[int, Pointer]
 _Strides: TypeAlias = dict[int, Int]
 
 
 class ReduceWriter:
-    """Writes the function. ``here`` is a cursor by array: operands, then results."""
+    """Writer of the function. ``here`` is a cursor by array: operands, then results."""
 
-    def __init__(self, form: ReduceForm, module: Module) -> None:
-        self.form = form
-        program = form.program
+    def __init__(self, variant: ReduceVariant, module: Module) -> None:
+        self.variant = variant
+        program = variant.program
         self.types = [stored_type(program.kind_of(r)) for r in program.results]
         self.count = len(self.types)
         self.f = FunctionWriter(
             FUNCTION,
             ReduceRecord,
             module=module,
-            kept=form.kept,
-            reduced=form.reduced,
+            retained=variant.retained,
+            reduced=variant.reduced,
             arrays=self.count,
         )
-        self.totals = [self.f.array(form.rows, kind) for kind in self.types]
+        self.totals = [self.f.array(variant.rows, kind) for kind in self.types]
 
     def text(self) -> str:
         rec = self.f.record
-        self.kept_sizes: list[Int] = rec.kept
+        self.retained_sizes: list[Int] = rec.retained
         self.reduced_sizes: list[Int] = rec.reduced
         here: dict[int, Pointer] = {}
-        self.kept_strides: dict[int, list[Int]] = {}
+        self.retained_strides: dict[int, list[Int]] = {}
         self.reduced_strides: dict[int, list[Int]] = {}
         for i, operand in enumerate(rec.operands):
-            here[i], self.kept_strides[i] = operand.address, operand.kept
+            here[i], self.retained_strides[i] = operand.address, operand.retained
             self.reduced_strides[i] = operand.reduced
         self.inits = [init.load(kind) for kind, init in zip(self.types, rec.inits, strict=True)]
         for i, result in enumerate(rec.results, self.count):
-            here[i], self.kept_strides[i] = result.address, result.kept
+            here[i], self.retained_strides[i] = result.address, result.retained
         self.elements = self.f.constant(1)
         for size in self.reduced_sizes:
             self.elements = self.elements * size
@@ -120,15 +121,15 @@ class ReduceWriter:
         return self.f.end()
 
     def rows(self, d: int, here: _Here) -> None:
-        """Loops over the kept dimensions from ``d`` on."""
+        """Write the loops over the retained dimensions from ``d`` on."""
         f = self.f
-        strides = {i: own[d] for i, own in self.kept_strides.items()}
-        if d < self.form.kept - 1:
+        strides = {i: own[d] for i, own in self.retained_strides.items()}
+        if d < self.variant.retained - 1:
             cursors = {i: Cursor(at, strides[i]) for i, at in here.items()}
-            with f.cursor_loop(self.kept_sizes[d], cursors) as (_, inner):
+            with f.cursor_loop(self.retained_sizes[d], cursors) as (_, inner):
                 self.rows(d + 1, inner)
             return
-        rows, size = self.form.rows, self.kept_sizes[d]
+        rows, size = self.variant.rows, self.retained_sizes[d]
         blocks = (size + (rows - 1)) // rows
         cursors = {i: Cursor(at, strides[i] * rows) for i, at in here.items()}
         with f.cursor_loop(blocks, cursors) as (number, inner):
@@ -136,33 +137,33 @@ class ReduceWriter:
             short = left.ult(rows)
             self.block(inner, strides, 1 if rows == 1 else short.select(left, rows))
 
-    def block(self, here: _Here, strides: _Strides, count: Whole) -> None:
-        """``count`` rows side by side."""
+    def block(self, here: _Here, strides: _Strides, count: IntLike) -> None:
+        """Write a block of ``count`` rows."""
         self.totals_of(here, strides, count)
         with self.f.vector_loop(count) as k:
             for i in range(self.count):
-                place = self.place(self.count + i, here, strides, k)
-                place.store(self.total(i, k).load(self.types[i]))
+                address = self.element_address(self.count + i, here, strides, k)
+                address.store(self.total(i, k).load(self.types[i]))
 
-    def totals_of(self, here: _Here, strides: _Strides, count: Whole) -> None:
-        """The totals of ``count`` rows."""
+    def totals_of(self, here: _Here, strides: _Strides, count: IntLike) -> None:
+        """Compute the totals of ``count`` rows."""
         with self.f.vector_loop(count) as k:
             for i in range(self.count):
                 self.total(i, k).store(self.inits[i])
         with self.f.unless_zero(self.elements):
-            self.walk(0, {i: here[i] for i in range(self.count)}, strides, count)
+            self.reduced_loops(0, {i: here[i] for i in range(self.count)}, strides, count)
 
-    def walk(self, d: int, here: _Here, strides: _Strides, count: Whole) -> None:
-        """Loops over the reduced dimensions from ``d`` on."""
-        if d < self.form.reduced:
+    def reduced_loops(self, d: int, here: _Here, strides: _Strides, count: IntLike) -> None:
+        """Write the loops over the reduced dimensions from ``d`` on."""
+        if d < self.variant.reduced:
             cursors = {i: Cursor(at, self.reduced_strides[i][d]) for i, at in here.items()}
             with self.f.cursor_loop(self.reduced_sizes[d], cursors) as (_, inner):
-                self.walk(d + 1, inner, strides, count)
+                self.reduced_loops(d + 1, inner, strides, count)
             return
-        self.take(here, strides, count)
+        self.accumulate(here, strides, count)
 
-    def take(self, here: _Here, strides: _Strides, count: Whole) -> None:
-        """The next element of ``count`` rows."""
+    def accumulate(self, here: _Here, strides: _Strides, count: IntLike) -> None:
+        """Accumulate the next element of ``count`` rows."""
         with self.f.vector_loop(count) as k:
             totals = [self.total(i, k).load(self.types[i]) for i in range(self.count)]
             elements = [self.element(i, here, strides, k) for i in range(self.count)]
@@ -170,17 +171,17 @@ class ReduceWriter:
                 self.total(i, k).store(total)
 
     def element(self, i: int, here: _Here, strides: _Strides, k: Int) -> Value:
-        element: Value = self.place(i, here, strides, k).load(self.types[i])
+        element: Value = self.element_address(i, here, strides, k).load(self.types[i])
         return element
 
     def combined(self, totals: Sequence[Value], elements: Sequence[Value]) -> list[Value]:
-        struct = struct_type(self.form.program)
+        struct = struct_type(self.variant.program)
         return self.f.results(struct, self.count, "combine", *totals, *elements)
 
-    def place(self, i: int, here: _Here, strides: _Strides, k: Int) -> Pointer:
+    def element_address(self, i: int, here: _Here, strides: _Strides, k: Int) -> Pointer:
         if k.name == "0":
             return here[i]
-        if self.form.packed[i]:
+        if self.variant.packed[i]:
             return here[i].element(self.types[i % self.count], k)
         return here[i].at(k * strides[i])
 

@@ -1,4 +1,4 @@
-"""reduce-window in native code: running totals, and windows of any kind."""
+"""reduce-window in native code: prefix scans, and windows of any kind."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.cpu.kernels.reduce import scan_ir, window_ir
-from runtime.cpu.kernels.reduce.scan_ir import ScanDimension, ScanForm, ScanRecord, scan_code
-from runtime.cpu.kernels.reduce.window_ir import WindowAxis, WindowForm, WindowRecord, window_code
+from runtime.cpu.kernels.reduce.scan_ir import ScanDimension, ScanRecord, ScanVariant, scan_code
+from runtime.cpu.kernels.reduce.window_ir import (
+    WindowAxis,
+    WindowRecord,
+    WindowVariant,
+    window_code,
+)
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.reduce import ReduceWindowKernel
 from runtime.program.scalar_program import ScalarProgram
@@ -35,7 +40,7 @@ def bind_reduce_window(kernel: ReduceWindowKernel, arrays: KernelArrays) -> Acti
 def _binding(
     kernel: ReduceWindowKernel, source: NDArray, init: NDArray, result: NDArray
 ) -> NativeAction:
-    """Return the native call for elements that are combined as a whole; neither results nor windows are empty."""
+    """Return the native call for elements that are not split into parts; neither results nor windows are empty."""
     axes = [
         WindowAxis(
             windows,
@@ -63,16 +68,16 @@ def _binding(
 
 
 def _is_plain(axis: WindowAxis) -> bool:
-    """Window w is element w."""
+    """Return whether window w is element w."""
     unmoved = axis.step == axis.base_dilation == 1 and axis.padding == 0
     return bool(axis.size == 1 and unmoved and axis.windows <= axis.base)
 
 
 def _is_running(axis: WindowAxis) -> bool:
-    """Every window covers all that stands before its place, or all behind it, and the place itself."""
-    whole = axis.size == axis.base == axis.windows
+    """Return whether window w covers all elements up to element w, or all from it on: a prefix scan."""
+    is_full = axis.size == axis.base == axis.windows
     dense = axis.step == axis.base_dilation == axis.dilation == 1
-    return whole and dense and axis.padding in (0, axis.size - 1)
+    return is_full and dense and axis.padding in (0, axis.size - 1)
 
 
 def _scan(
@@ -101,10 +106,10 @@ def _scan(
         ways.append((inner[0].windows, inner[0].source_stride, inner[0].target_stride))
     packed = (ways[-1][1] == item, ways[-1][2] == item)
     backwards = isinstance(kernel.reduction, ScalarProgram) and along.padding == 0
-    form = ScanForm(kind, kernel.reduction, len(outer), side_by_side, packed, backwards)
+    variant = ScanVariant(kind, kernel.reduction, len(outer), side_by_side, packed, backwards)
     dimensions = [ScanDimension(*way) for way in ways]
     record = ScanRecord(starts[0], init.ctypes.data, starts[1], dimensions)
-    return native_call(scan_code(form), scan_ir.FUNCTION, record.to_array(), arrays)
+    return native_call(scan_code(variant), scan_ir.FUNCTION, record.to_array(), arrays)
 
 
 def _windows(
@@ -118,13 +123,13 @@ def _windows(
     candidates = [axis for axis in axes if axis.base_dilation == 1 and axis.windows > 1] or [one]
 
     def suits(axis: WindowAxis) -> tuple[bool, bool, bool, int]:
-        """The more the better, from the left: neighbours in the result, one element each, neighbours in the source."""
+        """Return a rank: contiguous in the result, one element per window, contiguous in the source, size."""
         neighbours = axis.step * axis.source_stride == item
         return axis.target_stride == item, _is_plain(axis), neighbours, axis.windows
 
     inner = max(candidates, key=suits)
     outer = _in_target_order([axis for axis in axes if axis is not inner])
-    form = WindowForm(
+    variant = WindowVariant(
         kind,
         kernel.reduction,
         len(outer) + 1,
@@ -133,11 +138,11 @@ def _windows(
         (inner.step * inner.source_stride == item, inner.target_stride == item),
     )
     record = WindowRecord(source.ctypes.data, init.ctypes.data, result.ctypes.data, [*outer, inner])
-    return native_call(window_code(form), window_ir.FUNCTION, record.to_array(), arrays)
+    return native_call(window_code(variant), window_ir.FUNCTION, record.to_array(), arrays)
 
 
 def _in_target_order(axes: Sequence[WindowAxis]) -> list[WindowAxis]:
-    """Slowest first; of plain dimensions that are one by their strides only one is left, of those of size 1 none."""
+    """Sort ``axes``, slowest first, merge plain ones as strides allow, and drop those of size 1."""
     merged: list[WindowAxis] = []
     for axis in sorted(axes, key=lambda axis: -abs(axis.target_stride)):
         if _is_plain(axis) and axis.windows == 1:

@@ -1,9 +1,9 @@
-"""Native code of running totals along a dimension: totals side by side, or vectors along it.
+"""Native code of prefix scans along a dimension: a block of rows at a time, or vectors along a row.
 
-Totals are kept in the accumulator's type and rounded as each is written. Where neighbours in memory are of different
-rows, ``BLOCK`` rows go side by side. Else a row goes through a buffer, a chunk at a time: within a vector of n elements
-a total is made in log2(n) steps, of itself and of the one 1, 2, 4, .. places before it, then the total of all vectors
-before is added. The order of a sum depends on n alone, which is that of 64 bytes on every processor.
+Totals have the accumulator's type and are rounded when they are written. If adjacent elements belong to different rows,
+``BLOCK`` rows are scanned at a time. Otherwise a row goes through a buffer, a chunk at a time: within a vector of n
+elements the scan takes log2(n) steps, which add the elements 1, 2, 4, .. before, and then the total of all vectors
+before is added. The order of a sum depends on n only, which is that of 64 bytes on every processor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runtime.program.scalar_program import Reducer, ScalarProgram
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_scan"
-#: Rows side by side.
+#: Rows of a block.
 BLOCK = 1024
 #: Elements of a row in the buffer.
 CHUNK = 512
@@ -33,13 +33,13 @@ _VECTOR_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class ScanForm:
-    """A program's totals, which need not be numbers that vectors hold, always go side by side.
+class ScanVariant:
+    """Variant of the code. Scans by a program are always side by side, as vectors may not hold its totals.
 
-    outer: dimensions around the scanned one. side_by_side: one more dimension, of neighbours, inside of it. backwards:
-    from the end, so that elements are the left ones.
+    outer: dimensions around the scanned one. side_by_side: there is one more dimension inside of it, of adjacent rows.
+    backwards: the scan runs from the end, so that elements are left operands.
 
-    packed: whether source and target have their neighbours along the innermost dimension.
+    packed: whether source and target are contiguous along the innermost dimension.
     """
 
     kind: PrimitiveType
@@ -52,7 +52,7 @@ class ScanForm:
 
 @record
 class ScanDimension(Record):
-    """Size, and strides in bytes."""
+    """Size of a dimension, and its strides in bytes."""
 
     size: Word
     source: Word
@@ -61,9 +61,9 @@ class ScanDimension(Record):
 
 @record
 class ScanRecord(Record):
-    """Addresses, and dimensions in the form's order, the scanned one last.
+    """Addresses and dimensions: the outer ones, the scanned one, and the one of adjacent rows if there is one.
 
-    Side by side the innermost dimension stands behind the scanned one. No size is 0.
+    No size is 0.
     """
 
     source: Address
@@ -73,13 +73,13 @@ class ScanRecord(Record):
 
 
 @cache
-def scan_code(form: ScanForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of a ScanRecord."""
-    return host_jit().compile(scan_ir(form), (FUNCTION,))
+def scan_code(variant: ScanVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes the address of a ScanRecord."""
+    return host_jit().compile(scan_ir(variant), (FUNCTION,))
 
 
-def scan_ir(form: ScanForm) -> str:
-    return _Scan(form).text()
+def scan_ir(variant: ScanVariant) -> str:
+    return _Scan(variant).text()
 
 
 def _lanes(kind: PrimitiveType) -> int:
@@ -88,12 +88,12 @@ def _lanes(kind: PrimitiveType) -> int:
     return _VECTOR_BYTES // size
 
 
-def _combine_vectors(form: ScanForm) -> str:
-    assert not isinstance(form.reduction, ScalarProgram), "its totals go side by side"
-    wide = element_of(form.kind.numpy).wide
-    lanes = _lanes(form.kind)
+def _combine_vectors(variant: ScanVariant) -> str:
+    assert not isinstance(variant.reduction, ScalarProgram), "its totals go side by side"
+    wide = element_of(variant.kind.numpy).wide
+    lanes = _lanes(variant.kind)
     vector = f"<{lanes} x {wide}>"
-    body = combination(form.kind.numpy, form.reduction, wide, lanes)
+    body = combination(variant.kind.numpy, variant.reduction, wide, lanes)
     return (
         f"define internal {vector} @combine_vectors({vector} %a, {vector} %b) alwaysinline {{\n"
         f"  {body}\n  ret {vector} %r\n}}"
@@ -101,21 +101,21 @@ def _combine_vectors(form: ScanForm) -> str:
 
 
 class _Scan:
-    """Writes the function."""
+    """Writer of the function."""
 
-    def __init__(self, form: ScanForm) -> None:
-        self.form = form
-        element = combining(form.kind, form.reduction)
+    def __init__(self, variant: ScanVariant) -> None:
+        self.variant = variant
+        element = combining(variant.kind, variant.reduction)
         self.stored, self.wide = element.stored, element.wide
         module = Module(*element.functions)
         self.lanes = 1
-        if not form.side_by_side:
-            self.lanes = _lanes(form.kind)
-            module.add([_combine_vectors(form)])
+        if not variant.side_by_side:
+            self.lanes = _lanes(variant.kind)
+            module.add([_combine_vectors(variant)])
         self.vector = f"<{self.lanes} x {self.wide}>"
-        count = form.outer + 1 + form.side_by_side
+        count = variant.outer + 1 + variant.side_by_side
         self.f = FunctionWriter(FUNCTION, ScanRecord, module=module, dimensions=count)
-        self.buffer = self.f.array(BLOCK if form.side_by_side else CHUNK, self.wide)
+        self.buffer = self.f.array(BLOCK if variant.side_by_side else CHUNK, self.wide)
 
     def text(self) -> str:
         rec = self.f.record
@@ -126,11 +126,11 @@ class _Scan:
         return self.f.end()
 
     def nest(self, dimensions: list[_Dimension], source: Pointer, target: Pointer) -> None:
-        if len(dimensions) > 1 + self.form.side_by_side:
+        if len(dimensions) > 1 + self.variant.side_by_side:
             (size, *steps), *rest = dimensions
             with self.f.cursor_loop(size, _cursors((source, target), steps)) as (_, here):
                 self.nest(rest, here[0], here[1])
-        elif self.form.side_by_side:
+        elif self.variant.side_by_side:
             self.blocks(dimensions[0], dimensions[1], source, target)
         else:
             self.row(dimensions[0], source, target)
@@ -138,24 +138,24 @@ class _Scan:
     def blocks(
         self, along: _Dimension, across: _Dimension, source: Pointer, target: Pointer
     ) -> None:
-        """Rows side by side: a total for each."""
+        """Scan a block of rows at a time, with a total for each row."""
         f = self.f
         (length, *steps), (rows, *apart) = along, across
         with f.blocks(rows, BLOCK, _cursors((source, target), apart)) as (_, count, here):
             with f.vector_loop(count) as k:
-                self.held(k).store(self.init)
+                self.accumulator(k).store(self.init)
             cursors = _cursors((here[0], here[1]), steps)
             with f.cursor_loop(length, cursors) as (_, row), f.vector_loop(count) as k:
-                held = self.held(k)
-                so_far = held.load(self.wide)
+                accumulator = self.accumulator(k)
+                accumulated = accumulator.load(self.wide)
                 element = self.read(row[0], apart[0], k)
-                pair = (element, so_far) if self.form.backwards else (so_far, element)
+                pair = (element, accumulated) if self.variant.backwards else (accumulated, element)
                 total = f.call(self.wide, "combine", *pair)
-                held.store(total)
+                accumulator.store(total)
                 self.write(total, row[1], apart[1], k)
 
     def row(self, along: _Dimension, source: Pointer, target: Pointer) -> None:
-        """One row: chunks of it are read, added up in the buffer, and written."""
+        """Scan one row: chunks of it are read, scanned in the buffer, and written."""
         f = self.f
         size, *steps = along
         carried = f.array(1, self.vector)
@@ -163,19 +163,19 @@ class _Scan:
         with f.blocks(size, CHUNK, _cursors((source, target), steps)) as (_, count, here):
             with f.vector_loop(count) as k:
                 element = self.read(here[0], steps[0], k)
-                self.held(k).store(element)
+                self.accumulator(k).store(element)
             vectors = {0: Cursor(self.buffer, _VECTOR_BYTES)}
-            with f.cursor_loop((count + (self.lanes - 1)) // self.lanes, vectors) as (_, place):
-                self.scan_vector(place[0], carried)
+            with f.cursor_loop((count + (self.lanes - 1)) // self.lanes, vectors) as (_, vector):
+                self.scan_vector(vector[0], carried)
             with f.vector_loop(count) as k:
-                self.write(self.held(k).load(self.wide), here[1], steps[1], k)
+                self.write(self.accumulator(k).load(self.wide), here[1], steps[1], k)
 
-    def scan_vector(self, place: Pointer, carried: Pointer) -> None:
-        """Totals within the vector, then with what is carried; what the next one carries needs one step of these."""
+    def scan_vector(self, pointer: Pointer, carried: Pointer) -> None:
+        """Scan a vector, then combine it with the carried total. The carry chain has one operation per vector."""
         f, vector, lanes = self.f, self.vector, self.lanes
-        totals: Vector = place.load(vector, align=64)
-        assert not isinstance(self.form.reduction, ScalarProgram)
-        neutral_value = f.append(neutral(self.form.kind, self.form.reduction))
+        totals: Vector = pointer.load(vector, align=64)
+        assert not isinstance(self.variant.reduction, ScalarProgram)
+        neutral_value = f.append(neutral(self.variant.kind, self.variant.reduction))
         nothing = splat(typed(f, self.wide, neutral_value), lanes)
         distance = 1
         while distance < lanes:
@@ -183,25 +183,25 @@ class _Scan:
             before = nothing.shuffled(order, totals)
             totals = f.call(vector, "combine_vectors", before, totals)
             distance *= 2
-        so_far = carried.load(vector, align=64)
-        whole = totals.shuffled([lanes - 1] * lanes)
-        carried.store(f.call(vector, "combine_vectors", so_far, whole), align=64)
-        place.store(f.call(vector, "combine_vectors", so_far, totals), align=64)
+        accumulated = carried.load(vector, align=64)
+        last = totals.shuffled([lanes - 1] * lanes)
+        carried.store(f.call(vector, "combine_vectors", accumulated, last), align=64)
+        pointer.store(f.call(vector, "combine_vectors", accumulated, totals), align=64)
 
-    def held(self, k: Int) -> Pointer:
+    def accumulator(self, k: Int) -> Pointer:
         return self.buffer.element(self.wide, k)
 
-    def place(self, base: Pointer, stride: Int, k: Int, *, packed: bool) -> Pointer:
+    def element_address(self, base: Pointer, stride: Int, k: Int, *, packed: bool) -> Pointer:
         return base.element(self.stored, k) if packed else base.at(k * stride)
 
     def read(self, base: Pointer, stride: Int, k: Int) -> Value:
-        place = self.place(base, stride, k, packed=self.form.packed[0])
-        element: Value = self.f.call(self.wide, "widen", place.load(self.stored))
+        address = self.element_address(base, stride, k, packed=self.variant.packed[0])
+        element: Value = self.f.call(self.wide, "widen", address.load(self.stored))
         return element
 
     def write(self, total: Value, base: Pointer, stride: Int, k: Int) -> None:
         element = self.f.call(self.stored, "narrow", total)
-        self.place(base, stride, k, packed=self.form.packed[1]).store(element)
+        self.element_address(base, stride, k, packed=self.variant.packed[1]).store(element)
 
 
 #: Size, and strides in the source and in the target.

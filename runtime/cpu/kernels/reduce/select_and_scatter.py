@@ -8,8 +8,8 @@ from runtime.cpu.kernels.native_call import in_order, native_call
 from runtime.cpu.kernels.reduce.select_and_scatter_ir import (
     FUNCTION,
     SelectAxis,
-    SelectForm,
     SelectRecord,
+    SelectVariant,
     select_and_scatter_code,
 )
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
@@ -39,20 +39,20 @@ def bind_select_and_scatter(kernel: SelectAndScatterKernel, arrays: KernelArrays
     record = SelectRecord(
         operand.ctypes.data, source.ctypes.data, total.ctypes.data, *of_lanes, axes
     )
-    form = SelectForm(
+    variant = SelectVariant(
         kernel.elements,
         len(axes),
         Step.of(of_lanes[1], operand.itemsize),
         Step.of(of_lanes[2], source.itemsize),
         Step.of(of_lanes[3], total.itemsize),
     )
-    code = select_and_scatter_code(form)
+    code = select_and_scatter_code(variant)
     add = native_call(code, FUNCTION, record.to_array(), (operand, source, total))
     after = [] if total is result else [converting(total, result)]
     return in_order(converting(init, total), add, *after)
 
 
 def _lane_dimension(window: Window, operand: NDArray) -> int | None:
-    """The dimension along which windows are single elements side by side whose elements lie closest to each other."""
+    """Return the dimension of smallest stride along which windows are single elements; None if there is none."""
     single = [d for d, dim in enumerate(window.dims) if dim == WindowDimension()]
     return min(single, key=lambda d: abs(operand.strides[d]), default=None)

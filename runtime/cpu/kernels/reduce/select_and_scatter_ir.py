@@ -1,7 +1,7 @@
-"""Native code of select-and-scatter: each window keeps one element, to whose place its source element is added.
+"""Native code of select-and-scatter: each window selects one element, to whose result its source element is added.
 
-Lanes lie along a dimension in which windows are one element wide and side by side, such as channels. A block of lanes
-is done at a time: for every element of the window whether it is kept, then what is added where it was.
+Vector lanes are along a dimension in which windows are single elements, such as channels. For a block of lanes, a first
+loop over the window selects an element, and a second one adds the source to the selected element's result.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from runtime.cpu.kernels.reduce.window_ir import SlidingAxis
 from runtime.program.records.reduce import SelectedElements
 
 FUNCTION = "spmd_select_and_scatter"
-#: Lanes that are done together: what is kept of each stays in the nearest cache.
+#: Lanes of a block: the state of each stays in the L1 cache.
 BLOCK = 512
 
 
 @dataclass(frozen=True, slots=True)
-class SelectForm:
-    """rank: dimensions besides the lanes'. operand, source, result: how each moves along these."""
+class SelectVariant:
+    """Variant of the code. rank: dimensions without that of lanes. operand, source, result: kinds of lane strides."""
 
     elements: SelectedElements
     rank: int
@@ -51,7 +51,7 @@ class SelectAxis(SlidingAxis):
 
 @record
 class SelectRecord(Record):
-    """Addresses, how many lanes, bytes from one to the next in each array, and the other dimensions."""
+    """Addresses, number of lanes, stride between lanes in each array, and the other dimensions."""
 
     operand: Address
     source: Address
@@ -64,35 +64,35 @@ class SelectRecord(Record):
 
 
 @cache
-def select_and_scatter_code(form: SelectForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of a SelectRecord."""
-    return host_jit().compile(select_and_scatter_ir(form), (FUNCTION,))
+def select_and_scatter_code(variant: SelectVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes the address of a SelectRecord."""
+    return host_jit().compile(select_and_scatter_ir(variant), (FUNCTION,))
 
 
-def select_and_scatter_ir(form: SelectForm) -> str:
-    return _Select(form).text()
+def select_and_scatter_ir(variant: SelectVariant) -> str:
+    return _Select(variant).text()
 
 
 _OPERAND, _SOURCE, _RESULT = range(3)
 _Here: TypeAlias = dict[int, Pointer]
-#: What is done with an element of the window: its number, and where the block's lanes of it begin.
+#: Callback for an element of the window: its number, and the address of the block's first lane.
 _Visit: TypeAlias = Callable[[Int, _Here], None]
 
 
 class _Select:
-    """Writes the function. ``here``: the block's first lane in each array."""
+    """Writer of the function. ``here``: the block's first lane in each array."""
 
-    def __init__(self, form: SelectForm) -> None:
-        self.form = form
-        kind = form.elements.kind
-        functions = combining_ir(kind.numpy, form.elements.reduction)
-        module = Module(*functions, keeps_ir(form.elements))
-        self.f = FunctionWriter(FUNCTION, SelectRecord, module=module, axes=form.rank)
+    def __init__(self, variant: SelectVariant) -> None:
+        self.variant = variant
+        kind = variant.elements.kind
+        functions = combining_ir(kind.numpy, variant.elements.reduction)
+        module = Module(*functions, keeps_ir(variant.elements))
+        self.f = FunctionWriter(FUNCTION, SelectRecord, module=module, axes=variant.rank)
         element = element_of(kind.numpy)
-        self.steps = {_OPERAND: form.operand, _SOURCE: form.source, _RESULT: form.result}
+        self.steps = {_OPERAND: variant.operand, _SOURCE: variant.source, _RESULT: variant.result}
         self.stored, self.wide = element.stored, element.wide
         self.best = self.f.array(BLOCK, self.wide)
-        self.kept = self.f.array(BLOCK, "i32")
+        self.chosen = self.f.array(BLOCK, "i32")
 
     def text(self) -> str:
         rec = self.f.record
@@ -104,34 +104,34 @@ class _Select:
         self.windows([], here)
         return self.f.end()
 
-    def windows(self, origins: list[Int], here: _Here) -> None:
-        """Loops over the windows; origins: where one begins in the operand, of the dimensions around."""
-        if len(origins) == self.form.rank:
-            self.blocks(origins, here)
+    def windows(self, window_starts: list[Int], here: _Here) -> None:
+        """Write the loops over windows. ``window_starts``: first index in the operand, for the outer dimensions."""
+        if len(window_starts) == self.variant.rank:
+            self.blocks(window_starts, here)
             return
-        axis = self.axes[len(origins)]
+        axis = self.axes[len(window_starts)]
         cursors = {_SOURCE: Cursor(here[_SOURCE], axis.source_stride)}
         with self.f.cursor_loop(axis.windows, cursors) as (number, at):
-            origin = number * axis.step - axis.padding
-            self.windows([*origins, origin], {**here, **at})
+            window_start = number * axis.step - axis.padding
+            self.windows([*window_starts, window_start], {**here, **at})
 
-    def blocks(self, origins: list[Int], here: _Here) -> None:
-        """The lanes of one window, a block at a time."""
+    def blocks(self, window_starts: list[Int], here: _Here) -> None:
+        """Write the loop over the blocks of lanes of one window."""
         f = self.f
         cursors = {array: Cursor(at, self.lane_strides[array]) for array, at in here.items()}
         with f.blocks(self.lanes, BLOCK, cursors) as (_, self.count, at):
             with f.vector_loop(self.count) as k:
-                self.kept.element("i32", k).store(f.constant(-1, "i32"))
-            self.elements(origins, at, self.select)
-            self.elements(origins, at, self.combine)
+                self.chosen.element("i32", k).store(f.constant(-1, "i32"))
+            self.elements(window_starts, at, self.select)
+            self.elements(window_starts, at, self.combine)
 
-    def elements(self, origins: list[Int], here: _Here, visit: _Visit) -> None:
-        """Loops over the elements of the window that are in the operand."""
+    def elements(self, window_starts: list[Int], here: _Here, visit: _Visit) -> None:
+        """Write the loops over the elements of the window that are inside the operand."""
         number, here = self.f.constant(0), dict(here)
         with ExitStack() as loops:
-            for axis, origin in zip(self.axes, origins, strict=True):
+            for axis, window_start in zip(self.axes, window_starts, strict=True):
                 k = loops.enter_context(self.f.loop(axis.size))
-                at = origin + k * axis.dilation
+                at = window_start + k * axis.dilation
                 loops.enter_context(self.f.when(at.ult(axis.base)))
                 here[_OPERAND] = here[_OPERAND].at(at * axis.operand_stride)
                 here[_RESULT] = here[_RESULT].at(at * axis.result_stride)
@@ -139,36 +139,36 @@ class _Select:
             visit(number.resized("i32"), here)
 
     def select(self, number: Int, here: _Here) -> None:
-        """Write IR that keeps an element if it is the window's first, or if the best one so far does not beat it."""
+        """Select an element if it is the window's first, or if the best one so far does not beat it."""
         f, wide = self.f, self.wide
         with f.vector_loop(self.count) as k:
             element = self.element(here, _OPERAND, k)
-            best_slot, kept_slot = self.best.element(wide, k), self.kept.element("i32", k)
-            best, kept = best_slot.load(wide), kept_slot.load("i32")
-            has_one = kept >= 0
+            best_pointer, chosen_pointer = self.best.element(wide, k), self.chosen.element("i32", k)
+            best, chosen = best_pointer.load(wide), chosen_pointer.load("i32")
+            has_one = chosen >= 0
             stays = has_one & f.call("i1", "keeps", best, element)
-            best_slot.store(selected(stays, best, element))
-            kept_slot.store(selected(stays, kept, number))
+            best_pointer.store(selected(stays, best, element))
+            chosen_pointer.store(selected(stays, chosen, number))
 
     def combine(self, number: Int, here: _Here) -> None:
         f, wide = self.f, self.wide
-        repeated = self.form.source is Step.REPEATED
+        repeated = self.variant.source is Step.REPEATED
         of_all = self.element(here, _SOURCE, f.constant(0)) if repeated else None
         with f.vector_loop(self.count) as k:
-            kept = self.kept.element("i32", k).load("i32")
-            is_kept = kept.equals(number)
+            chosen = self.chosen.element("i32", k).load("i32")
+            is_chosen = chosen.equals(number)
             update = of_all or self.element(here, _SOURCE, k)
-            place = self.place(here, _RESULT, k, wide)
-            before = place.load(wide)
+            pointer = self.element_address(here, _RESULT, k, wide)
+            before = pointer.load(wide)
             after = f.call(wide, "combine", before, update)
-            place.store(selected(is_kept, after, before))
+            pointer.store(selected(is_chosen, after, before))
 
     def element(self, here: _Here, array: int, k: Int) -> Value:
-        stored = self.place(here, array, k, self.stored).load(self.stored)
+        stored = self.element_address(here, array, k, self.stored).load(self.stored)
         element: Value = self.f.call(self.wide, "widen", stored)
         return element
 
-    def place(self, here: _Here, array: int, k: Int, kind: str) -> Pointer:
+    def element_address(self, here: _Here, array: int, k: Int, kind: str) -> Pointer:
         """Return the address of lane ``k``."""
         if self.steps[array] is Step.PACKED:
             return here[array].element(kind, k)

@@ -1,7 +1,7 @@
-"""Native code of reduce-window: each window's total, a run of neighbouring windows at a time.
+"""Native code of reduce-window: the totals of a block of adjacent windows at a time.
 
-For a run of results along the innermost dimension the elements of the window are taken one after the other, each for
-all of the run, in totals that stay in the nearest cache. Padding, and gaps in a dilated base, are passed over.
+For a block of results along the innermost dimension, each element of the window is accumulated for the entire block, in
+totals that stay in the L1 cache. Padding, and holes of a dilated base, are skipped.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from runtime.program.scalar_program import Reducer
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_window"
-#: Results of a run.
+#: Results of a block.
 BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class WindowForm:
-    """rank: one at least. slides: the window has more than one element, or an offset, along the innermost dimension.
+class WindowVariant:
+    """Variant of the code. rank >= 1. slides: the window has several elements or padding along the innermost dimension.
 
-    dilated: some dimension's base is, but never the innermost one's. packed: whether source (from window to window) and
-    target have their neighbours along the innermost dimension.
+    dilated: the base of a dimension is dilated, never that of the innermost one. packed: whether source (from window to
+    window) and target are contiguous along the innermost dimension.
     """
 
     kind: PrimitiveType
@@ -44,9 +44,9 @@ class WindowForm:
 
 @record
 class SlidingAxis(Record):
-    """One dimension of so many ``windows`` over ``base`` elements.
+    """Dimension of ``windows`` windows over ``base`` elements.
 
-    Element k of window w is number w * step + k * dilation - padding, if there is one.
+    Element k of window w is element w * step + k * dilation - padding of the base, if that exists.
     """
 
     windows: Word
@@ -59,7 +59,7 @@ class SlidingAxis(Record):
 
 @record
 class WindowAxis(SlidingAxis):
-    """Strides in bytes. Numbers of elements count the base's gaps, too: multiples of ``base_dilation`` are elements."""
+    """Axis with strides in bytes. Indices include the base's holes: elements are at multiples of ``base_dilation``."""
 
     base_dilation: Word
     source_stride: Word
@@ -68,7 +68,7 @@ class WindowAxis(SlidingAxis):
 
 @record
 class WindowRecord(Record):
-    """Addresses and dimensions, the innermost last. Neither windows nor their elements are none."""
+    """Addresses and dimensions, the innermost last. Neither results nor windows are empty."""
 
     source: Address
     init: Address
@@ -77,24 +77,24 @@ class WindowRecord(Record):
 
 
 @cache
-def window_code(form: WindowForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of a WindowRecord."""
-    return host_jit().compile(window_ir(form), (FUNCTION,))
+def window_code(variant: WindowVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes the address of a WindowRecord."""
+    return host_jit().compile(window_ir(variant), (FUNCTION,))
 
 
-def window_ir(form: WindowForm) -> str:
-    return _Window(form).text()
+def window_ir(variant: WindowVariant) -> str:
+    return _Window(variant).text()
 
 
 class _Window:
-    """Writes the function."""
+    """Writer of the function."""
 
-    def __init__(self, form: WindowForm) -> None:
-        self.form = form
-        element = combining(form.kind, form.reduction)
+    def __init__(self, variant: WindowVariant) -> None:
+        self.variant = variant
+        element = combining(variant.kind, variant.reduction)
         self.stored, self.wide = element.stored, element.wide
         module = Module(*element.functions)
-        self.f = FunctionWriter(FUNCTION, WindowRecord, module=module, axes=form.rank)
+        self.f = FunctionWriter(FUNCTION, WindowRecord, module=module, axes=variant.rank)
         self.totals = self.f.array(BLOCK, self.wide)
 
     def text(self) -> str:
@@ -105,51 +105,58 @@ class _Window:
         return self.f.end()
 
     def results(
-        self, axes: list[WindowAxis], origins: list[Int], source: Pointer, target: Pointer
+        self, axes: list[WindowAxis], window_starts: list[Int], source: Pointer, target: Pointer
     ) -> None:
-        """Loops over the results; origins: where the window begins in the (dilated) base, of the dimensions around."""
-        f, axis = self.f, axes[len(origins)]
+        """Write the loops over results. window_starts: first index in the dilated base, for the outer dimensions."""
+        f, axis = self.f, axes[len(window_starts)]
         cursors = {0: Cursor(target, axis.target_stride)}
-        if len(origins) < len(axes) - 1:
+        if len(window_starts) < len(axes) - 1:
             with f.cursor_loop(axis.windows, cursors) as (number, here):
-                origin = number * axis.step - axis.padding
-                self.results(axes, [*origins, origin], source, here[0])
+                window_start = number * axis.step - axis.padding
+                self.results(axes, [*window_starts, window_start], source, here[0])
             return
         with f.blocks(axis.windows, BLOCK, cursors) as (first, count, here):
             with f.vector_loop(count) as k:
                 self.total(k).store(self.init)
-            self.elements(axes, origins, source, first, count)
+            self.elements(axes, window_starts, source, first, count)
             with f.vector_loop(count) as k:
                 result = f.call(self.stored, "narrow", self.total(k).load(self.wide))
-                place = self.place(here[0], axis.target_stride, k, packed=self.form.packed[1])
-                place.store(result)
+                address = self.element_address(
+                    here[0], axis.target_stride, k, packed=self.variant.packed[1]
+                )
+                address.store(result)
 
     def elements(
-        self, axes: list[WindowAxis], origins: list[Int], source: Pointer, first: Int, count: Int
+        self,
+        axes: list[WindowAxis],
+        window_starts: list[Int],
+        source: Pointer,
+        first: Int,
+        count: Int,
     ) -> None:
-        """Loops over the window's elements, each of which is taken for ``count`` results from ``first`` on."""
+        """Write the loops over the window's elements, each accumulated for ``count`` results from ``first`` on."""
         with ExitStack() as loops:
-            for axis, origin in zip(axes, origins, strict=False):
+            for axis, window_start in zip(axes, window_starts, strict=False):
                 k = loops.enter_context(self.f.loop(axis.size))
-                at, there = self.base_element(axis, origin, k)
+                at, there = self.base_element(axis, window_start, k)
                 loops.enter_context(self.f.when(there))
                 source = source.at(at * axis.source_stride)
             stride = axes[-1].source_stride
-            if self.form.slides:
+            if self.variant.slides:
                 self.slide(axes[-1], source, first, count)
             else:
-                self.take(source.at(first * stride), stride, self.f.constant(0), count)
+                self.accumulate(source.at(first * stride), stride, self.f.constant(0), count)
 
-    def base_element(self, axis: WindowAxis, origin: Int, k: Int) -> tuple[Int, Bool]:
-        """The number of the base's element, and whether there is one."""
-        at = origin + k * axis.dilation
-        if not self.form.dilated:
+    def base_element(self, axis: WindowAxis, window_start: Int, k: Int) -> tuple[Int, Bool]:
+        """Return the index of the base's element, and whether it exists."""
+        at = window_start + k * axis.dilation
+        if not self.variant.dilated:
             return at, at.ult(axis.base)
         element, rest = at // axis.base_dilation, at % axis.base_dilation
         return element, element.ult(axis.base) & (at >= 0) & rest.equals(0)
 
     def slide(self, axis: WindowAxis, source: Pointer, first: Int, count: Int) -> None:
-        """Along the innermost dimension, too: of element k, the windows that have it in the base."""
+        """Write the loop over the innermost dimension: element k is accumulated for the windows that contain it."""
         f = self.f
         end = first + count
         with f.loop(axis.size) as k:
@@ -161,26 +168,28 @@ class _Window:
                 at = low * axis.step - below
                 begin = source.at(at * axis.source_stride)
                 stride = axis.step * axis.source_stride
-                self.take(begin, stride, low - first, high - low)
+                self.accumulate(begin, stride, low - first, high - low)
 
     def steps(self, distance: Int, axis: WindowAxis) -> Int:
-        """The first window that begins ``distance`` or more behind the first one."""
+        """Return the first window that begins at least ``distance`` behind the first one."""
         windows: Int = (distance.smax(0) + (axis.step - 1)) // axis.step
         return windows
 
-    def take(self, begin: Pointer, stride: Int, skipped: Int, count: Int) -> None:
-        """Elements from ``begin`` on, ``stride`` apart, for ``count`` totals behind the ``skipped`` ones."""
+    def accumulate(self, begin: Pointer, stride: Int, skipped: Int, count: Int) -> None:
+        """Accumulate elements from ``begin`` on, ``stride`` apart, into ``count`` totals after ``skipped`` ones."""
         f = self.f
         totals = self.totals.element(self.wide, skipped)
         with f.vector_loop(count) as k:
-            held = totals.element(self.wide, k)
-            total = held.load(self.wide)
-            stored = self.place(begin, stride, k, packed=self.form.packed[0]).load(self.stored)
+            pointer = totals.element(self.wide, k)
+            total = pointer.load(self.wide)
+            stored = self.element_address(begin, stride, k, packed=self.variant.packed[0]).load(
+                self.stored
+            )
             element = f.call(self.wide, "widen", stored)
-            held.store(f.call(self.wide, "combine", total, element))
+            pointer.store(f.call(self.wide, "combine", total, element))
 
     def total(self, k: Int) -> Pointer:
         return self.totals.element(self.wide, k)
 
-    def place(self, base: Pointer, stride: Int, k: Int, *, packed: bool) -> Pointer:
+    def element_address(self, base: Pointer, stride: Int, k: Int, *, packed: bool) -> Pointer:
         return base.element(self.stored, k) if packed else base.at(k * stride)

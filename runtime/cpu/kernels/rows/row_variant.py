@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from enum import Enum
 
 from runtime.codegen.elements import variants
-from runtime.codegen.ir.dynamic_starts import StartsForm
+from runtime.codegen.ir.dynamic_starts import StartsVariant
 from runtime.codegen.ir.scalar_program_ir import program_ir
 from runtime.cpu.kernels.loop.loop_ir import Step
 from runtime.program.scalar_program import ScalarProgram
 from spmd.device import ReductionKind
 from spmd.shape import PrimitiveType
 
-#: The most sums side by side along a row: they hide the latency of an addition behind vectors of any processor.
+#: Most partial sums along a row, so many that they hide the latency of an addition with any vector width.
 LANES = 64
-#: Rows side by side: their sums stay in the nearest cache, and a piece of memory read at once is long.
+#: Rows of a block: their sums stay in the L1 cache, and contiguous reads are long.
 BLOCK = 1024
 
 
-def lanes_of(length: int, passes: Sequence[PassForm]) -> int:
-    """Return the sums side by side for rows of ``length``: a power of two, no larger than the next one above.
+def lanes_of(length: int, passes: Sequence[RowPassVariant]) -> int:
+    """Return the number of partial sums for rows of ``length``: a power of two, at most the next one >= ``length``.
 
-    Short rows have at least as many as the functions that they call have variants for. The lanes that are left over
-    hold neutral elements, which do not change the sum.
+    Short rows have at least as many as the vector variants of the functions that they call. Unused lanes hold neutral
+    elements, which do not change the sum.
     """
     lanes = min(LANES, 1 << max(length - 1, 0).bit_length())
     fewest = min(variants.LANES)
@@ -38,8 +38,8 @@ def _has_variants(program: ScalarProgram) -> bool:
     return any(variants.VARIANTS in text for text in program_ir(program, "body"))
 
 
-class Held(Enum):
-    """Source of a pass's elements."""
+class Storage(Enum):
+    """Storage of a pass's elements."""
 
     ARRAY = "array"
     REDUCTION = "reduction"
@@ -48,13 +48,13 @@ class Held(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    held: Held
+    storage: Storage
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayForm:
-    """``step``: along the innermost dimension. counts: numbers (s64), not memory."""
+class ArrayVariant:
+    """Kind of an array's stride along the innermost dimension (``step``). counts: iota numbers (s64), not memory."""
 
     kind: PrimitiveType
     step: Step
@@ -63,7 +63,7 @@ class ArrayForm:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A program, where its parameters come from, and where its results go."""
+    """Program with the sources of its parameters and the targets of its results."""
 
     program: ScalarProgram
     leaves: tuple[Ref, ...]
@@ -71,8 +71,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class PassForm:
-    """elements: at all indices, to reductions and arrays. inits: per row, to reductions. rows: per row, to the rest."""
+class RowPassVariant:
+    """Variant of a pass. elements: at all indices. inits: per row, of reductions. rows: per row, of values, arrays."""
 
     elements: Part
     inits: Part
@@ -80,22 +80,21 @@ class PassForm:
 
 
 @dataclass(frozen=True, slots=True)
-class RowForm:
-    """counted, reduced: dimensions that count the rows, and that run along one; the last one given is the innermost.
+class RowVariant:
+    """Variant of a row kernel's code. counted, reduced: numbers of dimensions that count rows, and that run along one.
 
-    lanes: sums side by side where neighbours are of one row, else 0. together: vectors that loops over elements compute
-    side by side.
+    lanes: partial sums if rows are contiguous, else 0. interleave: interleave count of loops over elements.
     """
 
     lanes: int
     counted: int
     reduced: int
-    arrays: tuple[ArrayForm, ...]
-    passes: tuple[PassForm, ...]
+    arrays: tuple[ArrayVariant, ...]
+    passes: tuple[RowPassVariant, ...]
     reductions: tuple[tuple[ReductionKind, PrimitiveType], ...]
     row_values: tuple[PrimitiveType, ...]
-    starts: StartsForm
-    together: int = 0
+    starts: StartsVariant
+    interleave: int = 0
 
     @property
     def along_rows(self) -> bool:

@@ -1,4 +1,4 @@
-"""Row fusions: reductions along rows and what is computed with them, as one native call."""
+"""Row kernels: reductions along rows and computations with their results, as one native call."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from runtime.codegen.ir.dynamic_starts import NestRecord
-from runtime.codegen.ir.scalar_program_ir import vectors_together
+from runtime.codegen.ir.scalar_program_ir import interleave_count
 from runtime.cpu.kernels.loop.loop import (
     ArrayAccess,
     access_of,
     leaf_access,
     starting_accesses,
-    starts_form,
     starts_record,
+    starts_variant,
 )
 from runtime.cpu.kernels.loop.loop_ir import Step
 from runtime.cpu.kernels.native_call import NOTHING, native_call
 from runtime.cpu.kernels.rows.row_variant import (
-    ArrayForm,
-    Held,
+    ArrayVariant,
     Part,
-    PassForm,
     Ref,
-    RowForm,
+    RowPassVariant,
+    RowVariant,
+    Storage,
     lanes_of,
 )
 from runtime.cpu.kernels.rows.rows_ir import FUNCTION, row_code
@@ -48,10 +48,10 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
     fusion = kernel.fusion
     if any(fusion.dims[d] == 0 for d in fusion.counted):
         return NOTHING
-    accesses = _Walks(fusion, arrays)
+    accesses = _Accesses(fusion, arrays)
     starts = starting_accesses(kernel.starts, arrays.operands)
     passes = tuple(
-        accesses.pass_form(each, leaves)
+        accesses.pass_variant(each, leaves)
         for each, leaves in zip(fusion.passes, kernel.leaves, strict=True)
     )
     counted, reduced = list(fusion.counted), list(fusion.axes)
@@ -71,46 +71,46 @@ def bind_rows(kernel: RowKernel, arrays: KernelArrays) -> Action:
     reduced_sizes, reduced_strides = _merged(fusion, accesses.found, reduced)
     inner = reduced_strides if kernel.along_rows else counted_strides
     innermost = (reduced_sizes if kernel.along_rows else counted_sizes)[-1]
-    form = RowForm(
+    variant = RowVariant(
         lanes_of(innermost, passes) if kernel.along_rows else 0,
         len(counted_sizes),
         len(reduced_sizes),
         tuple(
-            ArrayForm(kind, Step.of(strides[-1], access.item), access.counts)
+            ArrayVariant(kind, Step.of(strides[-1], access.item), access.counts)
             for kind, strides, access in zip(accesses.kinds, inner, accesses.found, strict=True)
         ),
         passes,
         tuple((reduction.kind, reduction.element_type) for reduction in fusion.reductions),
         fusion.row_values,
-        starts_form(starts, accesses.found),
-        max(vectors_together(each.elements.program, innermost) for each in passes),
+        starts_variant(starts, accesses.found),
+        max(interleave_count(each.elements.program, innermost) for each in passes),
     )
     strides = [[*a, *b] for a, b in zip(counted_strides, reduced_strides, strict=True)]
     firsts, sizes = [w.start for w in accesses.found], [*counted_sizes, *reduced_sizes]
     record = NestRecord(firsts, sizes, strides, starts_record(starts, accesses.found))
     every = (*arrays.operands, *arrays.results, *arrays.scratch)
-    return native_call(row_code(form), FUNCTION, record.to_array(), every)
+    return native_call(row_code(variant), FUNCTION, record.to_array(), every)
 
 
 def _long_one_last(
     fusion: RowFusion, accesses: Sequence[ArrayAccess], counted: list[int]
 ) -> list[int]:
-    """Return the dimensions that count rows in an order in which the innermost one fills vectors, if there is one.
+    """Return the dimensions that count rows, reordered so that the innermost one fills vectors if possible.
 
-    Sums over the first dimension of [n,m,3] are made side by side along m. No sum's order depends on this.
+    Sums over the first dimension of [n,m,3] are vectorized along m. The order within a sum does not change.
     """
     wide = [d for d in counted if fusion.dims[d] > 1]
     if not wide or fusion.dims[wide[-1]] > FEW_NEIGHBOURS:
         return counted
-    near = [
+    candidates = [
         d
         for d in wide[:-1]
         if fusion.dims[d] >= VECTOR_LENGTH
         and all(abs(w.strides[d]) <= MOST_STRIDE for w in accesses)
     ]
-    if not near:
+    if not candidates:
         return counted
-    last = max(near, key=lambda d: fusion.dims[d])
+    last = max(candidates, key=lambda d: fusion.dims[d])
     return [*(d for d in counted if d != last), last]
 
 
@@ -122,27 +122,27 @@ def _merged(
 
 
 @dataclass
-class _Walks:
-    """The arrays that the passes read and write, each as an access over all indices."""
+class _Accesses:
+    """Accesses of the passes, each over all indices."""
 
     fusion: RowFusion
     arrays: KernelArrays
     found: list[ArrayAccess] = field(default_factory=list)
     kinds: list[PrimitiveType] = field(default_factory=list)
 
-    def pass_form(self, each: RowPass, leaves: PassLeaves) -> PassForm:
-        kept = [RowInput(Source.CACHED, n) for n in each.cached]
-        reductions = tuple(Ref(Held.REDUCTION, n) for n in each.reductions)
+    def pass_variant(self, each: RowPass, leaves: PassLeaves) -> RowPassVariant:
+        scratch_rows = [RowInput(Source.CACHED, n) for n in each.cached]
+        reductions = tuple(Ref(Storage.REDUCTION, n) for n in each.reductions)
         elements = (
             *reductions,
-            *(self.input(leaf) for leaf in kept),
+            *(self.input(leaf) for leaf in scratch_rows),
             *(self.result(n) for n in each.results),
         )
         rows = (
-            *(Ref(Held.ROW, n) for n in each.row_values),
+            *(Ref(Storage.ROW, n) for n in each.row_values),
             *(self.result(n) for n in each.row_results),
         )
-        return PassForm(
+        return RowPassVariant(
             self.part(each.elements.program, leaves.elements, elements),
             self.part(each.inits.program, leaves.inits, reductions),
             self.part(each.rows.program, leaves.rows, rows),
@@ -159,16 +159,18 @@ class _Walks:
             access = leaf_access(leaf, self.arrays.operands)
             return self.array(replace(access, strides=self.spread(leaf.view)), kind)
         if leaf.source is Source.CACHED:
-            return self.kept(leaf.number)
-        return Ref(Held.REDUCTION if leaf.source is Source.REDUCTION else Held.ROW, leaf.number)
+            return self.scratch_row(leaf.number)
+        return Ref(
+            Storage.REDUCTION if leaf.source is Source.REDUCTION else Storage.ROW, leaf.number
+        )
 
     def result(self, number: int) -> Ref:
         view = self.fusion.results[number]
         access = access_of(view, self.arrays.results[number])
         return self.array(replace(access, strides=self.spread(view)), view.element_type)
 
-    def kept(self, number: int) -> Ref:
-        """A row in scratch, which the next row takes over."""
+    def scratch_row(self, number: int) -> Ref:
+        """Return the row in scratch, which every row overwrites."""
         fusion, kind = self.fusion, self.fusion.cached[number]
         along = dense_strides(tuple(fusion.dims[d] for d in fusion.axes), kind.byte_size)
         steps = dict(zip(fusion.axes, along, strict=True))
@@ -178,7 +180,7 @@ class _Walks:
         )
 
     def spread(self, view: StridedView) -> tuple[int, ...]:
-        """Strides over all indices, of a view over these or over the rows alone."""
+        """Return strides over all indices, of a view over these or over the rows only."""
         if len(view.dims) == len(self.fusion.dims):
             return view.strides
         steps = dict(zip(self.fusion.counted, view.strides, strict=True))
@@ -187,7 +189,7 @@ class _Walks:
     def array(self, access: ArrayAccess, kind: PrimitiveType) -> Ref:
         for number, (other, other_kind) in enumerate(zip(self.found, self.kinds, strict=True)):
             if (access, kind) == (other, other_kind):
-                return Ref(Held.ARRAY, number)
+                return Ref(Storage.ARRAY, number)
         self.found.append(access)
         self.kinds.append(kind)
-        return Ref(Held.ARRAY, len(self.found) - 1)
+        return Ref(Storage.ARRAY, len(self.found) - 1)

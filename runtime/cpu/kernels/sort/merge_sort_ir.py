@@ -1,4 +1,4 @@
-"""Native code of sort: a merge sort of places by a comparator, row by row, then the elements in their order."""
+"""Native code of sort: a merge sort of indices by a comparator, row by row, then the elements in their order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
-from runtime.codegen.elements.builder import Bool, Int, Whole
+from runtime.codegen.elements.builder import Bool, Int, IntLike
 from runtime.codegen.ir.element_operations import stored_type
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
@@ -23,7 +23,7 @@ FUNCTION = "spmd_sort"
 
 @record
 class SortedArray(Record):
-    """Address, and strides in bytes along the other dimensions, and along the sorted one."""
+    """Address, and strides in bytes along the other dimensions and along the sorted one."""
 
     address: Address
     strides: Sequence[Word] = sized("rank")
@@ -32,10 +32,10 @@ class SortedArray(Record):
 
 @record
 class SortRecord(Record):
-    """``size`` of the sorted dimension, of whose order the results hold the first ``count``; ``sizes`` of the others.
+    """``size`` of the sorted dimension, of which the results hold the first ``count``; ``sizes`` of the others.
 
-    Scratch: two arrays; of ``size`` 32-bit places in a merge sort. arrays: the operands, as many results, and then
-    perhaps one for the places. There are RANK other dimensions, the slowest first.
+    Scratch: two arrays; for a merge sort, of ``size`` 32-bit indices. arrays: the operands, as many results, and an
+    optional array of indices. There are RANK other dimensions, slowest first.
     """
 
     size: Word
@@ -53,13 +53,13 @@ class Row:
     first: Pointer
     step: Int
 
-    def at(self, number: Whole) -> Pointer:
+    def at(self, number: IntLike) -> Pointer:
         return self.first.at(number * self.step)
 
 
-def sort_function(module: Module, name: str, operands: int, with_places: bool) -> FunctionWriter:
+def sort_function(module: Module, name: str, operands: int, with_indices: bool) -> FunctionWriter:
     """Return the writer of function ``name`` of a SortRecord."""
-    arrays = 2 * operands + with_places
+    arrays = 2 * operands + with_indices
     return FunctionWriter(name, SortRecord, module=module, rank=RANK, arrays=arrays)
 
 
@@ -86,30 +86,30 @@ def write_results(
     f: FunctionWriter,
     arrays: Sequence[Row],
     types: Sequence[str],
-    place_of: Callable[[Int], Int],
+    index_of: Callable[[Int], Int],
 ) -> None:
-    """Write the results of a row: ``place_of`` gives the place (i32) of the element with a number in the order."""
+    """Write the results of a row. ``index_of`` returns the source index (i32) of an element of the sorted row."""
     count = len(types)
     with f.loop(f.record.count) as number:
-        place = place_of(number)
-        wide = place.resized("i64")
+        index = index_of(number)
+        wide = index.resized("i64")
         for source, target, kind in zip(arrays, arrays[count:], types, strict=False):
             target.at(number).store(source.at(wide).load(kind))
-        for places in arrays[2 * count :]:
-            places.at(number).store(place)
+        for indices in arrays[2 * count :]:
+            indices.at(number).store(index)
 
 
 @cache
-def sort_code(comparator: ScalarProgram, with_places: bool) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of a SortRecord. Stable: places of equals keep their order."""
-    return host_jit().compile(sort_ir(comparator, with_places), (FUNCTION,))
+def sort_code(comparator: ScalarProgram, with_indices: bool) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, a stable sort, which takes the address of a SortRecord."""
+    return host_jit().compile(sort_ir(comparator, with_indices), (FUNCTION,))
 
 
-def sort_ir(comparator: ScalarProgram, with_places: bool) -> str:
-    """The comparator takes two elements of each operand: first, second, first, second, ..."""
+def sort_ir(comparator: ScalarProgram, with_indices: bool) -> str:
+    """Write the sort. The comparator takes two elements of each operand: first, second, first, second, ..."""
     types = [stored_type(kind) for kind in comparator.parameters[::2]]
     module = Module(*program_ir(comparator, "compare"))
-    f = sort_function(module, FUNCTION, len(types), with_places)
+    f = sort_function(module, FUNCTION, len(types), with_indices)
     rec = f.record
     size, one, other = rec.size, rec.one, rec.other
     with rows(f) as arrays:
@@ -131,7 +131,7 @@ def sort_ir(comparator: ScalarProgram, with_places: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Two runs of places that are in order: from ``low`` to ``middle``, and from there to ``high``."""
+    """Two sorted runs of indices: from ``low`` to ``middle``, and from there to ``high``."""
 
     f: FunctionWriter
     source: Pointer
@@ -150,12 +150,12 @@ def _merge(runs: _Runs, target: Pointer, arrays: Sequence[Row], types: Sequence[
                 one, other = left_at.load("i32"), right_at.load("i32")
                 right_precedes = _precedes(f, arrays, types, other, one)
             right_first = has_left.merged(right_precedes, f.true())
-        takes_right = has_right.merged(right_first, f.false())
-        with f.when(takes_right) as taking:
-            right_place, after_right = right_at.load("i32"), right + 1
+        from_right = has_right.merged(right_first, f.false())
+        with f.when(from_right) as taking:
+            right_index, after_right = right_at.load("i32"), right + 1
             taking.otherwise()
-            left_place, after_left = left_at.load("i32"), left + 1
-        taken = taking.merged(right_place, left_place)
+            left_index, after_left = left_at.load("i32"), left + 1
+        taken = taking.merged(right_index, left_index)
         next_left, next_right = taking.merged(left, after_left), taking.merged(after_right, right)
         target.element("i32", k).store(taken)
         next_k = k + 1
@@ -165,12 +165,12 @@ def _merge(runs: _Runs, target: Pointer, arrays: Sequence[Row], types: Sequence[
 def _precedes(
     f: FunctionWriter, arrays: Sequence[Row], types: Sequence[str], first: Int, second: Int
 ) -> Bool:
-    """Return whether the elements at place ``first`` come before those at ``second``."""
-    places = first.resized("i64"), second.resized("i64")
+    """Return whether the elements at index ``first`` precede those at ``second``."""
+    indices = first.resized("i64"), second.resized("i64")
     elements = [
-        row.at(place).load(kind)
+        row.at(index).load(kind)
         for row, kind in zip(arrays, types, strict=False)
-        for place in places
+        for index in indices
     ]
     (answer,) = f.results("{ i8 }", 1, "compare", *elements)
     return Bool(f, answer.differs(0).name)

@@ -1,8 +1,8 @@
-"""Native code of sort by a key that is a number: stable, a byte of the key after the other, the lowest first.
+"""Native code of a stable radix sort by an unsigned key, a byte at a time, the lowest first.
 
-A pass counts on nothing but how many elements have each value of its byte, and all of these are counted at once,
-beforehand; a byte that is the same in the whole row is passed over. One operand moves as it is, from its place over
-scratch to the result's; several are sorted as records of key and place, and then follow their places.
+The histograms of all bytes are computed in one loop beforehand; a byte that is equal in the entire row is skipped. A
+single operand is sorted itself, through scratch into the result; several operands are sorted as records of key and
+index, and then gathered by index.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ FUNCTION = "spmd_radix_sort"
 
 
 @dataclass(frozen=True, slots=True)
-class RadixForm:
-    """``kinds`` of the operands. Without places and with one operand elements themselves are moved."""
+class RadixVariant:
+    """Variant of the code. ``kinds``: of the operands. A single operand without indices is moved itself."""
 
     key: SortKey
     kinds: tuple[PrimitiveType, ...]
-    with_places: bool
+    with_indices: bool
 
     @property
     def moves_elements(self) -> bool:
-        return len(self.kinds) == 1 and not self.with_places
+        return len(self.kinds) == 1 and not self.with_indices
 
     @property
     def moved_bytes(self) -> int:
@@ -49,28 +49,28 @@ class RadixForm:
 
 
 @cache
-def radix_sort_code(form: RadixForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of a SortRecord: two scratch arrays of ``moved_bytes`` for each element."""
-    return host_jit().compile(radix_sort_ir(form), (FUNCTION,))
+def radix_sort_code(variant: RadixVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION``. Its SortRecord has two scratch arrays of ``moved_bytes`` per element."""
+    return host_jit().compile(radix_sort_ir(variant), (FUNCTION,))
 
 
-def radix_sort_ir(form: RadixForm) -> str:
-    types = [stored_type(kind) for kind in form.kinds]
-    passes = _Passes(form, Module(*key_functions(form.key)))
+def radix_sort_ir(variant: RadixVariant) -> str:
+    types = [stored_type(kind) for kind in variant.kinds]
+    passes = _Passes(variant, Module(*key_functions(variant.key)))
     passes.add_move()
     passes.add_sort()
-    f = sort_function(passes.module, FUNCTION, len(types), form.with_places)
+    f = sort_function(passes.module, FUNCTION, len(types), variant.with_indices)
     rec = f.record
     size, one, other = rec.size, rec.one, rec.other
     with rows(f) as arrays:
-        if form.moves_elements:
+        if variant.moves_elements:
             (x, y) = arrays
             ends = (x.first, x.step, y.first, y.step)
             f.call("ptr", "sort", *ends, one, other, size)
         else:
-            source = arrays[form.key.operand]
-            _write_records(f, form, source, types[form.key.operand], one)
-            ends = (one, f.constant(form.moved_bytes), f.null(), f.constant(0))
+            source = arrays[variant.key.operand]
+            _write_records(f, variant, source, types[variant.key.operand], one)
+            ends = (one, f.constant(variant.moved_bytes), f.null(), f.constant(0))
             order = f.call("ptr", "sort", *ends, one, other, size)
             write_results(
                 f, arrays, types, lambda o: order.element(passes.moved, o).load("i32", align=8)
@@ -79,36 +79,36 @@ def radix_sort_ir(form: RadixForm) -> str:
 
 
 def _write_records(
-    f: FunctionWriter, form: RadixForm, source: Row, kind: str, records: Pointer
+    f: FunctionWriter, variant: RadixVariant, source: Row, kind: str, records: Pointer
 ) -> None:
-    """Write a record of key and place for each element: the place in the low 32 bits."""
-    moved = f"i{8 * form.moved_bytes}"
+    """Write a record of key and index for each element: the index is in the low 32 bits."""
+    moved = f"i{8 * variant.moved_bytes}"
     with f.loop(f.record.size) as i:
-        key = key_of(f, form.key, source.at(i).load(kind))
-        both = (key.resized("i128") << form.shift) | i.resized("i128")
+        key = key_of(f, variant.key, source.at(i).load(kind))
+        both = (key.resized("i128") << variant.shift) | i.resized("i128")
         records.element(moved, i).store(both.resized(moved), align=8)
 
 
 class _Passes:
-    """Writes the functions that move elements, or records, ``moved``."""
+    """Writer of the functions that move elements or records of type ``moved``."""
 
-    def __init__(self, form: RadixForm, module: Module) -> None:
-        self.form, self.module = form, module
-        self.moved = f"i{8 * form.moved_bytes}"
-        if form.moves_elements:
-            self.moved = stored_type(form.kinds[0])
-        self.align = min(form.moved_bytes, 8)
-        self.bytes = form.key.bits // 8
+    def __init__(self, variant: RadixVariant, module: Module) -> None:
+        self.variant, self.module = variant, module
+        self.moved = f"i{8 * variant.moved_bytes}"
+        if variant.moves_elements:
+            self.moved = stored_type(variant.kinds[0])
+        self.align = min(variant.moved_bytes, 8)
+        self.bytes = variant.key.bits // 8
 
-    def digits_of(self, f: FunctionWriter, moved: Value) -> Int:
-        """Return the key of what is moved, as an i64."""
-        if self.form.moves_elements:
-            return key_of(f, self.form.key, moved).resized("i64")
+    def key_bits(self, f: FunctionWriter, moved: Value) -> Int:
+        """Return the key of an element or record, as an i64."""
+        if self.variant.moves_elements:
+            return key_of(f, self.variant.key, moved).resized("i64")
         assert isinstance(moved, Int)
-        return (moved >> self.form.shift).resized("i64")
+        return (moved >> self.variant.shift).resized("i64")
 
     def add_move(self) -> None:
-        """Add ``move``(x, step, to, step, n, shift, counts): a pass by the byte ``shift`` bits up."""
+        """Add ``move``(x, step, to, step, n, shift, counts): a pass by the byte at bit ``shift``."""
         f = FunctionWriter(
             "move",
             module=self.module,
@@ -117,19 +117,19 @@ class _Passes:
             attributes="noinline",
         )
         x, x_step, to, to_step, n, shift, counts = f.parameters
-        with f.repeat(0, f.constant(0, "i32")) as place:
-            value, start = place.values
-            slot = counts.element("i32", value)
-            count = slot.load("i32")
-            slot.store(start)
+        with f.repeat(0, f.constant(0, "i32")) as bucket:
+            value, start = bucket.values
+            counter = counts.element("i32", value)
+            count = counter.load("i32")
+            counter.store(start)
             following = value + 1
-            place.again(following, start + count, when=following.ult(256))
+            bucket.again(following, start + count, when=following.ult(256))
         with f.loop(n) as i:
             element = x.at(i * x_step).load(self.moved, align=self.align)
-            digit = (self.digits_of(f, element) >> shift) & 255
-            slot = counts.element("i32", digit)
-            at = slot.load("i32")
-            slot.store(at + 1)
+            digit = (self.key_bits(f, element) >> shift) & 255
+            counter = counts.element("i32", digit)
+            at = counter.load("i32")
+            counter.store(at + 1)
             to.at(at.resized("i64") * to_step).store(element, align=self.align)
         f.finish()
 
@@ -146,14 +146,14 @@ class _Passes:
         x, x_step, y, y_step, one, other, n = f.parameters
         counts, active = f.array(self.bytes, "[256 x i32]"), f.array(self.bytes, "i64")
         all_passes = self.count(f, counts, active)
-        own = f.constant(self.form.moved_bytes)
+        own = f.constant(self.variant.moved_bytes)
         with f.repeat(0, x, x_step, all_passes) as passes:
             p, source, step, left = passes.values
             is_active = active.element("i64", p).word()
             with f.when(is_active.differs(0)) as moving:
                 # A pass goes to the scratch that it does not read, or to the result if it is the last over elements.
                 to, to_step = selected(source.equals(one), other, one), own
-                if self.form.moves_elements:
+                if self.variant.moves_elements:
                     last = left.equals(1)
                     to, to_step = selected(last, y, to), last.select(y_step, own)
                 table = counts.element("[256 x i32]", p)
@@ -166,19 +166,19 @@ class _Passes:
         f.finish()
 
     def count(self, f: FunctionWriter, counts: Pointer, active: Pointer) -> Int:
-        """Count all bytes, each in a table of its own. Returns the number of passes, at least one, in ``active``."""
+        """Compute a histogram of each byte and set ``active`` for bytes that differ. Returns the number of passes."""
         x, x_step, n = f.parameters[0], f.parameters[1], f.parameters[6]
         f.memset(counts, self.bytes * 1024)
         with f.loop(n) as i:
-            digits = self.digits_of(f, x.at(i * x_step).load(self.moved, align=self.align))
+            key = self.key_bits(f, x.at(i * x_step).load(self.moved, align=self.align))
             for b in range(self.bytes):
-                slot = counts.element("[256 x i32]", b).element("i32", (digits >> (8 * b)) & 255)
-                slot.store(slot.load("i32") + 1)
+                counter = counts.element("[256 x i32]", b).element("i32", (key >> (8 * b)) & 255)
+                counter.store(counter.load("i32") + 1)
         with f.repeat(0, 0) as look:
             k, passes = look.values
-            digit = (digits >> (k * 8)) & 255
-            alike = counts.element("[256 x i32]", k).element("i32", digit).load("i32")
-            differ = alike.resized("i64").differs(n).resized("i64")
+            digit = (key >> (k * 8)) & 255
+            same = counts.element("[256 x i32]", k).element("i32", digit).load("i32")
+            differ = same.resized("i64").differs(n).resized("i64")
             active.element("i64", k).store(differ)
             more_passes = passes + differ
             following = k + 1

@@ -7,39 +7,39 @@ from enum import Enum
 from runtime.cpu.kernels.native_call import native_call
 from runtime.cpu.kernels.sort import merge_sort_ir, radix_sort_ir, top_k_ir
 from runtime.cpu.kernels.sort.merge_sort_ir import SortedArray, SortRecord
-from runtime.cpu.kernels.sort.radix_sort_ir import RadixForm
+from runtime.cpu.kernels.sort.radix_sort_ir import RadixVariant
 from runtime.cpu.kernels.sort.sort_key import sort_key
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
 from runtime.program.records.sort import RANK, SortKernel
 from spmd.literal import NDArray
 
-#: Shorter rows are merged: counting takes as long as a row of some hundreds.
+#: Shorter rows use the merge sort: the histograms take as long as a row of some hundreds.
 LEAST_RADIX = 128
-#: Of a row the first elements come from a list that others enter if they are so many or fewer, and such a part.
+#: TOP is used for at most MOST_TOP elements, and at most 1 / TOP_PART of a row.
 MOST_TOP = 64
 TOP_PART = 8
 
 
 class Method(Enum):
     MERGE = "merge"
-    """Of places, by the comparator."""
+    """Merge sort of indices by the comparator."""
     RADIX = "radix"
-    """By the bytes of a key."""
+    """Radix sort by the bytes of a key."""
     TOP = "top"
-    """The first ones by a key."""
+    """Insertion of the first elements by a key into a sorted list."""
 
 
-def radix_form(kernel: SortKernel) -> RadixForm | None:
-    """Return how rows are sorted by the bytes of a key; None if the comparator compares no single value."""
+def radix_variant(kernel: SortKernel) -> RadixVariant | None:
+    """Return the variant of a sort by a key; None if the comparator does not compare a single value."""
     key = sort_key(kernel.comparator)
     if key is None:
         return None
-    return RadixForm(key, kernel.comparator.parameters[::2], kernel.with_indices)
+    return RadixVariant(key, kernel.comparator.parameters[::2], kernel.with_indices)
 
 
 def method_of(kernel: SortKernel) -> Method:
     """Return the method that native code takes for rows of this size."""
-    if radix_form(kernel) is None:
+    if radix_variant(kernel) is None:
         return Method.MERGE
     if kernel.count <= min(MOST_TOP, kernel.size // TOP_PART):
         return Method.TOP
@@ -48,12 +48,12 @@ def method_of(kernel: SortKernel) -> Method:
 
 def scratch_bytes(kernel: SortKernel) -> int:
     """Return the bytes of two arrays of equal sizes, between which a row moves while it is sorted."""
-    method, form = method_of(kernel), radix_form(kernel)
+    method, variant = method_of(kernel), radix_variant(kernel)
     if method is Method.TOP:
         return 2 * 8 * kernel.count
     if method is Method.RADIX:
-        assert form is not None
-        return 2 * form.moved_bytes * kernel.size
+        assert variant is not None
+        return 2 * variant.moved_bytes * kernel.size
     return 2 * 4 * kernel.size
 
 
@@ -78,11 +78,11 @@ def bind_sort(kernel: SortKernel, arrays: KernelArrays) -> Action:
         [described(x) for x in (*arrays.operands, *arrays.results)],
     ).to_array()
     alive = (*arrays.operands, *arrays.results, scratch)
-    form, method = radix_form(kernel), method_of(kernel)
-    if form is None or method is Method.MERGE:
+    variant, method = radix_variant(kernel), method_of(kernel)
+    if variant is None or method is Method.MERGE:
         code = merge_sort_ir.sort_code(kernel.comparator, kernel.with_indices)
         return native_call(code, merge_sort_ir.FUNCTION, record, alive)
     if method is Method.TOP:
-        return native_call(top_k_ir.top_code(form), top_k_ir.FUNCTION, record, alive)
-    code = radix_sort_ir.radix_sort_code(form)
+        return native_call(top_k_ir.top_code(variant), top_k_ir.FUNCTION, record, alive)
+    code = radix_sort_ir.radix_sort_code(variant)
     return native_call(code, radix_sort_ir.FUNCTION, record, alive)

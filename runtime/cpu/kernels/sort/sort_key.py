@@ -1,4 +1,4 @@
-"""Comparators that compare one value of each element: the value as an unsigned number in the same order."""
+"""Sort keys: the value that a comparator compares, as an unsigned number in the same order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spmd.shape import PrimitiveType
 
 @dataclass(frozen=True, slots=True)
 class SortKey:
-    """Elements stand in the order of ``program``'s value of operand ``operand``: floats in their total order."""
+    """Key of an element: ``program``'s value of operand ``operand``; floats are in their total order."""
 
     operand: int
     program: ScalarProgram
@@ -24,7 +24,7 @@ class SortKey:
 
     @property
     def kind(self) -> PrimitiveType:
-        """The type of the value."""
+        """The type of the key."""
         return self.program.kind_of(self.program.results[0])
 
     @property
@@ -33,7 +33,7 @@ class SortKey:
 
 
 def sort_key(comparator: ScalarProgram) -> SortKey | None:
-    """The key by which ``comparator`` (first and second element of each operand in turn) orders; None without one.
+    """Return the key of ``comparator`` (first and second element of each operand in turn); None if it has none.
 
     lt(select(x == 0, 0, x), select(y == 0, 0, y)), total order   =>   the key select(x == 0, 0, x), ascending
     """
@@ -55,7 +55,7 @@ def sort_key(comparator: ScalarProgram) -> SortKey | None:
 
 
 def _is_ordered(kind: PrimitiveType, attrs: CompareAttrs) -> bool:
-    """Whether the order is that of the bits, but for the sign: the plain order of floats leaves nan out."""
+    """Return whether the order is that of the bits apart from signs; the plain order of floats is not, for nan."""
     if kind.is_floating:
         return attrs.type == "TOTALORDER" and kind.byte_size > 1
     return kind is PrimitiveType.PRED or (kind.is_integer and kind.bits >= 8)
@@ -69,7 +69,7 @@ def _op(program: ScalarProgram, register: int) -> ScalarOp | None:
 
 
 def _part(program: ScalarProgram, register: int) -> tuple[int, ScalarProgram] | None:
-    """The one parameter that ``register`` depends on, and the program that makes it; None where there is not one."""
+    """Return the only parameter of ``register`` and the program that computes it; None if there are several or none."""
     count = len(program.parameters)
     needed: dict[int, None] = {}
     parameters: dict[int, None] = {}
@@ -108,7 +108,7 @@ def key_functions(key: SortKey) -> list[str]:
 
 
 def key_of(f: FunctionWriter, key: SortKey, element: Value) -> Int:
-    """Return a number of ``key.bits``, unsigned, in the elements' order."""
+    """Return the element's key, an unsigned number of ``key.bits`` bits."""
     kind, width = key.kind, key.bits
     top = -(1 << (width - 1))
     (value,) = f.results(f"{{ {stored_type(kind)} }}", 1, "value", element)

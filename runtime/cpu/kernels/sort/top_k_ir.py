@@ -1,7 +1,7 @@
-"""Native code of the first few elements of a row in the order of a key: a sorted list that better elements enter.
+"""Native code of the first few elements of a row by a key: better elements are inserted into a sorted list.
 
-Most elements of a long row are no better than the worst one in the list. A block's best key, which vectors find, says
-whether to look at its elements one by one.
+Most elements of a long row are no better than the worst one in the list. The elements of a block are tested one by one
+only if its best key, which is computed with vectors, is better.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.module import Module
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.sort.merge_sort_ir import rows, sort_function, write_results
-from runtime.cpu.kernels.sort.radix_sort_ir import RadixForm
+from runtime.cpu.kernels.sort.radix_sort_ir import RadixVariant
 from runtime.cpu.kernels.sort.sort_key import key_functions, key_of
 
 FUNCTION = "spmd_top"
-#: Elements whose best key is looked at as one.
+#: Elements of a block.
 _BLOCK = 64
 
 
 @cache
-def top_code(form: RadixForm) -> NativeLibrary:
-    """``FUNCTION``, which takes the address of a SortRecord; scratch: ``count`` keys, and 32-bit places."""
-    return host_jit().compile(top_ir(form), (FUNCTION,))
+def top_code(variant: RadixVariant) -> NativeLibrary:
+    """Return the library of ``FUNCTION``, which takes a SortRecord; scratch: ``count`` keys, and 32-bit indices."""
+    return host_jit().compile(top_ir(variant), (FUNCTION,))
 
 
-def top_ir(form: RadixForm) -> str:
-    key = form.key
-    types = [stored_type(kind) for kind in form.kinds]
+def top_ir(variant: RadixVariant) -> str:
+    key = variant.key
+    types = [stored_type(kind) for kind in variant.kinds]
     module = Module(*key_functions(key))
     _add_enter(module, f"i{key.bits}")
-    f = sort_function(module, FUNCTION, len(types), form.with_places)
+    f = sort_function(module, FUNCTION, len(types), variant.with_indices)
     rec = f.record
-    size, count, keys, places = rec.size, rec.count, rec.one, rec.other
+    size, count, keys, indices = rec.size, rec.count, rec.one, rec.other
     last = count - 1
     last_at = keys.element(f"i{key.bits}", last)
     with rows(f) as arrays:
@@ -46,7 +46,7 @@ def top_ir(form: RadixForm) -> str:
             return key_of(f, key, row.at(i).load(types[key.operand]))
 
         with f.loop(count) as i:
-            f.call("void", "enter", keys, places, i, key_at(i), i)
+            f.call("void", "enter", keys, indices, i, key_at(i), i)
         with f.repeat(count) as blocks:
             (begin,) = blocks.values
             blocks.leave(begin.compared("uge", size))
@@ -56,24 +56,24 @@ def top_ir(form: RadixForm) -> str:
             with f.when(best.ult(last_at.load(best.type))), f.loop(end, first=begin) as i:
                 own = key_at(i)
                 with f.when(own.ult(last_at.load(best.type))):
-                    f.call("void", "enter", keys, places, last, own, i)
+                    f.call("void", "enter", keys, indices, last, own, i)
             blocks.again(end)
-        write_results(f, arrays, types, lambda o: places.element("i32", o).load("i32"))
+        write_results(f, arrays, types, lambda o: indices.element("i32", o).load("i32"))
     return f.end()
 
 
 def _best(f: FunctionWriter, bits: int, begin: Int, end: Int, key_at: Callable[[Int], Int]) -> Int:
     """Return the best key of a block's elements."""
     with f.repeat(begin, f.constant(-1, f"i{bits}")) as look:
-        b, so_far = look.values
-        better: Int = so_far.umin(key_at(b))
+        b, best = look.values
+        better: Int = best.umin(key_at(b))
         following = b + 1
         look.again(following, better, when=following.ult(end))
     return better
 
 
 def _add_enter(module: Module, kind: str) -> None:
-    """Add ``enter``(keys, places, held, key, place): behind its equals; the others move on, the last one out."""
+    """Add ``enter``(keys, indices, size, key, index), which inserts behind equal keys in a list of ``size`` entries."""
     f = FunctionWriter(
         "enter",
         module=module,
@@ -81,17 +81,17 @@ def _add_enter(module: Module, kind: str) -> None:
         linkage="internal",
         attributes="noinline",
     )
-    keys, places, held, key, place = f.parameters
-    with f.repeat(held) as look:
+    keys, indices, size, key, index = f.parameters
+    with f.repeat(size) as look:
         (n,) = look.values
         look.leave(n.equals(0))
         before = n - 1
         other = keys.element(kind, before).load(kind)
         look.leave(key.compared("uge", other))
-        other_place = places.element("i32", before).load("i32")
+        other_index = indices.element("i32", before).load("i32")
         keys.element(kind, n).store(other)
-        places.element("i32", n).store(other_place)
+        indices.element("i32", n).store(other_index)
         look.again(before)
     keys.element(kind, n).store(key)
-    places.element("i32", n).store(place.resized("i32"))
+    indices.element("i32", n).store(index.resized("i32"))
     f.finish()

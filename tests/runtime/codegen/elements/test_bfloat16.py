@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from runtime.codegen.elements.bfloat16 import Origin
+from runtime.codegen.elements.bfloat16 import Provenance
 from runtime.codegen.elements.builder import Instructions
-from runtime.codegen.elements.origins import origin_of
+from runtime.codegen.elements.provenance import provenance_of
 from runtime.codegen.elements.registry import FLOAT_FUNCTIONS
 from runtime.codegen.ir import element_operations
 from runtime.codegen.ir.element_operations import has_operation, host_instructions, operation_ir
@@ -158,18 +158,18 @@ def test_a_nan_of_every_payload_stays_one() -> None:
 
 
 def test_what_is_known_of_an_operation_decides_on_its_rounding() -> None:
-    def origin(opcode: Opcode, *kinds: PrimitiveType) -> Origin:
-        return origin_of(ElementSignature(opcode, kinds, P.BF16))
+    def provenance(opcode: Opcode, *kinds: PrimitiveType) -> Provenance:
+        return provenance_of(ElementSignature(opcode, kinds, P.BF16))
 
-    assert origin(Op.CONVERT, P.F32) is Origin.ANYWHERE
-    assert origin(Op.CONVERT, P.F16) is Origin.ANYWHERE
-    assert origin(Op.CONVERT, P.S32) is Origin.COMPUTED
-    assert origin(Op.CONVERT, P.F8E4M3FN) is Origin.CHOSEN
-    assert origin(Op.ADD, P.BF16, P.BF16) is Origin.COMPUTED
-    assert origin(Op.TANH, P.BF16) is Origin.COMPUTED
-    assert origin(Op.POWER, P.BF16, P.BF16) is Origin.ANYWHERE
-    assert origin(Op.NEGATE, P.BF16) is Origin.CHOSEN
-    assert origin(Op.ADD, P.F32, P.F32) is Origin.ANYWHERE
+    assert provenance(Op.CONVERT, P.F32) is Provenance.ANYWHERE
+    assert provenance(Op.CONVERT, P.F16) is Provenance.ANYWHERE
+    assert provenance(Op.CONVERT, P.S32) is Provenance.COMPUTED
+    assert provenance(Op.CONVERT, P.F8E4M3FN) is Provenance.CHOSEN
+    assert provenance(Op.ADD, P.BF16, P.BF16) is Provenance.COMPUTED
+    assert provenance(Op.TANH, P.BF16) is Provenance.COMPUTED
+    assert provenance(Op.POWER, P.BF16, P.BF16) is Provenance.ANYWHERE
+    assert provenance(Op.NEGATE, P.BF16) is Provenance.CHOSEN
+    assert provenance(Op.ADD, P.F32, P.F32) is Provenance.ANYWHERE
 
 
 def test_processors_that_add_no_pairs_round_otherwise() -> None:

@@ -65,7 +65,7 @@ def run(f: FunctionWriter, name: str, words: NDArray) -> None:
 
 def test_words_are_in_the_order_of_the_fields() -> None:
     words = [1, 10, 11, 12, 13, 20, 21, 22, 23, 30, -31, 41, 42, 43, 51, 52, 53, 60]
-    assert nest().to_words() == words
+    assert nest().to_list() == words
     assert nest().to_array().dtype == np.int64
     assert word_count(Nest, LENGTHS) == len(words)
 

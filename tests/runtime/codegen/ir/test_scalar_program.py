@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.codegen.ir.scalar_program_ir import vectors_together
+from runtime.codegen.ir.scalar_program_ir import interleave_count
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -41,4 +41,4 @@ def beside_each_other(count: int) -> ScalarProgram:
 def test_vectors_go_together_where_roundings_wait(
     program: ScalarProgram, length: int, wanted: int
 ) -> None:
-    assert vectors_together(program, length) == wanted
+    assert interleave_count(program, length) == wanted

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runtime.codegen.ir.dynamic_starts import StartsForm
+from runtime.codegen.ir.dynamic_starts import StartsVariant
 from runtime.codegen.llvm.jit import host_has, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.codegen.vectorizer.loops import vectorized
 from runtime.codegen.vectorizer.target import AVX2, AVX512, VectorTarget, vector_target
-from runtime.cpu.kernels.loop.loop_ir import FUNCTION, LoopForm, Step, loop_ir
+from runtime.cpu.kernels.loop.loop_ir import FUNCTION, LoopVariant, Step, loop_ir
 from runtime.program.scalar_program import ElementSignature, ScalarOp, ScalarProgram
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
@@ -34,12 +34,14 @@ TARGETS = [
 ]
 
 
-def loop(opcode: Opcode, kind: PrimitiveType, arity: int, steps: tuple[Step, ...] = ()) -> LoopForm:
+def loop(
+    opcode: Opcode, kind: PrimitiveType, arity: int, steps: tuple[Step, ...] = ()
+) -> LoopVariant:
     signature = ElementSignature(opcode, (kind,) * arity, kind)
     program = ScalarProgram((kind,) * arity, (ScalarOp(signature, tuple(range(arity))),), (arity,))
     leaves = steps or (Step.PACKED,) * arity
-    return LoopForm(
-        program, 1, leaves, (Step.PACKED,), (False,) * arity, StartsForm((), ((),) * (arity + 1))
+    return LoopVariant(
+        program, 1, leaves, (Step.PACKED,), (False,) * arity, StartsVariant((), ((),) * (arity + 1))
     )
 
 

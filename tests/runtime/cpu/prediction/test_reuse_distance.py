@@ -16,8 +16,8 @@ def whole(size: int, allocation: int = 0) -> Span:
     return Span(allocation, 0, size)
 
 
-def touch(residency: ReuseDistance, *spans: Span) -> list[list[Found]]:
-    return residency.touch(spans, [True] * len(spans))
+def touch(reuse: ReuseDistance, *spans: Span) -> list[list[Found]]:
+    return reuse.touch(spans, [True] * len(spans))
 
 
 def test_what_was_never_touched_is_infinitely_far() -> None:

@@ -10,7 +10,7 @@ import spmd
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_form
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_micro_kernel
 from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.cpu.prediction.alone import instruction_seconds
 from runtime.cpu.prediction.step import Prediction, predicted_step
@@ -311,7 +311,7 @@ def test_a_convolution_goes_by_panels_where_a_machine_knows_nothing_else() -> No
     assert predicted(IMAGES, replace(known, convolutions=(panels, image))).seconds > 1.0
 
 
-@pytest.mark.skipif(vector_form() is None, reason="no vectors that fuse products and sums")
+@pytest.mark.skipif(vector_micro_kernel() is None, reason="no vectors that fuse products and sums")
 def test_a_convolution_goes_by_vectors_where_a_machine_knows_them() -> None:
     """And no tile unit. Sums of a whole block are stored once."""
     rows, depth, features = 4 * 16 * 16, 9 * 16, 32

@@ -17,7 +17,7 @@ from runtime.cpu.step.device_table import Table
 from runtime.cpu.step.polling_points import INTERVAL_SECONDS, ProgressPoints
 from runtime.cpu.step.segment import Segment
 from runtime.cpu.step.segment_ir import SegmentRow
-from runtime.cpu.step.table_record import LOG_WORDS, STAMP_WORDS
+from runtime.cpu.step.table_record import LOG_WORDS, TIMESTAMP_WORDS
 from runtime.cpu.step.worker import Worker
 from runtime.executable import Executable
 from runtime.program.thunks.collective import CollectiveDoneThunk, CollectiveStartThunk
@@ -148,7 +148,7 @@ def flight(device: LoadedDevice) -> tuple[int, int]:
 
 
 def looks(device: LoadedDevice) -> list[SegmentRow]:
-    return [row for row in device.table.rows if row.looks]
+    return [row for row in device.table.rows if row.polls]
 
 
 @pytest.mark.parametrize("name", BETWEEN)
@@ -160,7 +160,7 @@ def test_looks_lie_between_start_and_done(name: str, monkeypatch: pytest.MonkeyP
     needing_progress(monkeypatch)
     executable, device = loaded(text)
     first, last = flight(device)
-    where = [n for n, row in enumerate(device.table.rows) if row.looks]
+    where = [n for n, row in enumerate(device.table.rows) if row.polls]
     assert where
     assert first < where[0] <= where[-1] < last
     assert run_twice(executable) == want
@@ -198,7 +198,7 @@ def test_no_more_than_the_interval_is_computed_between_looks(
     spent, most = 0.0, 0.0
     thunks = {device.number_of(thunk): thunk for thunk in traverse(device.program.thunks)}
     for row in device.table.rows[first + 1 : last]:
-        if row.looks:
+        if row.polls:
             spent = 0.0
         else:
             spent += device.seconds_of(thunks[row.number])
@@ -270,12 +270,12 @@ def landed_after(between: str) -> int:
         SegmentRow.wait(2, collective),
         SegmentRow.stamp(2, 1, Landing(collective)),  # type: ignore[arg-type]
     )
-    log = np.zeros(LOG_WORDS + 2 * STAMP_WORDS, np.int64)
+    log = np.zeros(LOG_WORDS + 2 * TIMESTAMP_WORDS, np.int64)
     log[1] = 2
     table = Table(Segment(rows, (collective,)), private_position(), log=log.ctypes.data)
     Worker([table], lambda *_: True).run()
     assert log[0] == 2
-    stamps = log[LOG_WORDS:].reshape(2, STAMP_WORDS)
+    stamps = log[LOG_WORDS:].reshape(2, TIMESTAMP_WORDS)
     waited, landed = (int(at) for _, at in stamps)
     return landed - waited
 

@@ -12,7 +12,7 @@ import pytest
 
 from collectives.communicator.liveness.status_board import THUNK, private_position
 from runtime.buffers.types import ArrayView, BufferSlice
-from runtime.codegen.ir.record_words import WORDS
+from runtime.codegen.ir.record_loads import RECORD_LOADS
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.native_call import NOTHING, NativeAction, in_order, native_call
 from runtime.cpu.step.device_table import Table
@@ -57,7 +57,7 @@ define void @logging(ptr %record) {
 
 @cache
 def logging_code() -> NativeLibrary:
-    return host_jit().compile(WORDS + LOGGING, ("logging",))
+    return host_jit().compile(RECORD_LOADS + LOGGING, ("logging",))
 
 
 @dataclass

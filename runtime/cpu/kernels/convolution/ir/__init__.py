@@ -1,1 +1,1 @@
-"""LLVM IR of convolutions: packing, inner loops and storing, for each form."""
+"""LLVM IR of convolutions: packing, inner loops and storing, for each algorithm."""

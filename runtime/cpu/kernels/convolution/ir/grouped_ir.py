@@ -1,7 +1,7 @@
-"""Native code of a convolution whose groups lie side by side, such as a depthwise one: a vector holds as many groups.
+"""Native code of a convolution with adjacent groups, such as a depthwise one: a vector holds groups.
 
 One function serves all convolutions of an element type. Every output is summed over the window and the features of its
-group, a line of the window at a time; padding and the holes of base dilation are zeros, which are multiplied, too.
+group, a line of the window at a time; padding and the holes of base dilation are multiplied as zeros.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from functools import cache
 
 from runtime.codegen.ir.record import Address, Listed, Record, Word, field_names, record
-from runtime.codegen.ir.record_words import WORDS, again, read
+from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_convolve_groups"
-#: Vectors that are summed at a time, and bytes of each.
+#: Number of vectors that are summed at a time, and their bytes.
 _VECTORS, _VECTOR_BYTES = 4, 64
 
 
 @record
 class GroupRecord(Record):
-    """x[n, h, w, c, g], w[i, j, c, f, g] and out[n, h, w, f, g] of these sizes; steps in bytes.
+    """x[n, h, w, c, g], w[i, j, c, f, g] and out[n, h, w, f, g] of these sizes; strides in bytes.
 
-    Output (h, w) meets element (i, j) of the window at padded coordinates first + h * stride + i * dilation of each
-    dimension; a table says where each lies in x, -1 for nowhere.
+    Output (h, w) and element (i, j) of the window use padded coordinates first + h * stride + i * dilation of each
+    dimension; a table has the offset of each in x, -1 for none.
     """
 
     x: Address
@@ -59,8 +59,8 @@ class GroupRecord(Record):
 
 @cache
 def group_code(kind: PrimitiveType) -> NativeLibrary:
-    """``FUNCTION`` for f32 or f64: takes the address of a GroupRecord."""
-    return host_jit().compile(WORDS + group_ir(kind), (FUNCTION,))
+    """Return the library of ``FUNCTION`` for f32 or f64, which takes the address of a GroupRecord."""
+    return host_jit().compile(RECORD_LOADS + group_ir(kind), (FUNCTION,))
 
 
 def group_ir(kind: PrimitiveType) -> str:
@@ -71,7 +71,7 @@ def group_ir(kind: PrimitiveType) -> str:
     each = range(_VECTORS)
 
     def lines(text: str) -> str:
-        """``text`` for every vector: its number for #, the bytes before it for ##."""
+        """Return ``text`` for every vector, with its number for #, and its offset for ##."""
         return "\n".join(
             text.replace("##", str(v * _VECTOR_BYTES)).replace("#", str(v)) for v in each
         )

@@ -1,10 +1,9 @@
-"""Native code of a convolution as matrix products of panels: pack a panel of the patch matrix, multiply, go on.
+"""Native code of a convolution as matrix products of panels of the patch matrix, which are packed one by one.
 
-One function serves all convolutions of an element type; what it does is said by a record of words
-(``PanelRecord``). A patch matrix has an element for every (output position, window element): which element of the
-input that is, follows from a *padded coordinate* per spatial dimension, the sum of a part from the output position and
-one from the window element. A table per dimension gives the bytes from the input's start to that coordinate, or -1 in
-padding and in the holes of base dilation.
+One function serves all convolutions of an element type, with a ``PanelRecord``. A patch matrix has an element for every
+(output position, window element). Its input element is given by a *padded coordinate* per spatial dimension, the sum of
+a part from the output position and one from the window element. A table per dimension gives the offset of a coordinate
+in the input in bytes, or -1 in padding and in the holes of base dilation.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.libraries.blas import BlasFunction
 from spmd.shape import PrimitiveType
 
-#: Spatial dimensions that the code counts in; fewer leave the first ones at size 1.
+#: Spatial dimensions of the code; with fewer, the first ones have size 1.
 SPATIAL = 3
 FUNCTION = "spmd_convolve"
 ROW_MAJOR, COLUMN_MAJOR, NO_TRANSPOSE, TRANSPOSE = 101, 102, 111, 112
 
 
 @record
-class PanelPlace(Record):
-    """Bytes in the input, and padded coordinates."""
+class PatchPosition(Record):
+    """Position of a patch element: offset in the input in bytes, and padded coordinates."""
 
     bytes: Word
     coordinates: Sequence[Word] = sized("spatial")
@@ -39,28 +38,28 @@ class PanelPlace(Record):
 
 @record
 class OuterDimension(Record):
-    """Size, and step of a place."""
+    """Size of an outer dimension, and its stride as a position."""
 
     size: Word
-    step: PanelPlace
+    step: PatchPosition
 
 
 @record
 class PanelInstance(Record):
-    """Product of its own (a group, a part of the batch): place of x, bytes in w and in out."""
+    """Independent product (a group, a part of the batch): position in x, offsets in w and out in bytes."""
 
-    place: PanelPlace
+    position: PatchPosition
     w: Word
     out: Word
 
 
 @record
 class PanelRecord(Record):
-    """The record of one convolution; the panel is [outer, inner], and a run is its innermost dimension.
+    """Record of one convolution; the panel is [outer, inner], and a run is its innermost dimension.
 
-    outer: four dimensions, the slowest first; total: their indices, of which so many at a time. runs: the place of each
-    run. tables: of each coordinate, where it lies in the input, -1 for nowhere. Strides are in bytes, leading
-    dimensions in elements.
+    outer: four dimensions, slowest first; total: number of their indices, outer_per_block: those of a panel. runs:
+    position of each run. tables: offset of each coordinate in the input, -1 for none. Strides are in bytes, leading
+    dimensions (ldb of w, ldc of out) in elements.
     """
 
     x: Address
@@ -72,8 +71,8 @@ class PanelRecord(Record):
     order: Word
     transpose_panel: Word
     transpose_w: Word
-    leading_w: Word
-    leading_out: Word
+    ldb: Word
+    ldc: Word
     depth_stride_w: Word
     row_stride_out: Word
     total: Word
@@ -90,14 +89,14 @@ class PanelRecord(Record):
     table2: Listed
 
 
-_INSTANCE, _PLACE = (
-    f"[{word_count(kind, {'spatial': SPATIAL})} x i64]" for kind in (PanelInstance, PanelPlace)
+_INSTANCE, _POSITION = (
+    f"[{word_count(kind, {'spatial': SPATIAL})} x i64]" for kind in (PanelInstance, PatchPosition)
 )
 
 
 @cache
 def convolution_code(kind: PrimitiveType, gemm: BlasFunction) -> NativeLibrary:
-    """``FUNCTION`` for f32 or f64: takes the address of a PanelRecord."""
+    """Return the library of ``FUNCTION`` for f32 or f64, which takes the address of a PanelRecord."""
     ir = convolution_ir(kind, gemm.index_bits)
     return host_jit().compile(ir, (FUNCTION,), {"gemm": gemm.address}, passes=Passes.TIDY)
 
@@ -146,19 +145,19 @@ def _add_pack(module: Module, t: str) -> None:
     sizes, steps = [d.size for d in rec.outer], [_parts(d.step) for d in rec.outer]
     with f.repeat(first_row, rec.panel) as outer:
         row, to_row = outer.values
-        base, *coordinates = _outer_place(instance, row, sizes, steps)
+        base, *coordinates = _outer_position(instance, row, sizes, steps)
         with f.repeat(first_run, to_row) as inner:
             k, to = inner.values
-            place = runs.element(_PLACE, k)
+            position = runs.element(_POSITION, k)
             found = [
-                table.word(c + place.word(n))
+                table.word(c + position.word(n))
                 for n, (table, c) in enumerate(zip(tables, coordinates, strict=True), 1)
             ]
             with f.when(((found[0] | found[1]) | found[2]) < 0) as outside:
                 with f.loop(length) as i:
                     to.element(t, i).store(Value(f, t, "0.0"))
                 outside.otherwise()
-                way = ((found[0] + found[1]) + found[2]) + place.word(0)
+                way = ((found[0] + found[1]) + found[2]) + position.word(0)
                 source = x.at(base).at(way)
                 with f.loop(length) as i:
                     to.element(t, i).store(source.element(t, i).load(t))
@@ -168,30 +167,30 @@ def _add_pack(module: Module, t: str) -> None:
     f.finish()
 
 
-def _parts(place: Any) -> list[Int]:
-    return [place.bytes, *place.coordinates]
+def _parts(position: Any) -> list[Int]:
+    return [position.bytes, *position.coordinates]
 
 
-def _outer_place(
+def _outer_position(
     instance: Pointer, number: Int, sizes: Sequence[Int], steps: Sequence[Sequence[Int]]
 ) -> list[Int]:
-    """Return the parts of the place of an outer index: the instance's, and as many steps as its digits say."""
-    digits: list[Int] = []
+    """Return the position of an outer index: the instance's position plus indices times strides."""
+    indices: list[Int] = []
     for size in reversed(sizes[1:]):
-        digits.insert(0, number % size)
+        indices.insert(0, number % size)
         number = number // size
-    digits.insert(0, number)
-    place = []
+    indices.insert(0, number)
+    position = []
     for part in range(SPATIAL + 1):
         at = instance.word(part)
-        for digit, step in zip(digits, steps, strict=True):
-            at = at + digit * step[part]
-        place.append(at)
-    return place
+        for index, step in zip(indices, steps, strict=True):
+            at = at + index * step[part]
+        position.append(at)
+    return position
 
 
 def _add_multiply(module: Module, t: str, index: str) -> None:
-    """Add ``multiply``(record, instance, first inner index, how many, first outer index, how many)."""
+    """Add ``multiply``(record, instance, first inner index, count, first outer index, count)."""
     types = f"i32, i32, i32, {index}, {index}, {index}, {t}, ptr, {index}, ptr, {index}, {t}, ptr, {index}"
     module.declare(f"declare void @gemm({types})")
     f = _function(module, "multiply")
@@ -206,6 +205,6 @@ def _add_multiply(module: Module, t: str, index: str) -> None:
     beta = selected(first_k.equals(0), zero, one)
     flags = [x.resized("i32") for x in (rec.order, rec.transpose_panel, rec.transpose_w)]
     sizes = [x.resized(index) for x in (m, rec.columns, k)]
-    lda, ldb, ldc = (x.resized(index) for x in (inner, rec.leading_w, rec.leading_out))
+    lda, ldb, ldc = (x.resized(index) for x in (inner, rec.ldb, rec.ldc))
     f.call("void", "gemm", *flags, *sizes, one, rec.panel, lda, b, ldb, beta, c, ldc)
     f.finish()

@@ -1,9 +1,9 @@
-"""Native code of convolutions with few output features: a vector holds channels, and sums of its lanes are results.
+"""Native code of convolutions with few output features: vectors hold channels, and their horizontal sums are results.
 
-One function serves all convolutions of an element type and number of features. Some positions of a line are computed
-at a time, for all features; each vector of the kernel that is read serves all of them. A convolution may be several
-phases, convolutions of the same input that write to places of their own: they go line by line in turn, so that what
-they read is near.
+One function serves all convolutions of an element type and number of features. Several positions of a line are computed
+at a time, for all features, so that each loaded vector of the kernel is used for all of them. A convolution may have
+several phases, convolutions of the same input with different outputs: they alternate line by line, so that the input
+stays in cache.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from functools import cache
 
 from runtime.codegen.ir.record import Address, Listed, Record, Word, field_names, record
-from runtime.codegen.ir.record_words import WORDS, again, read
+from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.gemm.small_dot_ir import host_registers
 from spmd.shape import PrimitiveType
 
 FUNCTION = "spmd_convolve_thin"
-#: Positions at a time, at most: each has an address.
+#: Most positions at a time: each needs an address.
 MOST_POSITIONS = 8
 
 
 @record
 class ThinRecord(Record):
-    """instances: (address in x, number of the group, bytes in the results). phases: addresses of their records."""
+    """instances: (address in x, number of the group, offset in the results). phases: addresses of their records."""
 
     instance_count: Word
     most_lines: Word
@@ -37,10 +37,10 @@ class ThinRecord(Record):
 
 @record
 class PhaseRecord(Record):
-    """w[g, tap.., f, c] without gaps between channels. zeros: as many as there are channels.
+    """w[g, tap.., f, c], contiguous in channels. zeros: as many zeros as channels.
 
-    lines: of results, (bytes in out, entries from, to); entries: lines of the window that meet the input, (bytes in x,
-    bytes in w). columns: bytes in a line of x, or -1, of every tap's positions.
+    lines: of results, (offset in out, begin and end of its entries); entries: lines of the window that are inside the
+    input, (offset in x, offset in w). columns: for every tap, the offsets of positions in a line of x, or -1.
     """
 
     w: Address
@@ -62,7 +62,7 @@ class PhaseRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Sums in registers: of so many positions, for all features."""
+    """Sums in registers: of several positions, for all features."""
 
     kind: PrimitiveType
     features: int
@@ -94,12 +94,12 @@ class Lanes:
 
 @cache
 def thin_code(kind: PrimitiveType, features: int) -> NativeLibrary:
-    """``FUNCTION`` for f32 or f64: takes the address of a ThinRecord."""
+    """Return the library of ``FUNCTION`` for f32 or f64, which takes the address of a ThinRecord."""
     return host_jit().compile(thin_ir(Lanes(kind, features)), (FUNCTION,), passes=Passes.TIDY)
 
 
 def thin_ir(sums: Lanes) -> str:
-    return f"""{WORDS}
+    return f"""{RECORD_LOADS}
 declare {sums.vector} @llvm.masked.load.{sums.suffix}.p0(ptr, i32, <{sums.lanes} x i1>, {sums.vector})
 declare {sums.vector} @llvm.fmuladd.{sums.suffix}({sums.vector}, {sums.vector}, {sums.vector})
 declare i64 @llvm.umin.i64(i64, i64)
@@ -110,11 +110,11 @@ entry:
   br label %instance
 instance:
   %i = phi i64 [ 0, %entry ], [ %next_i, %instance_done ]
-  %place_way = mul i64 %i, 3
-  %place = getelementptr i64, ptr %instances, i64 %place_way
-  %x = call ptr @pointer(ptr %place, i64 0)
-  %group = call i64 @word(ptr %place, i64 1)
-  %out_way = call i64 @word(ptr %place, i64 2)
+  %instance_way = mul i64 %i, 3
+  %instance_at = getelementptr i64, ptr %instances, i64 %instance_way
+  %x = call ptr @pointer(ptr %instance_at, i64 0)
+  %group = call i64 @word(ptr %instance_at, i64 1)
+  %out_way = call i64 @word(ptr %instance_at, i64 2)
   br label %line
 line:
   %l = phi i64 [ 0, %instance ], [ %next_l, %line_done ]
@@ -135,12 +135,12 @@ end:
 
 
 def _line_ir(sums: Lanes) -> str:
-    """``@line``: results of a line, where the phase has it."""
+    """Return ``@line``, which computes a line of results if the phase has it."""
     each, positions = range(sums.count), range(sums.positions)
     vector, lanes, item = sums.vector, sums.lanes, sums.kind.byte_size
 
     def phis(name: str, *sources: tuple[str, str]) -> str:
-        """%{name}0, .. of the sums of that name (or zero) from those blocks."""
+        """Return phis %{name}0, .. of these sums (or zero) from these blocks."""
         return "\n".join(
             f"  %{name}{i} = phi {vector} "
             + ", ".join(
@@ -157,7 +157,7 @@ def _line_ir(sums: Lanes) -> str:
         return "\n".join(text.replace("#", str(f)) for f in range(sums.features))
 
     def products(name: str, new: str, load: Callable[[str, str], str]) -> str:
-        """%{new}0, ..: products of the next channels added to %{name}0, .."""
+        """Return lines that add products of the next channels to %{name}0, .., giving %{new}0, .."""
         lines = [load(f"{new}_w{f}", f"w{f}") for f in range(sums.features)]
         for p in positions:
             lines.append(load(f"{new}_x{p}", f"x{p}"))
@@ -169,20 +169,20 @@ def _line_ir(sums: Lanes) -> str:
                 )
         return "\n".join(lines)
 
-    def whole(name: str, place: str) -> str:
+    def full_vector(name: str, pointer: str) -> str:
         return (
-            f"  %{name}_at = getelementptr {sums.scalar}, ptr %{place}, i64 %c\n"
+            f"  %{name}_at = getelementptr {sums.scalar}, ptr %{pointer}, i64 %c\n"
             f"  %{name} = load {vector}, ptr %{name}_at, align {item}"
         )
 
-    def part(name: str, place: str) -> str:
+    def part(name: str, pointer: str) -> str:
         return (
-            f"  %{name}_at = getelementptr {sums.scalar}, ptr %{place}, i64 %whole\n"
+            f"  %{name}_at = getelementptr {sums.scalar}, ptr %{pointer}, i64 %full\n"
             f"  %{name} = call {vector} @llvm.masked.load.{sums.suffix}.p0("
             f"ptr %{name}_at, i32 {item}, <{lanes} x i1> %mask, {vector} zeroinitializer)"
         )
 
-    numbers = ", ".join(f"i32 {lane}" for lane in range(lanes))
+    numbers = ", ".join(f"i32 {k}" for k in range(lanes))
     return f"""
 define internal void @line(ptr %record, ptr %x, i64 %group, i64 %out_way, i64 %line) noinline {{
 entry:
@@ -224,9 +224,9 @@ there:
   %out_image = getelementptr i8, ptr %out, i64 %out_way
   %out_line = getelementptr i8, ptr %out_image, i64 %line_way
   %last = sub i64 %width, 1
-  %whole = and i64 %channels, -{lanes}
+  %full = and i64 %channels, -{lanes}
   %left = and i64 %channels, {lanes - 1}
-  %any_whole = icmp ne i64 %whole, 0
+  %any_full = icmp ne i64 %full, 0
   %any_left = icmp ne i64 %left, 0
   %left_narrow = trunc i64 %left to i32
   %left_one = insertelement <{lanes} x i32> poison, i32 %left_narrow, i32 0
@@ -267,12 +267,12 @@ tap:
         of_features('''  %w_way# = mul i64 %w_feature_bytes, #
   %w# = getelementptr i8, ptr %w_tap, i64 %w_way#''')
     }
-  br i1 %any_whole, label %channel, label %rest
+  br i1 %any_full, label %channel, label %rest
 channel:
   %c = phi i64 [ 0, %tap ], [ %next_c, %channel ]
 {phis("sum", ("of_tap", "tap"), ("more", "channel"))}
-{products("sum", "more", whole)}
-{again("c", "whole", "channel", "rest", lanes)}
+{products("sum", "more", full_vector)}
+{again("c", "full", "channel", "rest", lanes)}
 rest:
 {phis("before", ("of_tap", "tap"), ("more", "channel"))}
   br i1 %any_left, label %some, label %tap_done
@@ -295,7 +295,7 @@ end:
 
 
 def _stored(sums: Lanes) -> str:
-    """Sums of the lanes of %result0, .. at their places; positions behind the end are the last one once more."""
+    """Return lines that store the horizontal sums of %result0, ..; positions behind the end repeat the last one."""
     lines: list[str] = []
     for p in range(sums.positions):
         lines += [
@@ -304,22 +304,22 @@ def _stored(sums: Lanes) -> str:
         ]
     for start in range(0, sums.count, sums.lanes):
         numbers = range(start, min(start + sums.lanes, sums.count))
-        summed = _lane_sums(sums, [f"result{i}" for i in numbers], lines)
-        for lane, i in enumerate(numbers):
+        summed = _horizontal_sums(sums, [f"result{i}" for i in numbers], lines)
+        for element, i in enumerate(numbers):
             p, f = divmod(i, sums.features)
             lines += [
-                f"  %value{i} = extractelement {sums.vector} %{summed}, i32 {lane}",
+                f"  %value{i} = extractelement {sums.vector} %{summed}, i32 {element}",
                 f"  %feature_way{i} = mul i64 %out_feature_bytes, {f}",
-                f"  %place{i} = getelementptr i8, ptr %to{p}, i64 %feature_way{i}",
-                f"  store {sums.scalar} %value{i}, ptr %place{i}, align {sums.kind.byte_size}",
+                f"  %instance_at{i} = getelementptr i8, ptr %to{p}, i64 %feature_way{i}",
+                f"  store {sums.scalar} %value{i}, ptr %instance_at{i}, align {sums.kind.byte_size}",
             ]
     return "\n".join(lines)
 
 
-def _lane_sums(sums: Lanes, vectors: Sequence[str], lines: list[str]) -> str:
-    """One vector: lane i has the sum of all lanes of ``vectors[i]``. Lines are added that make it.
+def _horizontal_sums(sums: Lanes, vectors: Sequence[str], lines: list[str]) -> str:
+    """Return a vector whose lane i is the horizontal sum of ``vectors[i]``; append its code to ``lines``.
 
-    Halves of two vectors are added at a time, until there is one: first neighbouring lanes, then pairs, and so on.
+    Pairs of vectors are interleaved and added, first single lanes, then pairs of lanes, and so on.
     """
     lanes, vector = sums.lanes, sums.vector
     width, level = 1, list(vectors)
@@ -331,10 +331,10 @@ def _lane_sums(sums: Lanes, vectors: Sequence[str], lines: list[str]) -> str:
             masks = []
             for half in (0, width):
                 chosen = [
-                    source * lanes + begin + half + lane
+                    source * lanes + begin + half + element
                     for begin in range(0, lanes, 2 * width)
                     for source in (0, 1)
-                    for lane in range(width)
+                    for element in range(width)
                 ]
                 masks.append(", ".join(f"i32 {number}" for number in chosen))
             for side, mask in zip(("low", "high"), masks, strict=True):

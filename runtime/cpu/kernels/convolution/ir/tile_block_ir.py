@@ -1,23 +1,22 @@
-"""``@product``: a block of a convolution's sums on the tile unit, at most 32 by 32.
+"""LLVM IR of ``@product``: a block of a convolution's sums on the tile unit, at most 32 by 32.
 
-Operands' tiles are read from where tables say (see tile_pieces_ir). Sums of a block are written while the next
-one is computed (see tile_store_ir).
+Tables give the offsets of operands' tiles (see tile_pieces_ir). Sums of a block are stored while the next one is
+computed (see tile_store_ir).
 """
 
 from __future__ import annotations
 
-from runtime.codegen.ir.record_words import again
-from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, PARTS
+from runtime.codegen.ir.record_loads import again
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES, PARTS
 from runtime.cpu.kernels.convolution.ir.tile_store_ir import FINISH, pend, read_pending
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL, TILE_BYTES
 
 
-def _multiply(rows: int, columns: int, *, turned: bool) -> str:
-    """``@multiply{rows}{columns}``: that many tiles of sums of ``%steps`` products, to ``%total``.
+def _multiply(rows: int, columns: int, *, transposed: bool) -> str:
+    """Return ``@multiply{rows}{columns}``, which computes that many tiles of sums of ``%steps`` products in ``%total``.
 
-    Both operands' tiles lie ``row`` bytes from row to row, ``tile`` from tile to tile and ``part`` from part to part;
-    where those of each step begin says a table of bytes. Fewer than four tiles of sums are summed in four registers,
-    which the unit needs to be busy, those of a tile taking turns.
+    Operands' tiles have strides ``row``, ``tile`` and ``part`` in bytes; a table has the offset of each step. With less
+    than four tiles, the unit is kept busy by several registers for each tile, used in turn.
     """
     lines = [
         f"define internal void @multiply{rows}{columns}(ptr %a, i64 %a_row, i64 %a_tile, i64 %a_part, ptr %a_steps,",
@@ -32,8 +31,8 @@ def _multiply(rows: int, columns: int, *, turned: bool) -> str:
         "  br label %loop",
         "loop:",
         "  %s = phi i64 [ 0, %entry ], [ %next_s, %stepped ]",
-        *_operand_places("a", rows),
-        *_operand_places("b", columns),
+        *_operand_addresses("a", rows),
+        *_operand_addresses("b", columns),
         *_products(rows, columns),
         f"""  %r = mul i64 %s, %share
   %left = sub i64 %rows, %r
@@ -49,18 +48,18 @@ end:""",
     ]
     for tile in range(4):
         lines += [
-            f"  %t{tile} = getelementptr i8, ptr %total, i64 {_place(tile, turned=turned)}",
+            f"  %t{tile} = getelementptr i8, ptr %total, i64 {_sums_offset(tile, transposed=transposed)}",
             f"  call void @llvm.x86.tilestored64(i8 {tile}, ptr %t{tile}, i64 64)",
         ]
     own = [2 * r + c for r in range(rows) for c in range(columns)]
-    turns = [f"  call void @turn(ptr %t{tile})" for tile in own] if turned else []
+    turns = [f"  call void @turn(ptr %t{tile})" for tile in own] if transposed else []
     return "\n".join([*lines, *_added(rows, columns), *turns, "  ret void", "}\n"])
 
 
-def _place(tile: int, *, turned: bool) -> int:
+def _sums_offset(tile: int, *, transposed: bool) -> int:
     """Return the byte offset of a register's sums in %total."""
     row, column = divmod(tile, 2)
-    return (2 * column + row if turned else tile) * TILE_BYTES
+    return (2 * column + row if transposed else tile) * TILE_BYTES
 
 
 def _registers(rows: int, columns: int, r: int, c: int) -> list[int]:
@@ -68,11 +67,11 @@ def _registers(rows: int, columns: int, r: int, c: int) -> list[int]:
     return [2 * i + j for i in range(r, 2, rows) for j in range(c, 2, columns)]
 
 
-def _operand_places(side: str, count: int) -> list[str]:
-    """Return IR of the addresses at which a step's tiles of each part begin."""
+def _operand_addresses(side: str, count: int) -> list[str]:
+    """Return lines that compute the addresses of a step's tiles of each part."""
     lines = [
-        f"  %{side}_place = getelementptr i64, ptr %{side}_steps, i64 %s",
-        f"  %{side}_offset = load i64, ptr %{side}_place",
+        f"  %{side}_entry = getelementptr i64, ptr %{side}_steps, i64 %s",
+        f"  %{side}_offset = load i64, ptr %{side}_entry",
         f"  %{side}00 = getelementptr i8, ptr %{side}, i64 %{side}_offset",
     ]
     for part in range(PARTS):
@@ -87,13 +86,13 @@ def _operand_places(side: str, count: int) -> list[str]:
 
 
 def _products(rows: int, columns: int) -> list[str]:
-    """A step. The operand of which there is one tile has two registers for its parts, each of which is loaded once."""
-    order = FORM.products
+    """Return a step. An operand of one tile has two registers for its parts, and each part is loaded once."""
+    order = F32_TYPES.products
     if columns == 1:
         order = tuple(sorted(order, key=lambda pair: (pair[0], -pair[1])))
     elif rows == 1:
         order = tuple(sorted(order, key=lambda pair: (pair[1], -pair[0])))
-    left, right = _Held("a", 4, rows), _Held("b", 6, columns)
+    left, right = _LoadedParts("a", 4, rows), _LoadedParts("b", 6, columns)
     lines = []
     for number, (a_part, b_part) in enumerate(order):
         lines += [*left.loaded(a_part), *right.loaded(b_part)]
@@ -102,13 +101,14 @@ def _products(rows: int, columns: int) -> list[str]:
                 turns = _registers(rows, columns, r, c)
                 total = turns[number % len(turns)]
                 operands = f"i8 {left.register(a_part, r)}, i8 {right.register(b_part, c)}"
-                lines.append(f"  call void @llvm.x86.{FORM.instruction}(i8 {total}, {operands})")
+                lines.append(
+                    f"  call void @llvm.x86.{F32_TYPES.instruction}(i8 {total}, {operands})"
+                )
     return lines
 
 
-class _Held:
-    """Parts of an operand that are in its two registers from ``first`` on: both tiles of one part, or one tile of
-    two."""
+class _LoadedParts:
+    """Parts of an operand in its two registers from ``first`` on: both tiles of one part, or one tile of two parts."""
 
     def __init__(self, side: str, first: int, tiles: int) -> None:
         self._side, self._first, self._tiles = side, first, tiles
@@ -116,7 +116,7 @@ class _Held:
         self._loads = 0
 
     def loaded(self, part: int) -> list[str]:
-        """Lines that load it, where it is not there: in place of the part that has been there longest."""
+        """Return lines that load ``part`` unless it is loaded, in place of the oldest one."""
         room = 2 // self._tiles
         if part in self._parts:
             return []
@@ -137,7 +137,7 @@ class _Held:
 
 
 def _added(rows: int, columns: int) -> list[str]:
-    """Lines that add what other registers summed to each tile's own part of %total."""
+    """Return lines that add the sums of other registers to each tile in %total."""
     lines = []
     for r in range(rows):
         for c in range(columns):
@@ -168,8 +168,8 @@ end:
 """
 
 
-def _product(*, turned: bool) -> str:
-    rows, columns = ("columns", "rows") if turned else ("rows", "columns")
+def _product(*, transposed: bool) -> str:
+    rows, columns = ("columns", "rows") if transposed else ("rows", "columns")
     multiplied = "".join(
         f"""
 r{r}c{c}:
@@ -182,7 +182,7 @@ r{r}c{c}:
     )
     pending = pend(
         out="%out_word",
-        places="%places_word",
+        offsets="%offsets_word",
         rows=f"%{rows}_here",
         columns=f"%{columns}_here",
         adds="%adds_word",
@@ -190,7 +190,7 @@ r{r}c{c}:
     return f"""
 define internal void @product(ptr %a, i64 %a_row, i64 %a_tile, i64 %a_part, ptr %a_steps,
     ptr %b, i64 %b_row, i64 %b_tile, i64 %b_part, ptr %b_steps, i64 %steps, ptr %total, ptr %pending,
-    ptr %out, ptr %places, i64 %rows, i64 %columns, i1 %adds) noinline {{
+    ptr %out, ptr %offsets, i64 %rows, i64 %columns, i1 %adds) noinline {{
 entry:
 {read_pending("dense")}
   %rows_here = call i64 @llvm.umin.i64(i64 %rows, i64 {PANEL})
@@ -205,12 +205,12 @@ entry:
 fetching:
   br i1 %is_dense, label %neighbours, label %choose
 neighbours:
-  call void @fetch(ptr %out, ptr %places, i64 %{rows}_here, i64 %{columns}_here)
+  call void @fetch(ptr %out, ptr %offsets, i64 %{rows}_here, i64 %{columns}_here)
   br label %choose
 choose:
   br i1 %any, label %some, label %zeros
 zeros:
-  call void @clear(ptr %pending, ptr %out, ptr %places, i64 %{rows}_here, i64 %{columns}_here)
+  call void @clear(ptr %pending, ptr %out, ptr %offsets, i64 %{rows}_here, i64 %{columns}_here)
   br label %end
 some:
   br i1 %two_rows, label %r2, label %r1
@@ -221,7 +221,7 @@ r1:
 {multiplied}
 done:
   %out_word = ptrtoint ptr %out to i64
-  %places_word = ptrtoint ptr %places to i64
+  %offsets_word = ptrtoint ptr %offsets to i64
   %adds_word = zext i1 %adds to i64
 {pending}
   br label %end
@@ -231,11 +231,11 @@ end:
 """
 
 
-def product_ir(*, turned: bool) -> str:
-    """``@product`` and ``@finish``, which has to follow the last one. After TILES.
+def product_ir(*, transposed: bool) -> str:
+    """Return ``@product``, and ``@finish``, which must be called after the last one; both go behind TILES.
 
-    turned: rows of the result are the columns of the products.
+    transposed: rows of the result are the columns of the products.
     """
     sizes = [(r, c) for r in (1, 2) for c in (1, 2)]
-    multiply = "".join(_multiply(r, c, turned=turned) for r, c in sizes)
-    return "".join((FINISH, _ADD_TILE, multiply, _product(turned=turned)))
+    multiply = "".join(_multiply(r, c, transposed=transposed) for r, c in sizes)
+    return "".join((FINISH, _ADD_TILE, multiply, _product(transposed=transposed)))

@@ -2,11 +2,11 @@
 
     out[c, o, f] = sum over n, j of x[c, j * dilation + o * stride - padding, n] * w[j, n, f]
 
-Depth is made of positions j of w and of images n, two of them a pair: a line of w at a time, of several pairs side by
-side so that it fills tiles. w is split and packed into tiles, features by depth. x is split into planes with zeros
-around it, in which an output o meets all positions of a line at the same distance, so that the right operand of every
-product of tiles is read from the planes as it is. Lines of padding are no products. Sums are [feature, channel]; they
-are turned before they are written.
+The depth consists of positions j of w and pairs of images n: a line of w at a time, of a group of pairs that fills
+tiles. w is split and packed into tiles, features by depth. x is split into planes padded with zeros, in which the
+distance between an output o and the positions of a line is constant, so that the right operand of every product of
+tiles is read from the planes without packing. Lines of padding are skipped. Sums are [feature, channel] and are
+transposed before they are stored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import cache, partial
 
 from runtime.codegen.ir.record import Address, Listed, Record, Word, record
-from runtime.codegen.ir.record_words import WORDS, again, read
+from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_ir
@@ -28,17 +28,17 @@ FUNCTION = "spmd_convolve_gradient"
 
 @record
 class GradientRecord(Record):
-    """The record of one convolution.
+    """Record of one convolution; offsets and strides are in bytes.
 
-    Bytes unless said. Of w, a line of a group of ``together`` pairs of images is ``line_steps`` steps; positions:
-    places in it of a line's words, -1 for none. Of x, line l of a group in the planes is line l * line_unit + (first
-    line of the panel) of the images, of which there are ``lines``; it is runs of ``run_elements`` elements, or, where
-    these are 0, of an instance's channels. instances: (x, w, out, channels, features). panels: (images of x, of w,
-    number of images, of groups, of lines of w, first line of x), then for each output along the rows where its steps
-    begin in the tables and how many they are. phases, of the planes' columns: (first column in a line of x, in the
-    planes, runs). taps: (output along the rows, place in the planes, columns of its product or 0 for an instance's
-    channels, first of ``places``). left_steps, right_steps: places of each step's tiles. places: of each of a tap's
-    columns in out, -1 for none; lane_places: of 32 features there; dense: whether these follow each other.
+    w: a line of a group of ``group_pairs`` pairs of images is ``line_steps`` steps; positions: offsets of its words, -1
+    for none. x: line l of a group in the planes is line l * line_unit + (first line of the panel) of the images, which
+    have ``lines`` lines; it consists of runs of ``run_elements`` elements, or, if that is 0, of an instance's channels.
+    instances: (x, w, out, channels, features). panels: (offsets of images in x and w, numbers of images, groups and
+    lines of w, first line of x), then for each output along the rows the first of its steps in the tables and their
+    number. phases, of the planes' columns: (offset of the first column in a line of x, in the planes, runs). taps:
+    (output along the rows, offset in the planes, columns of its product or 0 for an instance's channels, first of
+    ``offsets``). left_steps, right_steps: offsets of each step's tiles. offsets: of each column of a tap in out, -1 for
+    none; lane_offsets: of 32 features there; dense: these are contiguous.
     """
 
     x: Address
@@ -50,7 +50,7 @@ class GradientRecord(Record):
     otherwise_record: Address
     x_image_bytes: Word
     w_image_bytes: Word
-    together: Word
+    group_pairs: Word
     w_line_bytes: Word
     line_steps: Word
     panel_lines: Word
@@ -73,7 +73,7 @@ class GradientRecord(Record):
     panel_count: Word
     phase_count: Word
     tap_count: Word
-    panel_words: Word
+    panel_stride: Word
     instances: Listed
     panels: Listed
     phases: Listed
@@ -81,25 +81,25 @@ class GradientRecord(Record):
     positions: Listed
     left_steps: Listed
     right_steps: Listed
-    places: Listed
-    lane_places: Listed
+    offsets: Listed
+    lane_offsets: Listed
 
 
-#: Words of an instance and of a tap.
+#: Sizes of an instance and of a tap in words.
 INSTANCE_WORDS, TAP_WORDS = 5, 4
-_words = partial(read, GradientRecord)
+_fields = partial(read, GradientRecord)
 
 
 @cache
 def gradient_code() -> NativeLibrary:
-    """``FUNCTION`` for f32: takes the address of a GradientRecord."""
+    """Return the library of ``FUNCTION`` for f32, which takes the address of a GradientRecord."""
     return host_jit().compile(
-        WORDS
+        RECORD_LOADS
         + TILES
-        + product_ir(turned=True)
+        + product_ir(transposed=True)
         + packing_ir(GradientRecord)
         + _IR
-        + or_otherwise_ir(FUNCTION, _words),
+        + or_otherwise_ir(FUNCTION, _fields),
         (FUNCTION,),
         passes=Passes.TIDY,
     )
@@ -110,8 +110,8 @@ _IR = f"""
 define internal void @multiply_panel(ptr %record, ptr %out, i64 %channels, i64 %features, ptr %panel, i1 %adds,
     ptr %total, ptr %pending) noinline {{
 entry:
-{_words("left", "plane", "panel_bytes", "part_bytes", "row_bytes", "out_feature_bytes")}
-{_words("tap_count", "taps", "left_steps", "right_steps", "places")}
+{_fields("left", "plane", "panel_bytes", "part_bytes", "row_bytes", "out_feature_bytes")}
+{_fields("tap_count", "taps", "left_steps", "right_steps", "offsets")}
   %outputs = getelementptr i64, ptr %panel, i64 {PANEL_WORDS}
   br label %tap
 tap:
@@ -121,7 +121,7 @@ tap:
   %output = call i64 @word(ptr %tap_words, i64 0)
   %plane_offset = call i64 @word(ptr %tap_words, i64 1)
   %width = call i64 @word(ptr %tap_words, i64 2)
-  %first_place = call i64 @word(ptr %tap_words, i64 3)
+  %first_entry = call i64 @word(ptr %tap_words, i64 3)
   %output_way = shl i64 %output, 1
   %output_words = getelementptr i64, ptr %outputs, i64 %output_way
   %first_step = call i64 @word(ptr %output_words, i64 0)
@@ -129,7 +129,7 @@ tap:
   %left_t = getelementptr i64, ptr %left_steps, i64 %first_step
   %right_t = getelementptr i64, ptr %right_steps, i64 %first_step
   %plane_t = getelementptr i8, ptr %plane, i64 %plane_offset
-  %places_t = getelementptr i64, ptr %places, i64 %first_place
+  %offsets_t = getelementptr i64, ptr %offsets, i64 %first_entry
   %by_channels = icmp eq i64 %width, 0
   %columns = select i1 %by_channels, i64 %channels, i64 %width
   br label %column
@@ -137,7 +137,7 @@ column:
   %c = phi i64 [ 0, %tap ], [ %next_c, %column_done ]
   %c_left = sub i64 %columns, %c
   %b = getelementptr i32, ptr %plane_t, i64 %c
-  %places_c = getelementptr i64, ptr %places_t, i64 %c
+  %offsets_c = getelementptr i64, ptr %offsets_t, i64 %c
   br label %feature
 feature:
   %f = phi i64 [ 0, %column ], [ %next_f, %feature ]
@@ -149,7 +149,7 @@ feature:
   %to = getelementptr i8, ptr %out, i64 %f_way
   call void @product(ptr %a, i64 64, i64 {TILE_BYTES}, i64 {2 * TILE_BYTES}, ptr %left_t,
     ptr %b, i64 %row_bytes, i64 64, i64 %part_bytes, ptr %right_t, i64 %steps, ptr %total, ptr %pending,
-    ptr %to, ptr %places_c, i64 %f_left, i64 %c_left, i1 %adds)
+    ptr %to, ptr %offsets_c, i64 %f_left, i64 %c_left, i1 %adds)
 {again("f", "features", "feature", "column_done", 32)}
 column_done:
 {again("c", "columns", "column", "tap_done", 32)}
@@ -163,9 +163,9 @@ define internal i1 @convolve(ptr %record) noinline {{
 entry:
   %most = alloca <16 x i32>, align 64
   %rows = alloca [{2 * TILE_BYTES} x i8], align 64
-{_words("x", "w", "out", "plane", "plane_bytes", "instance_count", "instances", "panel_count", "panels", "panel_words")}
-{_words("lane_places", "dense")}
-{begin_ir("%lane_places", "%dense")}
+{_fields("x", "w", "out", "plane", "plane_bytes", "instance_count", "instances")}
+{_fields("panel_count", "panels", "panel_stride", "lane_offsets", "dense")}
+{begin_ir("%lane_offsets", "%dense")}
   store <16 x i32> zeroinitializer, ptr %most
   call void @llvm.memset.p0.i64(ptr %plane, i8 0, i64 %plane_bytes, i1 false)
   call void @llvm.x86.ldtilecfg(ptr @tile_config)
@@ -185,7 +185,7 @@ instance:
   br label %panel
 panel:
   %p = phi i64 [ 0, %instance ], [ %next_p, %panel ]
-  %panel_way = mul i64 %p, %panel_words
+  %panel_way = mul i64 %p, %panel_stride
   %panel_at = getelementptr i64, ptr %panels, i64 %panel_way
   call void @pack_left(ptr %record, ptr %w_g, i64 %features, ptr %panel_at, ptr %rows, ptr %most)
   call void @load_plane(ptr %record, ptr %x_g, i64 %channels, ptr %panel_at, ptr %most)

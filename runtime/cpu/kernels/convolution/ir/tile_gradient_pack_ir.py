@@ -1,6 +1,6 @@
-"""Packing for a kernel's gradient on the tile unit: positions of w as tiles, images of x as planes.
+"""LLVM IR of packing for a kernel's gradient on the tile unit: positions of w to tiles, images of x to planes.
 
-Pieces of IR for tile_gradient_ir, whose record they read.
+The functions read the record of tile_gradient_ir.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from runtime.codegen.ir.record import Record
 from runtime.codegen.ir.values import Pointer, Vector, selected
 from runtime.cpu.kernels.convolution.ir.bf16_split_ir import (
     FLOATS,
+    INTS,
     MASK,
-    WORDS,
     Runs,
     Split,
     behind_each_other,
@@ -25,15 +25,15 @@ from runtime.cpu.kernels.convolution.ir.bf16_split_ir import (
     parts_of,
     split_runs,
 )
-from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES
 from runtime.cpu.kernels.gemm.tile_types import LINES, TILE_BYTES
 
-#: Words of a panel before those of its outputs along the rows, and of a phase of the columns.
+#: Sizes in words: of a panel without its outputs along the rows, and of a phase of the columns.
 PANEL_WORDS, PHASE_WORDS = 6, 3
 
 
 def packing_ir(record: type[Record]) -> str:
-    """``pack_left`` and ``load_plane`` of a ``record``."""
+    """Return ``pack_left`` and ``load_plane`` of a ``record``."""
     module = Module()
     _add_pack_line(module, record)
     _add_pack_left(module, record)
@@ -68,22 +68,22 @@ def _pack_step(
 ) -> None:
     """Pack 16 positions of 16 features of a pair of images as a tile of each part.
 
-    Rows are turned before they become parts, of which there are three. room: for the tile, and for two of rows.
+    Rows are transposed before they are split into three parts. room: memory for the tile, and for two tiles of rows.
     """
     tile, rows0 = room
     rows = rows0, rows0.at(TILE_BYTES)
     with f.loop(LINES) as r:
-        place = positions.word(r)
-        is_there = place >= 0
+        offset = positions.word(r)
+        is_there = offset >= 0
         seen = [selected(is_there, mask, _none(f)) for mask in masks]
-        first = source.at(place)
+        first = source.at(offset)
         images = first, first.at(f.record.w_image_bytes)
         for image, mask, target in zip(images, seen, rows, strict=True):
             target.element("[64 x i8]", r).store(loaded(f, image, mask), align=64)
         fetch_ahead(*images)
     for each in rows:
         f.call("void", "turn", each)
-    with f.repeat(0, most.load(WORDS)) as features:
+    with f.repeat(0, most.load(INTS)) as features:
         feature, largest = features.values
         y0, y1 = (each.element("[64 x i8]", feature).load(FLOATS, align=64) for each in rows)
         larger = larger_of(f, largest, y0, y1)
@@ -100,7 +100,7 @@ def _add_pack_line(module: Module, record: type[Record]) -> None:
     _, source, wanted, second, to, rows, most = f.parameters
     positions = f.record.positions
     with f.loop(f.record.line_steps) as s:
-        room = to.at(s * FORM.step_bytes), rows
+        room = to.at(s * F32_TYPES.step_bytes), rows
         _pack_step(f, source, positions.element("[16 x i64]", s), (wanted, second), room, most)
     f.finish()
 
@@ -110,9 +110,9 @@ def _add_pack_left(module: Module, record: type[Record]) -> None:
     record_at, w, features, panel, rows, most = f.parameters
     rec = f.record
     images, groups, lines = panel.word(2), panel.word(3), panel.word(4)
-    source, group_images = w.at(panel.word(1)), rec.together << 1
+    source, group_images = w.at(panel.word(1)), rec.group_pairs << 1
     group_way = group_images * rec.w_image_bytes
-    line_way = rec.line_steps * FORM.step_bytes
+    line_way = rec.line_steps * F32_TYPES.step_bytes
     group_packed = line_way * rec.panel_lines
     with f.loop(features, step=16) as first:
         wanted = lanes(f, features - first)
@@ -125,20 +125,20 @@ def _add_pack_left(module: Module, record: type[Record]) -> None:
             has_second = (g * group_images + 1).ult(images)
             second = selected(has_second, wanted, _none(f))
             with f.loop(lines) as line:
-                places = at[0].at(line * rec.w_line_bytes), at[1].at(line * line_way)
-                given = (places[0], wanted, second, places[1], rows, most)
+                pointers = at[0].at(line * rec.w_line_bytes), at[1].at(line * line_way)
+                given = (pointers[0], wanted, second, pointers[1], rows, most)
                 f.call("void", "pack_line", record_at, *given)
     f.finish()
 
 
 # ---- images of x
 def _splitting(f: FunctionWriter, part_bytes: Int, second_way: Int, has_second: Bool) -> Split:
-    """Return what splits elements of two images side by side, the second one's ``second_way`` behind, if there is."""
+    """Return a function that splits elements of two images, the second one (if any) ``second_way`` bytes behind."""
 
     def split(to: Pointer, source: Pointer, before: Vector, count: Int | None) -> Vector:
         other = source.at(second_way)
         if count is None:
-            x0, there = (place.load(FLOATS, align=4) for place in (source, other))
+            x0, there = (pointer.load(FLOATS, align=4) for pointer in (source, other))
             x1 = selected(has_second, there, Vector(f, FLOATS, "zeroinitializer"))
             fetch_ahead(source, other)
         else:
@@ -146,11 +146,13 @@ def _splitting(f: FunctionWriter, part_bytes: Int, second_way: Int, has_second: 
             x0 = loaded(f, source, wanted)
             x1 = loaded(f, other, selected(has_second, wanted, _none(f)))
         larger = larger_of(f, before, x0, x1)
-        for part, place in zip(parts_of(f, x0, x1), behind_each_other(to, part_bytes), strict=True):
+        for part, pointer in zip(
+            parts_of(f, x0, x1), behind_each_other(to, part_bytes), strict=True
+        ):
             if count is None:
-                place.store(part, align=4)
+                pointer.store(part, align=4)
             else:
-                masked_store(f, part, place, 4, wanted)
+                masked_store(f, part, pointer, 4, wanted)
         return larger
 
     return split
@@ -159,7 +161,7 @@ def _splitting(f: FunctionWriter, part_bytes: Int, second_way: Int, has_second: 
 def _add_load_pair(module: Module, record: type[Record]) -> None:
     """Add ``load_pair``(record, to, source, runs, elements, has_second, down, most).
 
-    It has the lines of a pair of images in the planes of one phase, as many runs each.
+    It splits the lines of a pair of images into the planes of one phase, ``runs`` runs each.
     """
     f = _function(module, "load_pair", record, "ptr", "ptr", "i64", "i64", "i1", "i64", "ptr")
     _, to, source, run_count, elements, has_second, down, most = f.parameters
@@ -172,15 +174,15 @@ def _add_load_pair(module: Module, record: type[Record]) -> None:
     with f.loop(rec.plane_lines) as line:
         h = line * line_unit + down
         with f.when(h.ult(lines)):
-            places = to.at(line * plane_line_bytes), source.at(h * line_bytes)
-            split_runs(f, split, places, runs, (LINES, "i32"), most)
+            pointers = to.at(line * plane_line_bytes), source.at(h * line_bytes)
+            split_runs(f, split, pointers, runs, (LINES, "i32"), most)
     f.finish()
 
 
 def _add_load_plane(module: Module, record: type[Record]) -> None:
-    """Add ``load_plane``(record, x, channels, panel, most): what channels of a panel's images show.
+    """Add ``load_plane``(record, x, channels, panel, most), which splits channels of a panel's images into planes.
 
-    Lines that no image has stay as they are, no product needs them.
+    Lines outside of images are left unchanged, as no product uses them.
     """
     f = _function(module, "load_plane", record, "ptr", "i64", "ptr", "ptr")
     record_at, x, channels, panel, most = f.parameters
@@ -194,7 +196,7 @@ def _add_load_plane(module: Module, record: type[Record]) -> None:
         source_p, plane_p = source.at(phase.word(0)), rec.plane.at(phase.word(1))
         runs = phase.word(2)
         with f.unless_zero(runs), f.loop(pairs) as n:
-            group, number = n // rec.together, n % rec.together
+            group, number = n // rec.group_pairs, n % rec.group_pairs
             to = plane_p.at(group * group_bytes + number * rec.plane_pair_bytes)
             first = n << 1
             images_at = source_p.at(first * rec.x_image_bytes)

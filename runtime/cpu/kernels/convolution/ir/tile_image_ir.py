@@ -1,13 +1,12 @@
-"""Native code of a convolution on the tile unit that reads the input where it lies: no patch matrix is made.
+"""Native code of a convolution on the tile unit without a patch matrix.
 
-The input's lines are split into parts (see tile_pieces_ir) once, into planes in which padding is zeros and
-every output position is the same distance from its neighbour: position q begins ``row_bytes`` after q - 1. A tile's 16
-rows are 16 positions; under an element of the window they all lie the same way off. So the left operand of every
-product of tiles is read from the planes as it is. The right one is the kernel, packed into tiles by pairs of elements.
+The input's lines are split into parts (see tile_pieces_ir) once, into planes with zero padding in which output
+positions have a constant stride ``row_bytes``. A tile's 16 rows are 16 positions; an element of the window is at the
+same offset from each of them, so the left operand of every product of tiles is read from the planes without packing.
+The right one is the kernel, packed into tiles by pairs of elements.
 
-Positions that are multiplied together are a *unit*: a line, of several images side by side so that it fills tiles, for
-which lines of padding are no products; or a whole panel, whose lines and images run on, so that some of its positions
-are of no output.
+The positions of one product are a *unit*: either a line, of a group of images that fills tiles, which skips lines of
+padding; or an entire panel of consecutive lines and images, in which some positions belong to no output.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from __future__ import annotations
 from functools import cache, partial
 
 from runtime.codegen.ir.record import Address, Listed, Record, Word, record
-from runtime.codegen.ir.record_words import WORDS, again, read
+from runtime.codegen.ir.record_loads import RECORD_LOADS, again, read
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 from runtime.cpu.kernels.convolution.ir.tile_block_ir import product_ir
 from runtime.cpu.kernels.convolution.ir.tile_image_pack_ir import PART_WORDS, packing_ir
-from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, TILES, or_otherwise_ir
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES, TILES, or_otherwise_ir
 from runtime.cpu.kernels.convolution.ir.tile_store_ir import begin_ir
 from runtime.cpu.kernels.gemm.tile_types import TILE_BYTES
 
@@ -29,18 +28,17 @@ FUNCTION = "spmd_convolve_image"
 
 @record
 class ImageRecord(Record):
-    """The record of one convolution.
+    """Record of one convolution; offsets and strides are in bytes.
 
-    Bytes unless said. Line l of a panel is line l modulo ``image_lines`` of group l / ``image_lines`` of ``together``
-    images, and holds line (l + first) * line_step + shift of the images, or zeros where there is none. phases: (shift,
-    where its columns begin in a line of the input and in one of the planes, how many runs of ``run_elements`` elements
-    these are). otherwise: code and record of what runs instead where numbers are too large. instances: (input, kernel,
-    output, whether products are added to what is there). panels: (images, output, first, lines, groups, first unit,
-    number of units). units: (part, where it begins in the planes and in the output, positions, first step, steps).
-    parts: Listed
-    in the planes, and of each step's elements in the kernel, as ``kernel_form`` says: the places of 32 of them, -1 for
-    none; the first one's place and how many follow each other; or places of 32 by 16 features). right_steps: packed
-    steps' places. lane_places: of a block's 32 features in the output; dense: whether they follow each other.
+    Line l of a panel is line l modulo ``image_lines`` of group l / ``image_lines`` of ``group_images`` images; it has
+    line (l + first) * line_step + shift of the images, or zeros. phases: (shift, offset of its columns in a line of the
+    input and in one of the planes, number of runs of ``run_elements`` elements). otherwise: fallback code for too large
+    numbers, and its record. instances: (offsets of input, kernel and output, 1 if products are accumulated). panels:
+    (offsets of images and output, first line, lines, groups, first unit, number of units). units: (part, offsets in the
+    planes and in the output, positions, first step, steps). parts: (steps, offset of the packed kernel, then addresses
+    of tables: each position's offset in the output, each step's offset in the planes, each step's elements of the
+    kernel by ``kernel_addressing``). right_steps: offsets of packed steps. lane_offsets: of a block's 32 features in
+    the output; dense: these are contiguous.
     """
 
     x: Address
@@ -55,7 +53,7 @@ class ImageRecord(Record):
     row_bytes: Word
     image_lines: Word
     image_bytes: Word
-    together: Word
+    group_images: Word
     lines: Word
     line_bytes: Word
     line_step: Word
@@ -70,7 +68,7 @@ class ImageRecord(Record):
     block_features: Word
     out_feature_bytes: Word
     dense: Word
-    kernel_form: Word
+    kernel_addressing: Word
     phase_count: Word
     instance_count: Word
     panel_count: Word
@@ -79,25 +77,25 @@ class ImageRecord(Record):
     instances: Listed
     panels: Listed
     units: Listed
-    lane_places: Listed
+    lane_offsets: Listed
     parts: Listed
     right_steps: Listed
 
 
 PANEL_WORDS, UNIT_WORDS = 7, 6
-_words = partial(read, ImageRecord)
+_fields = partial(read, ImageRecord)
 
 
 @cache
 def image_code() -> NativeLibrary:
-    """``FUNCTION`` for f32: takes the address of an ImageRecord."""
+    """Return the library of ``FUNCTION`` for f32, which takes the address of an ImageRecord."""
     return host_jit().compile(
-        WORDS
+        RECORD_LOADS
         + TILES
-        + product_ir(turned=False)
+        + product_ir(transposed=False)
         + packing_ir(ImageRecord)
         + _IR
-        + or_otherwise_ir(FUNCTION, _words),
+        + or_otherwise_ir(FUNCTION, _fields),
         (FUNCTION,),
         passes=Passes.TIDY,
     )
@@ -108,7 +106,7 @@ _IR = f"""
 define internal void @multiply_units(ptr %record, ptr %out, ptr %panel, i64 %count, i1 %adds,
     ptr %total, ptr %pending) noinline {{
 entry:
-{_words("out_feature_bytes", "planes", "packed", "part_bytes", "row_bytes", "right_steps", "parts", "units")}
+{_fields("out_feature_bytes", "planes", "packed", "part_bytes", "row_bytes", "right_steps", "parts", "units")}
   %first_unit = call i64 @word(ptr %panel, i64 5)
   %unit_count = call i64 @word(ptr %panel, i64 6)
   %first_way = mul i64 %first_unit, {UNIT_WORDS}
@@ -128,13 +126,13 @@ unit:
   %part_way = mul i64 %part_number, {PART_WORDS}
   %part = getelementptr i64, ptr %parts, i64 %part_way
   %part_steps = call i64 @word(ptr %part, i64 0)
-  %place = call i64 @word(ptr %part, i64 1)
+  %part_offset = call i64 @word(ptr %part, i64 1)
   %outputs = call ptr @pointer(ptr %part, i64 2)
   %part_left = call ptr @pointer(ptr %part, i64 3)
   %left_steps = getelementptr i64, ptr %part_left, i64 %first_step
-  %skipped = mul i64 %first_step, {FORM.step_bytes}
-  %kernel_place = add i64 %place, %skipped
-  %kernel = getelementptr i8, ptr %packed, i64 %kernel_place
+  %skipped = mul i64 %first_step, {F32_TYPES.step_bytes}
+  %kernel_offset = add i64 %part_offset, %skipped
+  %kernel = getelementptr i8, ptr %packed, i64 %kernel_offset
   %plane = getelementptr i8, ptr %planes, i64 %plane_offset
   %out_u = getelementptr i8, ptr %out, i64 %out_offset
   br label %rows
@@ -143,20 +141,20 @@ rows:
   %q_left = sub i64 %positions, %q
   %q_way = mul i64 %q, %row_bytes
   %a = getelementptr i8, ptr %plane, i64 %q_way
-  %places = getelementptr i64, ptr %outputs, i64 %q
+  %offsets = getelementptr i64, ptr %outputs, i64 %q
   br label %columns
 columns:
   %f = phi i64 [ 0, %rows ], [ %next_f, %columns ]
   %f_left = sub i64 %count, %f
   %block = lshr i64 %f, 5
   %block_steps = mul i64 %block, %part_steps
-  %block_way = mul i64 %block_steps, {FORM.step_bytes}
+  %block_way = mul i64 %block_steps, {F32_TYPES.step_bytes}
   %b = getelementptr i8, ptr %kernel, i64 %block_way
   %f_way = mul i64 %f, %out_feature_bytes
   %to = getelementptr i8, ptr %out_u, i64 %f_way
   call void @product(ptr %a, i64 %row_bytes, i64 %tile_bytes, i64 %part_bytes, ptr %left_steps,
     ptr %b, i64 64, i64 {TILE_BYTES}, i64 {2 * TILE_BYTES}, ptr %right_steps, i64 %steps, ptr %total, ptr %pending,
-    ptr %to, ptr %places, i64 %q_left, i64 %f_left, i1 %adds)
+    ptr %to, ptr %offsets, i64 %q_left, i64 %f_left, i1 %adds)
 {again("f", "count", "columns", "rows_done", 32)}
 rows_done:
 {again("q", "positions", "rows", "unit_done", 32)}
@@ -169,9 +167,9 @@ end:
 define internal i1 @convolve(ptr %record) noinline {{
 entry:
   %most = alloca <16 x i32>, align 64
-{_words("x", "w", "out", "planes", "plane_bytes", "features", "feature_bytes", "block_features", "out_feature_bytes")}
-{_words("instance_count", "instances", "panel_count", "panels", "lane_places", "dense")}
-{begin_ir("%lane_places", "%dense")}
+{_fields("x", "w", "out", "planes", "plane_bytes", "features", "feature_bytes", "block_features", "out_feature_bytes")}
+{_fields("instance_count", "instances", "panel_count", "panels", "lane_offsets", "dense")}
+{begin_ir("%lane_offsets", "%dense")}
   %one_panel = icmp eq i64 %panel_count, 1
   store <16 x i32> zeroinitializer, ptr %most
   call void @llvm.memset.p0.i64(ptr %planes, i8 0, i64 %plane_bytes, i1 false)
@@ -180,11 +178,11 @@ entry:
 instance:
   %g = phi i64 [ 0, %entry ], [ %next_g, %instance_done ]
   %g4 = mul i64 %g, 4
-  %places = getelementptr i64, ptr %instances, i64 %g4
-  %x_offset = call i64 @word(ptr %places, i64 0)
-  %w_offset = call i64 @word(ptr %places, i64 1)
-  %out_offset = call i64 @word(ptr %places, i64 2)
-  %adding = call i64 @word(ptr %places, i64 3)
+  %offsets = getelementptr i64, ptr %instances, i64 %g4
+  %x_offset = call i64 @word(ptr %offsets, i64 0)
+  %w_offset = call i64 @word(ptr %offsets, i64 1)
+  %out_offset = call i64 @word(ptr %offsets, i64 2)
+  %adding = call i64 @word(ptr %offsets, i64 3)
   %adds = icmp ne i64 %adding, 0
   %x_g = getelementptr i8, ptr %x, i64 %x_offset
   %w_g = getelementptr i8, ptr %w, i64 %w_offset

@@ -1,8 +1,8 @@
-"""Products of f32 matrices on the tile unit as pieces of IR for convolutions, which feed it from where numbers lie.
+"""LLVM IR of products of f32 on the tile unit, for convolutions.
 
-Numbers are split as those of matrix products are (see tile_types, tile_block_ir), but by pairs of neighbours along
-the depth, and what is too large for that shows in ``@most`` bits, which hold the largest magnitude so far: from 2^32 on
-a sum of scaled products might not be finite.
+Numbers are split as for matrix products (see tile_types, tile_block_ir), but by pairs of adjacent elements along the
+depth. ``%most`` holds the bits of the largest magnitudes so far: from 2^32 on a sum of scaled products might not be
+finite.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from runtime.cpu.kernels.gemm.tile_block_ir import SCALE
 from runtime.cpu.kernels.gemm.tile_pack_ir import TURN
 from runtime.cpu.kernels.gemm.tile_types import (
     DECLARATIONS,
-    TileForm,
+    TileTypes,
     lanes_below,
     repeated,
     spread,
 )
 from spmd.shape import PrimitiveType
 
-FORM = TileForm(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
-PARTS = FORM.parts
+F32_TYPES = TileTypes(PrimitiveType.F32, PrimitiveType.F32, PrimitiveType.F32)
+PARTS = F32_TYPES.parts
 #: Bits of 2^32: the least magnitude that is too large.
 TOO_LARGE = 0x4F800000
-#: What ``@split`` gives.
+#: Result type of ``@split``.
 SPLIT = "{<16 x i32>, <16 x i32>, <16 x i32>}"
 
 _HELPERS = f"""
-declare void @llvm.x86.{FORM.instruction}(i8, i8, i8)
+declare void @llvm.x86.{F32_TYPES.instruction}(i8, i8, i8)
 declare <16 x float> @llvm.masked.load.v16f32.p0(ptr, i32, <16 x i1>, <16 x float>)
 declare <16 x float> @llvm.masked.gather.v16f32.v16p0(<16 x ptr>, i32, <16 x i1>, <16 x float>)
 declare void @llvm.masked.store.v16f32.p0(<16 x float>, ptr, i32, <16 x i1>)
@@ -55,23 +55,23 @@ define internal <16 x float> @loaded(ptr %from, <16 x i1> %mask) alwaysinline {{
   ret <16 x float> %value
 }}
 
-; 16 places %stride bytes apart
+; 16 addresses %stride bytes apart
 define internal <16 x ptr> @apart(ptr %first, i64 %stride) alwaysinline {{
 {spread("all", "%stride", "i64")}
   %ways = mul <16 x i64> %all, <{", ".join(f"i64 {i}" for i in range(16))}>
-  %places = getelementptr i8, ptr %first, <16 x i64> %ways
-  ret <16 x ptr> %places
+  %addresses = getelementptr i8, ptr %first, <16 x i64> %ways
+  ret <16 x ptr> %addresses
 }}
 
 define internal <16 x float> @gathered(ptr %from, i64 %stride, <16 x i1> %mask) alwaysinline {{
-  %places = call <16 x ptr> @apart(ptr %from, i64 %stride)
+  %addresses = call <16 x ptr> @apart(ptr %from, i64 %stride)
   %value = call <16 x float> @llvm.masked.gather.v16f32.v16p0(
-    <16 x ptr> %places, i32 4, <16 x i1> %mask, <16 x float> zeroinitializer)
+    <16 x ptr> %addresses, i32 4, <16 x i1> %mask, <16 x float> zeroinitializer)
   ret <16 x float> %value
 }}
 """
 
-#: ``@most``: 16 magnitudes' bits, the largest that was split in each lane; whether they are within bounds.
+#: Functions of ``%most``, the bits of the largest magnitude in each of 16 lanes, and a test of their bound.
 _MOST = f"""
 define internal <16 x i32> @larger(<16 x i32> %before, <16 x float> %x0, <16 x float> %x1) alwaysinline {{
   %bits0 = bitcast <16 x float> %x0 to <16 x i32>
@@ -99,10 +99,10 @@ define internal i1 @within(ptr %most) alwaysinline {{
 """
 
 
-def or_otherwise_ir(function: str, words: Callable[..., str]) -> str:
-    """``function``: ``@convolve``; where numbers are too large for that, what the record says to call otherwise.
+def or_otherwise_ir(function: str, fields: Callable[..., str]) -> str:
+    """Return ``function``, which calls ``@convolve``, and the record's fallback if numbers are too large for it.
 
-    ``words``: lines that read the record's words of these names.
+    ``fields``: function that returns lines which load the record's fields of these names.
     """
     return f"""
 define void @{function}(ptr %record) {{
@@ -110,7 +110,7 @@ entry:
   %is_right = call i1 @convolve(ptr %record)
   br i1 %is_right, label %end, label %too_large
 too_large:
-{words("otherwise", "otherwise_record")}
+{fields("otherwise", "otherwise_record")}
   call void %otherwise(ptr %otherwise_record)
   br label %end
 end:
@@ -120,7 +120,7 @@ end:
 
 
 def _split() -> str:
-    """``@split``: two vectors of f32 to three of pairs of bf16, the first one's in the low halves."""
+    """Return ``@split``: two vectors of f32 to three of pairs of bf16, the first vector's in the low halves."""
     lines = [
         f"define internal {SPLIT}",
         "    @split(<16 x float> %x0, <16 x float> %x1) alwaysinline {",
@@ -151,5 +151,5 @@ def _split() -> str:
     return "\n".join(lines)
 
 
-#: For ``@product`` (tile_block_ir) and what lays out its operands.
+#: Functions for ``@product`` (tile_block_ir) and for packing.
 TILES = "".join((DECLARATIONS, _HELPERS, _MOST, _split(), TURN))

@@ -1,29 +1,28 @@
-"""The end of a block of a convolution's sums: they are scaled back and written to rows whose places a table says.
+"""LLVM IR that unscales a block of a convolution's sums and stores its rows at offsets from a table.
 
-A block's sums lie in ``%total``, four tiles, when its products are done; the processor writes them to the result while
-the unit is at the next block's steps, for it does not look so far ahead as to find that behind all of these. What is
-still to be written says ``%pending``.
+A block's sums are in ``%total``, four tiles, when its products are done; they are stored between the next block's
+steps, which overlaps with the unit's work. ``%pending`` is the record of the block that is not stored yet.
 """
 
 from __future__ import annotations
 
 from runtime.codegen.ir.record import Address, Record, Word, record, word_count, word_index
-from runtime.codegen.ir.record_words import again, read
+from runtime.codegen.ir.record_loads import again, read
 from runtime.cpu.kernels.gemm.tile_block_ir import UNSCALE
 from runtime.cpu.kernels.gemm.tile_types import BLOCK_BYTES, LINES, TILE_BYTES, repeated
 
 
 @record
 class PendingRecord(Record):
-    """Block whose sums are in ``%total``: where it begins in the result, each row's place (-1: nowhere), each column's.
+    """Block whose sums are in ``%total``: its address in the result, and offsets of each row (-1: none).
 
-    ``lane_places`` are behind a row's place; dense: whether these are 4 bytes apart. rows, columns: how many; adds:
-    whether sums are added to what is there.
+    ``lane_offsets``: of columns within a row; dense: these are contiguous. rows, columns: their numbers; adds: sums are
+    accumulated to the result.
     """
 
     out: Address
-    places: Address
-    lane_places: Address
+    offsets: Address
+    lane_offsets: Address
     dense: Word
     rows: Word
     columns: Word
@@ -33,24 +32,24 @@ class PendingRecord(Record):
 PENDING_BYTES = 8 * word_count(PendingRecord)
 
 
-def begin_ir(lane_places: str, dense: str) -> str:
-    """Lines that make ``%total`` and ``%pending``, with no block to be written; ``dense``: an i64."""
+def begin_ir(lane_offsets: str, dense: str) -> str:
+    """Return lines that define ``%total`` and an empty ``%pending``; ``dense``: an i64."""
     return f"""  %total = alloca [{BLOCK_BYTES} x i8], align 64
   %pending = alloca [{PENDING_BYTES} x i8], align 64
   call void @llvm.memset.p0.i64(ptr %pending, i8 0, i64 {PENDING_BYTES}, i1 false)
   call void @pend(ptr %pending, i64 {word_index(PendingRecord, "dense")}, i64 {dense})
-  %lane_places_word = ptrtoint ptr {lane_places} to i64
-  call void @pend(ptr %pending, i64 {word_index(PendingRecord, "lane_places")}, i64 %lane_places_word)
+  %lane_offsets_word = ptrtoint ptr {lane_offsets} to i64
+  call void @pend(ptr %pending, i64 {word_index(PendingRecord, "lane_offsets")}, i64 %lane_offsets_word)
 """
 
 
 def read_pending(*names: str) -> str:
-    """Lines that read words of ``%pending``."""
+    """Return lines that load fields of ``%pending``."""
     return read(PendingRecord, *names).replace("%record", "%pending")
 
 
 def pend(**values: str) -> str:
-    """Lines that set words of ``%pending``."""
+    """Return lines that set fields of ``%pending``."""
     return "\n".join(
         f"  call void @pend(ptr %pending, i64 {word_index(PendingRecord, name)}, i64 {value})"
         for name, value in values.items()
@@ -67,11 +66,11 @@ define internal void @pend(ptr %pending, i64 %number, i64 %value) alwaysinline {
 
 
 def _each_row(count: str, work: str) -> str:
-    """Blocks to the end: ``work`` for each row %r that has a place, %to0 in the result; it ends in block %row_done."""
+    """Return blocks that do ``work`` for each row %r with an offset, at %to0; it must end in block %row_done."""
     return f"""loop:
   %r = phi i64 [ 0, %entry ], [ %next_r, %row_done ]
-  %place = getelementptr i64, ptr %places, i64 %r
-  %offset = load i64, ptr %place
+  %table_entry = getelementptr i64, ptr %offsets, i64 %r
+  %offset = load i64, ptr %table_entry
   %nowhere = icmp slt i64 %offset, 0
   br i1 %nowhere, label %row_done, label %row
 row:
@@ -83,8 +82,8 @@ end:
 
 
 def _apart(half: int) -> str:
-    """%apart: where 16 columns of a row are, as their lanes' places say."""
-    return f"""  %lanes{half} = getelementptr <16 x i64>, ptr %lane_places, i64 {half}
+    """Return lines that compute %apart, the addresses of 16 columns of a row."""
+    return f"""  %lanes{half} = getelementptr <16 x i64>, ptr %lane_offsets, i64 {half}
   %ways{half} = load <16 x i64>, ptr %lanes{half}, align 8
   %apart{half} = getelementptr i8, ptr %to0, <16 x i64> %ways{half}
 """
@@ -97,7 +96,7 @@ def _cleared(half: int) -> str:
 
 
 def _scattered(half: int) -> str:
-    """The sums of 16 columns of a row."""
+    """Return lines that scatter the sums of 16 columns of a row."""
     return f"""{_apart(half)}  %there{half} = call <16 x float> @llvm.masked.gather.v16f32.v16p0(
     <16 x ptr> %apart{half}, i32 4, <16 x i1> %old{half}, <16 x float> zeroinitializer)
   %summed{half} = fadd <16 x float> %scaled{half}, %there{half}
@@ -161,8 +160,8 @@ _FINISH = f"""
 ; %count rows of the block in %total from row %first on
 define internal void @finish_rows(ptr %total, ptr %pending, i64 %first, i64 %count) noinline {{
 entry:
-{read_pending("out", "places", "lane_places", "dense", "columns", "adds")}
-  %places_first = getelementptr i64, ptr %places, i64 %first
+{read_pending("out", "offsets", "lane_offsets", "dense", "columns", "adds")}
+  %offsets_first = getelementptr i64, ptr %offsets, i64 %first
   %is_dense = icmp ne i64 %dense, 0
   %is_adding = icmp ne i64 %adds, 0
   %two_columns = icmp ugt i64 %columns, {LINES}
@@ -172,7 +171,7 @@ entry:
   %old0 = select i1 %is_adding, <16 x i1> %mask0, <16 x i1> zeroinitializer
   %old1 = select i1 %is_adding, <16 x i1> %mask1, <16 x i1> zeroinitializer
   br label %loop
-{_each_row("count", _FINISH_ROW).replace("ptr %places,", "ptr %places_first,")}
+{_each_row("count", _FINISH_ROW).replace("ptr %offsets,", "ptr %offsets_first,")}
 }}
 
 ; all that is still to be written
@@ -190,9 +189,9 @@ end:
 }}
 
 ; a block of no products
-define internal void @clear(ptr %pending, ptr %out, ptr %places, i64 %rows, i64 %columns) noinline {{
+define internal void @clear(ptr %pending, ptr %out, ptr %offsets, i64 %rows, i64 %columns) noinline {{
 entry:
-{read_pending("lane_places", "dense")}
+{read_pending("lane_offsets", "dense")}
   %is_dense = icmp ne i64 %dense, 0
   %two_columns = icmp ugt i64 %columns, {LINES}
   %mask0 = call <16 x i1> @lanes(i64 %columns)
@@ -202,8 +201,8 @@ entry:
 {_each_row("rows", _CLEAR_ROW)}
 }}
 
-; lines of the sums' places come to the second-level cache while products are made
-define internal void @fetch(ptr %out, ptr %places, i64 %rows, i64 %columns) alwaysinline {{
+; the lines of the sums come to the second-level cache while products are made
+define internal void @fetch(ptr %out, ptr %offsets, i64 %rows, i64 %columns) alwaysinline {{
 entry:
   %bytes = shl i64 %columns, 2
   %last = sub i64 %bytes, 4

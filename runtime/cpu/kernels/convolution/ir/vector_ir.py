@@ -1,8 +1,8 @@
-"""Native code of a convolution by vector registers: a few rows of the patch matrix are packed, and multiplied at once.
+"""Native code of a convolution by vector registers: a few rows of the patch matrix are packed and multiplied at a time.
 
-Rows are packed in the nearest cache, by w that was packed before, for one block of the depth after the other; later
-blocks are added to the result. A record of words (``VectorRecord``) says what one of the two functions does: where
-channels lie without gaps in the input (``LeftLayout.ROWS``), or where rows of the result do (``LeftLayout.DEPTH``).
+Rows are packed in the L1 cache and multiplied with w, which was packed before, for one block of the depth after the
+other; later blocks are accumulated to the result. There are two functions with a ``VectorRecord``: for inputs with
+contiguous channels (``LeftLayout.ROWS``), and for results with contiguous rows (``LeftLayout.DEPTH``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
     declarations,
     multiply_ir,
 )
-from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import Unit, add_walking, walked_place
+from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import Unit, add_walking, position_cursor
 from runtime.cpu.kernels.convolution.ir.vector_pack_ir import add_depth, add_rows
 from runtime.program.records.convolution import LeftLayout, VectorMicroKernel
 
@@ -33,13 +33,13 @@ FUNCTION = "spmd_convolve_vectors"
 
 @record
 class VectorRecord(Record):
-    """x[g, n, h.., c], w[g, window.., c, f] and out[g, n, h.., f]; bytes where they say so, else numbers.
+    """x[g, n, h.., c], w[g, window.., c, f] and out[g, n, h.., f]; bytes if the name says so, else elements.
 
     total: outer indices, of sizes total / (size1 * ..), size1, size2, size3; they are positions of the result (ROWS),
-    or of the window with its channels (DEPTH). high: the input's spatial sizes; whole: at how many indices there a
-    window that meets no padding may begin. block_outer: so many at a time; with ROWS where sums go through ``buffer``
-    (else 0). run: rows without gaps (DEPTH), row_bytes apart in the result, or in the buffer (ROWS). Lists: instances
-    (bytes in x, w, out), outer (the first place, then four steps of places), units (see vector_offsets_ir), blocks.
+    or of the window with its channels (DEPTH). high: the input's spatial sizes; interior: number of indices there at
+    which a window without padding may begin. block_outer: outer indices at a time. buffered: rows of ``buffer`` (ROWS),
+    or 0. run: contiguous rows (DEPTH), row_bytes apart in the result, or in the buffer (ROWS). Lists: instances (bytes
+    in x, w, out), outer (the first position, then four strides of positions), units (see vector_offsets_ir), blocks.
     """
 
     x: Address
@@ -63,9 +63,9 @@ class VectorRecord(Record):
     high0: Word
     high1: Word
     high2: Word
-    whole0: Word
-    whole1: Word
-    whole2: Word
+    interior0: Word
+    interior1: Word
+    interior2: Word
     block_outer: Word
     buffered: Word
     run: Word
@@ -81,7 +81,7 @@ class VectorRecord(Record):
 
 @record
 class Instance(Record):
-    """Bytes in x, w and out at which a group begins."""
+    """Offsets of a group in x, w and out, in bytes."""
 
     x: Word
     w: Word
@@ -90,50 +90,50 @@ class Instance(Record):
 
 @record
 class Block(Record):
-    """Units of which a block consists: the first one's number, how many, depth."""
+    """Block of units: the first one's number, their number, and their depth."""
 
     first_unit: Word
     unit_count: Word
     depth: Word
 
 
-#: Words of a block of units.
+#: Size of a block of units in words.
 BLOCK = word_count(Block)
 _BLOCK, _INSTANCE, _UNIT = (f"[{word_count(kind)} x i64]" for kind in (Block, Instance, Unit))
-#: Rows of the result at most that are multiplied at a time.
+#: Most rows of the result that are multiplied at a time.
 _ROWS = 16
 
 
 @cache
-def vector_code(form: VectorMicroKernel, left: LeftLayout) -> NativeLibrary:
-    """``FUNCTION`` for f32: takes the address of a VectorRecord."""
-    return host_jit().compile(vector_ir(form, left), (FUNCTION,), passes=Passes.TIDY)
+def vector_code(variant: VectorMicroKernel, left: LeftLayout) -> NativeLibrary:
+    """Return the library of ``FUNCTION`` for f32, which takes the address of a VectorRecord."""
+    return host_jit().compile(vector_ir(variant, left), (FUNCTION,), passes=Passes.TIDY)
 
 
-def vector_ir(form: VectorMicroKernel, left: LeftLayout) -> str:
-    heights = form.next_heights()
+def vector_ir(variant: VectorMicroKernel, left: LeftLayout) -> str:
+    heights = variant.next_heights()
     numbers = ", ".join(f"i8 {height}" for height in heights)
     module = Module(
-        *declarations(form),
+        *declarations(variant),
         f"@heights = internal constant [{len(heights)} x i8] [{numbers}]",
-        multiply_ir(form, left),
+        multiply_ir(variant, left),
     )
-    add_lanes(module, form)
+    add_lanes(module, variant)
     add_walking(module, VectorRecord)
-    _add_multiply_all(module, form)
-    driver = _Driver(FunctionWriter(FUNCTION, VectorRecord, module=module), form)
+    _add_multiply_all(module, variant)
+    driver = _Driver(FunctionWriter(FUNCTION, VectorRecord, module=module), variant)
     if left is LeftLayout.ROWS:
-        add_rows(module, form, VectorRecord)
+        add_rows(module, variant, VectorRecord)
         _add_spread(module)
         driver.by_rows()
     else:
-        add_depth(module, form, VectorRecord)
+        add_depth(module, variant, VectorRecord)
         driver.by_depth()
     return module.text()
 
 
-def _add_multiply_all(module: Module, form: VectorMicroKernel) -> None:
-    """Add ``multiply_all``(record, depth, rows, columns, height, add): packed rows by all of packed w."""
+def _add_multiply_all(module: Module, variant: VectorMicroKernel) -> None:
+    """Add ``multiply_all``(record, depth, rows, columns, height, add), which multiplies packed rows by the packed w."""
     f = FunctionWriter(
         "multiply_all",
         VectorRecord,
@@ -143,18 +143,18 @@ def _add_multiply_all(module: Module, form: VectorMicroKernel) -> None:
         attributes="noinline",
     )
     _, depth, rows, columns, height, add = f.parameters
-    left, panel_bytes = f.record.left, depth * (form.columns * ITEM)
+    left, panel_bytes = f.record.left, depth * (variant.columns * ITEM)
     with f.repeat(0, f.record.packed) as panels:
         first, panel = panels.values
         given = (left, panel, depth, rows, first * ITEM, columns - first, height, add)
         f.call("void", "multiply", *given)
-        behind = first + form.columns
+        behind = first + variant.columns
         panels.again(behind, panel.at(panel_bytes), when=behind.ult(columns))
     f.finish()
 
 
 def _add_spread(module: Module) -> None:
-    """Add ``spread``(rows, from_rows, count, columns, step): rows of the result whose features lie apart."""
+    """Add ``spread``(rows, from_rows, count, columns, step), which stores rows with strided features."""
     f = FunctionWriter(
         "spread",
         module=module,
@@ -172,17 +172,17 @@ def _add_spread(module: Module) -> None:
 
 
 class _Driver:
-    """Writes ``FUNCTION``."""
+    """Writer of ``FUNCTION``."""
 
-    def __init__(self, f: FunctionWriter, form: VectorMicroKernel) -> None:
-        self.f, self.form = f, form
+    def __init__(self, f: FunctionWriter, variant: VectorMicroKernel) -> None:
+        self.f, self.variant = f, variant
         self.record = f.parameters[0]
-        self.place = walked_place(f)
+        self.position = position_cursor(f)
         self.rows, self.targets = (f.array(_ROWS, "ptr", align=8) for _ in range(2))
 
     @contextmanager
     def features(self) -> Iterator[tuple[Pointer, Pointer, Pointer, Int]]:
-        """Loops over groups and blocks of features: where these begin in x, w and out, and how many there are."""
+        """Loop over groups and blocks of features. Yields their addresses in x, w and out, and the feature count."""
         f, rec = self.f, self.f.record
         x, w, out, features = rec.x, rec.w, rec.out, rec.features
         most, feature_bytes, out_bytes = (
@@ -200,16 +200,16 @@ class _Driver:
         f.finish()
 
     def height(self, left: Int) -> Int:
-        """Return the height for so many rows that are left."""
+        """Return the height of the next tile if ``left`` rows remain."""
         f = self.f
-        last = len(self.form.next_heights()) - 1
+        last = len(self.variant.next_heights()) - 1
         known = Pointer(f, "@heights").element("i8", left.smin(last))
         height: Int = known.load("i8").resized("i64")
         return height
 
     @contextmanager
     def tiles(self, count: Int) -> Iterator[tuple[Int, Int, Int]]:
-        """A loop over ``count`` rows: the first of a tile, its height, and how many there are."""
+        """Repeat for tiles of ``count`` rows. Yields the first row, the tile's height, and its number of rows."""
         f = self.f
         with f.repeat(0) as each:
             (r,) = each.values
@@ -235,9 +235,9 @@ class _Driver:
                 depth = block.depth
                 spreads = (b + 1).equals(block_count) & is_buffered
                 f.call("void", "pack_w", self.record, w, own, unit_count, columns)
-                f.call("void", "seek", self.record, p, self.place)
+                f.call("void", "seek", self.record, p, self.position)
                 with self.tiles(count) as (r, height, here):
-                    where = (self.place, own, unit_count, self.rows)
+                    where = (self.position, own, unit_count, self.rows)
                     f.call("void", "pack_rows", self.record, x, out, p + r, here, *where)
                     self.write_targets(r, height, here, is_buffered)
                     self.multiply(depth, columns, height, b.compared("ugt", 0))
@@ -246,7 +246,7 @@ class _Driver:
                         f.call("void", "spread", self.rows, self.targets, here, columns, step)
 
     def write_targets(self, r: Int, height: Int, count: Int, is_buffered: Bool) -> None:
-        """Let each row of the product go to the buffer, or to its place; rows that are none to spare room."""
+        """Set the target of each row of the product: the buffer or the result, or the spare row behind the last one."""
         f, rec = self.f, self.f.record
         buffer, row_bytes, spare = rec.buffer, rec.row_bytes, rec.spare
         with f.loop(height) as t:
@@ -265,7 +265,7 @@ class _Driver:
         run, row_bytes, spare = rec.run, rec.row_bytes, rec.spare
         with self.features() as (x, w, out, columns), f.loop(total, step=block_outer) as k:
             depth = (total - k).smin(block_outer)
-            f.call("void", "walk", self.record, k, depth, self.place)
+            f.call("void", "walk", self.record, k, depth, self.position)
             f.call("void", "pack_w", self.record, w, depth, columns)
             with f.loop(unit_count) as u:
                 unit = units.element(_UNIT, u)

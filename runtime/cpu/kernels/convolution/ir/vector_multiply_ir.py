@@ -1,6 +1,6 @@
-"""Native code of small matrix products in vector registers: a few rows of broadcast numbers by two vectors' columns.
+"""Native code of small matrix products in vector registers: a few rows of broadcast numbers by two vectors of columns.
 
-How many rows and lanes follows from the processor's registers. A height is how many rows are multiplied at a time.
+The numbers of rows and lanes depend on the processor's registers. A height is a number of rows multiplied at a time.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from runtime.program.records.convolution import ACROSS, LeftLayout, VectorMicroK
 
 #: Bytes of a number.
 ITEM = 4
-#: Depth of a product at most, and numbers from a row of the left side to the next one: an odd number of lines, so that
-#: rows lie in different sets of the cache.
+#: Largest depth of a product, and row stride of the left side: an odd number of lines, so that rows map to different
+#: sets of the cache.
 DEPTH, PITCH = 576, 592
 #: Bytes of a line of cache.
 LINE = 64
 
 
 @cache
-def vector_form() -> VectorMicroKernel | None:
-    """Return the host's form; None if its vectors are short or it has no fused multiply-add."""
+def vector_micro_kernel() -> VectorMicroKernel | None:
+    """Return the host's micro-kernel; None if its vectors are short or it has no fused multiply-add."""
     if host_has("avx512f", "avx512vl"):
         return VectorMicroKernel(16, (14, 8))
     if host_has("avx2", "fma"):
@@ -33,16 +33,16 @@ def vector_form() -> VectorMicroKernel | None:
     return None
 
 
-def vector_type(form: VectorMicroKernel) -> str:
-    return f"<{form.lanes} x float>"
+def vector_type(variant: VectorMicroKernel) -> str:
+    return f"<{variant.lanes} x float>"
 
 
-def mask_type(form: VectorMicroKernel) -> str:
-    return f"<{form.lanes} x i1>"
+def mask_type(variant: VectorMicroKernel) -> str:
+    return f"<{variant.lanes} x i1>"
 
 
-def declarations(form: VectorMicroKernel) -> list[str]:
-    n, kind, mask = form.lanes, vector_type(form), mask_type(form)
+def declarations(variant: VectorMicroKernel) -> list[str]:
+    n, kind, mask = variant.lanes, vector_type(variant), mask_type(variant)
     return [
         f"declare {kind} @llvm.fma.v{n}f32({kind}, {kind}, {kind})",
         f"declare {kind} @llvm.masked.load.v{n}f32.p0(ptr, i32, {mask}, {kind})",
@@ -51,32 +51,32 @@ def declarations(form: VectorMicroKernel) -> list[str]:
     ]
 
 
-def add_lanes(module: Module, form: VectorMicroKernel) -> None:
-    """Add ``lanes``(count): the first so many, none where that is negative."""
-    n = form.lanes
+def add_lanes(module: Module, variant: VectorMicroKernel) -> None:
+    """Add ``lanes``(count), which returns a mask of the first ``count`` lanes, empty if that is negative."""
+    n = variant.lanes
     f = FunctionWriter(
         "lanes",
         module=module,
         parameters=("i64",),
-        result=mask_type(form),
+        result=mask_type(variant),
         linkage="internal",
         attributes="alwaysinline",
     )
     every = splat(f.parameters[0].smax(0).smin(n).resized("i32"), n)
     numbers = ", ".join([f"i32 {i}" for i in range(n)])
-    f.ret(Value(f, mask_type(form), f.append(f"icmp sgt {every.type} {every}, <{numbers}>")))
+    f.ret(Value(f, mask_type(variant), f.append(f"icmp sgt {every.type} {every}, <{numbers}>")))
     f.finish()
 
 
-def multiply_ir(form: VectorMicroKernel, left: LeftLayout) -> str:
-    """``@multiply``: a, b, depth, addresses of rows of the result, bytes to their first column, columns, height, add.
+def multiply_ir(variant: VectorMicroKernel, left: LeftLayout) -> str:
+    """Return ``@multiply``(a, b, depth, rows, at, columns, height, add).
 
-    b: [depth, columns], without gaps.
+    b: [depth, columns], contiguous. rows: addresses of the result's rows; at: offset of their first column.
     """
-    tall, low = form.heights
+    tall, low = variant.heights
     arguments = "ptr %a, ptr %b, i64 %depth, ptr %rows, i64 %at, i64 %columns"
     given = arguments + ", i1 %add"
-    products = "\n".join(_product(form, left, height, given) for height in form.heights)
+    products = "\n".join(_product(variant, left, height, given) for height in variant.heights)
     return f"""{products}
 define internal void @multiply({arguments}, i64 %height, i1 %add) alwaysinline {{
   %is_tall = icmp ugt i64 %height, {low}
@@ -91,8 +91,8 @@ low:
 """
 
 
-def _product(form: VectorMicroKernel, left: LeftLayout, height: int, arguments: str) -> str:
-    kind, n = vector_type(form), form.lanes
+def _product(variant: VectorMicroKernel, left: LeftLayout, height: int, arguments: str) -> str:
+    kind, n = vector_type(variant), variant.lanes
     row_step, depth_step = (PITCH, 1) if left is LeftLayout.ROWS else (1, n)
     each = [(i, v) for i in range(height) for v in range(ACROSS)]
     lines = [
@@ -131,13 +131,13 @@ def _product(form: VectorMicroKernel, left: LeftLayout, height: int, arguments: 
         "  %next = add nuw nsw i64 %k, 1",
         "  %more = icmp ult i64 %next, %depth",
         "  br i1 %more, label %loop, label %end",
-        *_written(form, height),
+        *_written(variant, height),
     ]
     return "\n".join([*lines, "}", ""])
 
 
 def _fetched(height: int) -> list[str]:
-    """Addresses of the result's rows, whose lines are fetched while products are made."""
+    """Return lines that compute the addresses of the result's rows and prefetch them."""
     lines = []
     for i in range(height):
         lines += [
@@ -151,11 +151,9 @@ def _fetched(height: int) -> list[str]:
     return lines
 
 
-def _written(form: VectorMicroKernel, height: int) -> list[str]:
-    """Sums, added to what is there or not; whole vectors apart, since masked stores take some processors many times as
-    long.
-    """
-    kind, n = vector_type(form), form.lanes
+def _written(variant: VectorMicroKernel, height: int) -> list[str]:
+    """Return lines that store or accumulate sums; full vectors without masks, which some processors execute slowly."""
+    kind, n = vector_type(variant), variant.lanes
     masks = []
     for v in range(ACROSS):
         masks += [
@@ -169,28 +167,28 @@ def _written(form: VectorMicroKernel, height: int) -> list[str]:
     for i in range(height):
         for v in range(ACROSS):
             one, aligned = f"{i}_{v}", f"align {ITEM}"
-            place = f"getelementptr float, ptr %row{i}, i64 {v * n}"
+            pointer = f"getelementptr float, ptr %row{i}, i64 {v * n}"
             adding += [
-                f"  %pa{one} = {place}",
+                f"  %pa{one} = {pointer}",
                 f"  %la{one} = load {kind}, ptr %pa{one}, {aligned}",
                 f"  %ra{one} = fadd {kind} %t{one}, %la{one}",
                 f"  store {kind} %ra{one}, ptr %pa{one}, {aligned}",
             ]
             writing += [
-                f"  %pw{one} = {place}",
+                f"  %pw{one} = {pointer}",
                 f"  store {kind} %t{one}, ptr %pw{one}, {aligned}",
             ]
             part += [
-                f"  %pm{one} = {place}",
+                f"  %pm{one} = {pointer}",
                 f"  %lm{one} = {load}(ptr %pm{one}, i32 {ITEM}, <{n} x i1> %old{v}, {kind} zeroinitializer)",
                 f"  %rm{one} = fadd {kind} %t{one}, %lm{one}",
                 f"  {store}({kind} %rm{one}, ptr %pm{one}, i32 {ITEM}, <{n} x i1> %mask{v})",
             ]
     return [
         "end:",
-        f"  %is_whole = icmp uge i64 %columns, {form.columns}",
-        "  br i1 %is_whole, label %whole, label %part",
-        "whole:",
+        f"  %is_full = icmp uge i64 %columns, {variant.columns}",
+        "  br i1 %is_full, label %full, label %part",
+        "full:",
         "  br i1 %add, label %adding, label %writing",
         *("adding:", *adding, "  ret void"),
         *("writing:", *writing, "  ret void"),

@@ -1,4 +1,4 @@
-"""Native code that walks over places of convolutions' operands, one outer index after the other."""
+"""Native code that iterates over positions in convolutions' operands, one outer index after the other."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from runtime.codegen.ir.values import Pointer
 
 
 @record
-class Place(Record):
-    """Bytes in the input, the index of each of three spatial dimensions there, and bytes in another array.
+class Position(Record):
+    """Position: offset in the input in bytes, three spatial indices there, and the offset in another array in bytes.
 
-    An index may lie outside: padding.
+    An index may be outside of the input, in padding.
     """
 
     bytes: Word
@@ -27,8 +27,8 @@ class Place(Record):
 
 
 @record
-class Unit(Place):
-    """Place, taps side by side, numbers of each, bytes in w from a tap to the next, numbers of all taps."""
+class Unit(Position):
+    """Position of a run, its adjacent taps, elements of each, bytes between taps in w, elements of all taps."""
 
     taps: Word
     length: Word
@@ -36,26 +36,26 @@ class Unit(Place):
     all: Word
 
 
-PLACE, UNIT = word_count(Place), word_count(Unit)
-#: Words of a place as it is walked: the last digit of its number stands before it.
+POSITION, UNIT = word_count(Position), word_count(Unit)
+#: Words of a cursor before its position: the last outer index.
 _WALKED = 1
 
 
-def place_in(f: FunctionWriter, walked: Pointer) -> Any:
-    """Return the view of a place that is walked."""
-    return f.view(Place, walked.element("i64", _WALKED))
+def position_in(f: FunctionWriter, cursor: Pointer) -> Any:
+    """Return the view of a cursor's position."""
+    return f.view(Position, cursor.element("i64", _WALKED))
 
 
-def walked_place(f: FunctionWriter) -> Pointer:
-    return f.array(_WALKED + PLACE, "i64", align=8)
+def position_cursor(f: FunctionWriter) -> Pointer:
+    return f.array(_WALKED + POSITION, "i64", align=8)
 
 
-def indices(place: Any) -> Sequence[Int]:
-    return place.index0, place.index1, place.index2
+def indices(position: Any) -> Sequence[Int]:
+    return position.index0, position.index1, position.index2
 
 
 def add_walking(module: Module, kind: type[Record]) -> None:
-    """Add ``seek``: the place of an outer index of a record of ``kind``. ``step`` moves on to the next one's."""
+    """Add ``seek``, which sets a cursor to an outer index of a record of ``kind``; ``step`` advances it."""
     f = FunctionWriter(
         "seek",
         kind,
@@ -64,30 +64,30 @@ def add_walking(module: Module, kind: type[Record]) -> None:
         linkage="internal",
         attributes="noinline",
     )
-    _, number, place = f.parameters
+    _, number, cursor = f.parameters
     rec = f.record
     sizes, outer = (rec.size3, rec.size2, rec.size1), rec.outer
-    digits: list[Int] = []
+    outer_indices: list[Int] = []
     for size in sizes:
-        digits.insert(0, number % size)
+        outer_indices.insert(0, number % size)
         number = number // size
-    digits.insert(0, number)
-    place.store(digits[-1])
-    for part in range(PLACE):
+    outer_indices.insert(0, number)
+    cursor.store(outer_indices[-1])
+    for part in range(POSITION):
         at = outer.word(part)
-        for d, digit in enumerate(digits, 1):
-            at = at + digit * outer.word(d * PLACE + part)
-        place.element("i64", _WALKED + part).store(at)
+        for d, index in enumerate(outer_indices, 1):
+            at = at + index * outer.word(d * POSITION + part)
+        cursor.element("i64", _WALKED + part).store(at)
     f.finish()
 
 
-def step(f: FunctionWriter, following: Int, place: Pointer) -> None:
-    """Move ``place`` on to outer index number ``following``, the next one."""
-    outer, after = f.record.outer, place.word() + 1
+def step(f: FunctionWriter, following: Int, cursor: Pointer) -> None:
+    """Advance ``cursor`` to outer index ``following``, the next one."""
+    outer, after = f.record.outer, cursor.word() + 1
     with f.when(after.ult(f.record.size3)) as along:
-        place.store(after)
-        for part in range(PLACE):
-            slot = place.element("i64", _WALKED + part)
-            slot.store(slot.word() + outer.word(4 * PLACE + part))
+        cursor.store(after)
+        for part in range(POSITION):
+            field = cursor.element("i64", _WALKED + part)
+            field.store(field.word() + outer.word(4 * POSITION + part))
         along.otherwise()
-        f.call("void", "seek", f.parameters[0], following, place)
+        f.call("void", "seek", f.parameters[0], following, cursor)

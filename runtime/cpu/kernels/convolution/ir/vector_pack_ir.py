@@ -1,4 +1,4 @@
-"""Native code that brings convolutions' operands into the form in which vectors multiply them."""
+"""Native code that packs convolutions' operands for multiplication in vector registers."""
 
 from __future__ import annotations
 
@@ -17,54 +17,56 @@ from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
     vector_type,
 )
 from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import (
-    PLACE,
+    POSITION,
     UNIT,
-    Place,
+    Position,
     Unit,
     indices,
-    place_in,
+    position_in,
     step,
 )
 from runtime.program.records.convolution import ACROSS, VectorMicroKernel
 
-_PLACE, _UNIT = f"[{PLACE} x i64]", f"[{UNIT} x i64]"
+_POSITION, _UNIT = f"[{POSITION} x i64]", f"[{UNIT} x i64]"
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """Loads and stores of vectors of numbers."""
+    """Loads and stores of vectors."""
 
     f: FunctionWriter
-    form: VectorMicroKernel
+    variant: VectorMicroKernel
 
     @property
     def kind(self) -> str:
-        return vector_type(self.form)
+        return vector_type(self.variant)
 
     def lanes(self, count: Int) -> Vector:
         """Return a mask of the first ``count`` lanes."""
-        mask: Vector = self.f.call(mask_type(self.form), "lanes", count)
+        mask: Vector = self.f.call(mask_type(self.variant), "lanes", count)
         return mask
 
     def none(self) -> Vector:
-        return Vector(self.f, mask_type(self.form), "zeroinitializer")
+        return Vector(self.f, mask_type(self.variant), "zeroinitializer")
 
     def zeros(self) -> Vector:
         return Vector(self.f, self.kind, "zeroinitializer")
 
-    def masked(self, place: Pointer, mask: Vector) -> Vector:
-        """Load the lanes of ``mask``, and zeros."""
-        name = f"@llvm.masked.load.v{self.form.lanes}f32.p0"
-        given = f"ptr {place}, i32 {ITEM}, {mask.type} {mask}, {self.kind} zeroinitializer"
+    def masked(self, pointer: Pointer, mask: Vector) -> Vector:
+        """Load the lanes of ``mask``, with zeros in the others."""
+        name = f"@llvm.masked.load.v{self.variant.lanes}f32.p0"
+        given = f"ptr {pointer}, i32 {ITEM}, {mask.type} {mask}, {self.kind} zeroinitializer"
         return Vector(self.f, self.kind, self.f.append(f"call {self.kind} {name}({given})"))
 
     def gathered(self, first: Pointer, ways: Value, mask: Vector) -> Vector:
-        """Load numbers that lie ``ways``, a vector of bytes, behind ``first``."""
-        f, n = self.f, self.form.lanes
+        """Load elements at byte offsets ``ways``, a vector, from ``first``."""
+        f, n = self.f, self.variant.lanes
         name = f"@llvm.masked.gather.v{n}f32.v{n}p0"
         f.declare(f"declare {self.kind} {name}(<{n} x ptr>, i32, {mask.type}, {self.kind})")
-        places = f.append(f"getelementptr i8, ptr {first}, {ways.type} {ways}")
-        given = f"<{n} x ptr> {places}, i32 {ITEM}, {mask.type} {mask}, {self.kind} zeroinitializer"
+        pointers = f.append(f"getelementptr i8, ptr {first}, {ways.type} {ways}")
+        given = (
+            f"<{n} x ptr> {pointers}, i32 {ITEM}, {mask.type} {mask}, {self.kind} zeroinitializer"
+        )
         return Vector(f, self.kind, f.append(f"call {self.kind} {name}({given})"))
 
 
@@ -80,8 +82,8 @@ def _function(module: Module, name: str, record: type[Record], *parameters: str)
 
 
 def _pack_columns(v: Vectors, to: Pointer, source: Pointer, apart: Int, columns: Int) -> None:
-    """Pack a line of w, one vector beside the other, zeros behind the last column."""
-    f, n = v.f, v.form.lanes
+    """Pack a line of w as consecutive vectors, with zeros behind the last column."""
+    f, n = v.f, v.variant.lanes
     vectors = [(k * n, v.lanes(columns - k * n), to.element("float", k * n)) for k in range(ACROSS)]
     with f.when(apart.equals(ITEM)) as dense:
         for first, mask, target in vectors:
@@ -95,22 +97,22 @@ def _pack_columns(v: Vectors, to: Pointer, source: Pointer, apart: Int, columns:
             target.store(line, align=ITEM * n)
 
 
-# ---- units whose channels lie without gaps in the input
+# ---- units with contiguous channels in the input
 def _copy(v: Vectors, to: Pointer, source: Pointer, count: Int) -> None:
-    """Copy numbers. Whole vectors are stored, behind the end, too: what follows comes later."""
-    f, n = v.f, v.form.lanes
-    whole = count & -n
-    with f.loop(whole, step=n, nonempty=False) as i:
+    """Copy ``count`` elements. Stores are full vectors and may write past the end, which the caller overwrites."""
+    f, n = v.f, v.variant.lanes
+    full = count & -n
+    with f.loop(full, step=n, nonempty=False) as i:
         value = source.element("float", i).load(v.kind, align=ITEM)
         to.element("float", i).store(value, align=ITEM)
-    left = count - whole
+    left = count - full
     with f.when(left > 0):
-        last = v.masked(source.element("float", whole), v.lanes(left))
-        to.element("float", whole).store(last, align=ITEM)
+        last = v.masked(source.element("float", full), v.lanes(left))
+        to.element("float", full).store(last, align=ITEM)
 
 
-def _add_clear(module: Module, form: VectorMicroKernel) -> None:
-    """Add ``clear``(to, count), which stores whole vectors of zeros."""
+def _add_clear(module: Module, variant: VectorMicroKernel) -> None:
+    """Add ``clear``(to, count), which stores full vectors of zeros."""
     f = FunctionWriter(
         "clear",
         module=module,
@@ -119,19 +121,19 @@ def _add_clear(module: Module, form: VectorMicroKernel) -> None:
         attributes="noinline",
     )
     to, count = f.parameters
-    with f.loop(count, step=form.lanes) as i:
-        to.element("float", i).store(Vectors(f, form).zeros(), align=ITEM)
+    with f.loop(count, step=variant.lanes) as i:
+        to.element("float", i).store(Vectors(f, variant).zeros(), align=ITEM)
     f.finish()
 
 
-def add_rows(module: Module, form: VectorMicroKernel, record: type[Record]) -> None:
-    """Add ``pack_w`` and ``pack_rows`` of units whose channels lie without gaps in the input."""
-    _add_clear(module, form)
-    _add_pack_w_of_units(module, form, record)
-    _add_pack_rows(module, form, record)
+def add_rows(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
+    """Add ``pack_w`` and ``pack_rows`` of units with contiguous channels in the input."""
+    _add_clear(module, variant)
+    _add_pack_w_of_units(module, variant, record)
+    _add_pack_rows(module, variant, record)
 
 
-def _add_pack_w_of_units(module: Module, form: VectorMicroKernel, record: type[Record]) -> None:
+def _add_pack_w_of_units(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
     f = _function(module, "pack_w", record, "ptr", "ptr", "i64", "i64")
     _, w, units, unit_count, columns = f.parameters
     rec = f.record
@@ -146,32 +148,32 @@ def _add_pack_w_of_units(module: Module, form: VectorMicroKernel, record: type[R
                 j, from_tap, to_tap = tap.values
                 with f.repeat(0, from_tap, to_tap) as channel:
                     c, source, to = channel.values
-                    _pack_columns(Vectors(f, form), to, source, apart, columns - first)
-                    following, after = c + 1, to.element("float", form.columns)
+                    _pack_columns(Vectors(f, variant), to, source, apart, columns - first)
+                    following, after = c + 1, to.element("float", variant.columns)
                     more = following.ult(length)
                     channel.again(following, source.at(channel_bytes), after, when=more)
                 tap.again(j + 1, from_tap.at(tap_bytes), after, when=(j + 1).ult(taps))
             each.again(u + 1, after, when=(u + 1).ult(unit_count))
-        behind = first + form.columns
-        panels.again(behind, w_f.at(apart * form.columns), after, when=behind.ult(columns))
+        behind = first + variant.columns
+        panels.again(behind, w_f.at(apart * variant.columns), after, when=behind.ult(columns))
     f.finish()
 
 
-def _add_pack_rows(module: Module, form: VectorMicroKernel, record: type[Record]) -> None:
+def _add_pack_rows(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
     f = _function(
         module, "pack_rows", record, *["ptr"] * 2, *["i64"] * 2, *["ptr"] * 2, "i64", "ptr"
     )
     _, x, out, first, count, walked, units, unit_count, rows = f.parameters
     rec = f.record
-    left, whole = rec.left, (rec.whole0, rec.whole1, rec.whole2)
+    left, interior = rec.left, (rec.interior0, rec.interior1, rec.interior2)
     with f.loop(count) as r:
-        place = place_in(f, walked)
-        x_row, at = x.at(place.bytes), indices(place)
-        rows.element("ptr", r).store(out.at(place.other))
-        row = _Row(Vectors(f, form), left.at(r * (PITCH * ITEM)), x_row, units, unit_count)
-        is_whole = (at[0].ult(whole[0]) & at[1].ult(whole[1])) & at[2].ult(whole[2])
-        with f.when(is_whole) as inside:
-            row.write_whole()
+        position = position_in(f, walked)
+        x_row, at = x.at(position.bytes), indices(position)
+        rows.element("ptr", r).store(out.at(position.other))
+        row = _Row(Vectors(f, variant), left.at(r * (PITCH * ITEM)), x_row, units, unit_count)
+        is_interior = (at[0].ult(interior[0]) & at[1].ult(interior[1])) & at[2].ult(interior[2])
+        with f.when(is_interior) as inside:
+            row.write_interior()
             inside.otherwise()
             row.write_inside(at)
         step(f, first + r + 1, walked)
@@ -180,7 +182,7 @@ def _add_pack_rows(module: Module, form: VectorMicroKernel, record: type[Record]
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Row of the patch matrix: its units one behind the other from ``to`` on."""
+    """Row of the patch matrix: its units are consecutive from ``to`` on."""
 
     v: Vectors
     to: Pointer
@@ -188,8 +190,8 @@ class _Row:
     units: Pointer
     unit_count: Int
 
-    def write_whole(self) -> None:
-        """Copy a row that meets no padding."""
+    def write_interior(self) -> None:
+        """Copy a row without padding."""
         f = self.v.f
         with f.repeat(0, self.to) as each:
             u, to = each.values
@@ -199,17 +201,17 @@ class _Row:
             each.again(u + 1, to.element("float", count), when=(u + 1).ult(self.unit_count))
 
     def write_inside(self, at: Sequence[Int]) -> None:
-        """Copy what lies inside the input, and clear what does not."""
+        """Copy elements inside of the input, and clear the others."""
         f, v = self.v.f, self.v
         high = (f.record.high0, f.record.high1, f.record.high2)
         with f.repeat(0, self.to) as each:
             u, to = each.values
             unit = f.view(Unit, self.units.element(_UNIT, u))
             source, taps, length = self.x.at(unit.bytes), unit.taps, unit.length
-            places = [i + d for i, d in zip(at, indices(unit), strict=True)]
-            is_in = places[0].ult(high[0]) & places[1].ult(high[1])
-            head_taps = (-places[2]).smax(0).smin(taps)
-            end_taps = (high[2] - places[2]).smin(taps).smax(head_taps)
+            indices_at = [i + d for i, d in zip(at, indices(unit), strict=True)]
+            is_in = indices_at[0].ult(high[0]) & indices_at[1].ult(high[1])
+            head_taps = (-indices_at[2]).smax(0).smin(taps)
+            end_taps = (high[2] - indices_at[2]).smin(taps).smax(head_taps)
             head, stop = (is_in.select(n, 0) * length for n in (head_taps, end_taps))
             every = taps * length
             with f.unless_zero(head):
@@ -221,77 +223,79 @@ class _Row:
             each.again(u + 1, to.element("float", every), when=(u + 1).ult(self.unit_count))
 
 
-# ---- runs of rows that lie without gaps in the input
-def add_depth(module: Module, form: VectorMicroKernel, record: type[Record]) -> None:
-    """Add ``walk``, ``pack_w``, ``meet`` and ``pack_left`` of runs of rows that lie without gaps in the input."""
-    _add_walk(module, record)
-    _add_pack_w_of_places(module, form, record)
+# ---- runs of contiguous rows in the input
+def add_depth(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
+    """Add ``walk``, ``pack_w``, ``meet`` and ``pack_left`` of runs of contiguous rows in the input."""
+    _add_table(module, record)
+    _add_pack_w_of_positions(module, variant, record)
     _add_meet(module, record)
-    _add_pack_left(module, form, record)
+    _add_pack_left(module, variant, record)
 
 
-def _add_walk(module: Module, record: type[Record]) -> None:
+def _add_table(module: Module, record: type[Record]) -> None:
     f = _function(module, "walk", record, "i64", "i64", "ptr")
     rec, first, depth, walked = *f.parameters[:1], *f.parameters[1:]
-    table, size = f.record.table, 8 * PLACE
+    table, size = f.record.table, 8 * POSITION
     f.call("void", "seek", rec, first, walked)
     f.declare("declare void @llvm.memcpy.inline.p0.p0.i64(ptr, ptr, i64, i1)")
     with f.loop(depth) as k:
-        to, source = table.element(_PLACE, k), walked.element("i64", 1)
+        to, source = table.element(_POSITION, k), walked.element("i64", 1)
         given = f"ptr align 8 {to}, ptr align 8 {source}, i64 {size}, i1 false"
         f.add(f"call void @llvm.memcpy.inline.p0.p0.i64({given})")
         step(f, first + k + 1, walked)
     f.finish()
 
 
-def _add_pack_w_of_places(module: Module, form: VectorMicroKernel, record: type[Record]) -> None:
+def _add_pack_w_of_positions(
+    module: Module, variant: VectorMicroKernel, record: type[Record]
+) -> None:
     f = _function(module, "pack_w", record, "ptr", "i64", "i64")
     _, w, depth, columns = f.parameters
     rec = f.record
     table, apart = rec.table, rec.feature_bytes
     with f.repeat(0, w, rec.packed) as panels:
         first, w_f, to_panel = panels.values
-        cursors = {0: Cursor(to_panel, form.columns * ITEM)}
+        cursors = {0: Cursor(to_panel, variant.columns * ITEM)}
         with f.cursor_loop(depth, cursors) as (k, to):
-            source = w_f.at(f.view(Place, table.element(_PLACE, k)).other)
-            _pack_columns(Vectors(f, form), to[0], source, apart, columns - first)
-        behind = first + form.columns
-        after = to[0].element("float", form.columns)
-        panels.again(behind, w_f.at(apart * form.columns), after, when=behind.ult(columns))
+            source = w_f.at(f.view(Position, table.element(_POSITION, k)).other)
+            _pack_columns(Vectors(f, variant), to[0], source, apart, columns - first)
+        behind = first + variant.columns
+        after = to[0].element("float", variant.columns)
+        panels.again(behind, w_f.at(apart * variant.columns), after, when=behind.ult(columns))
     f.finish()
 
 
 def _add_meet(module: Module, record: type[Record]) -> None:
-    """Add ``meet``(record, x, unit, depth): the begin of the unit's run at each depth, or null."""
+    """Add ``meet``(record, x, unit, depth), which stores the address of the unit's run at each depth, or null."""
     f = _function(module, "meet", record, "ptr", "ptr", "i64")
     _, x, unit_at, depth = f.parameters
-    rec, unit = f.record, f.view(Place, unit_at)
+    rec, unit = f.record, f.view(Position, unit_at)
     table, met, high = rec.table, rec.met, (rec.high0, rec.high1, rec.high2)
     x_u, moved = x.at(unit.bytes), indices(unit)
     with f.loop(depth) as k:
-        place = f.view(Place, table.element(_PLACE, k))
-        source = x_u.at(place.bytes)
-        each = zip(indices(place), moved, high, strict=True)
+        position = f.view(Position, table.element(_POSITION, k))
+        source = x_u.at(position.bytes)
+        each = zip(indices(position), moved, high, strict=True)
         a, b, c = ((i + d).ult(most) for i, d, most in each)
         met.element("ptr", k).store(source.or_null((a & b) & c))
     f.finish()
 
 
-def _add_pack_left(module: Module, form: VectorMicroKernel, record: type[Record]) -> None:
-    """Add ``pack_left``(record, depth, first, count): rows, or whole vectors where the run goes on as far."""
+def _add_pack_left(module: Module, variant: VectorMicroKernel, record: type[Record]) -> None:
+    """Add ``pack_left``(record, depth, first, count), which packs rows, by full vectors if the run is long enough."""
     f = _function(module, "pack_left", record, "i64", "i64", "i64")
     _, depth, first, count = f.parameters
-    v, rec, n = Vectors(f, form), f.record, form.lanes
+    v, rec, n = Vectors(f, variant), f.record, variant.lanes
     left, met = rec.left, rec.met
     mask = v.lanes(count)
-    with f.when((first + n).compared("ule", rec.run)) as is_whole:
+    with f.when((first + n).compared("ule", rec.run)) as is_full:
         with f.loop(depth) as k:
             start = met.pointer(k)
             with f.when(~start.is_null()) as there:
                 loaded = start.element("float", first).load(v.kind, align=ITEM)
             value = there.merged(loaded, v.zeros())
             left.element("float", k * n).store(value, align=ITEM * n)
-        is_whole.otherwise()
+        is_full.otherwise()
         with f.loop(depth) as k:
             start = met.pointer(k)
             seen = selected(~start.is_null(), mask, v.none())

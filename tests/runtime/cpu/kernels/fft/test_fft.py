@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.fft.fft_batches import bundle_dims, takes_bundles
+from runtime.cpu.kernels.fft.fft_batches import batch_dims, uses_batches
 from runtime.cpu.kernels.fft.fft_plan import radices_of
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.fft import FftKernel
@@ -95,8 +95,8 @@ def bundled_error(transform: str, points: int, lines: int, part: str, layouts: s
     dims = wanted.shape if layouts[1] == "r" else wanted.shape[::-1]
     out = aligned(dims, real if transform == "IRFFT" else whole)
     out = out if layouts[1] == "r" else out.T
-    assert takes_bundles(transform, points, lines, real)
-    buffer = aligned(bundle_dims(transform, points, real), real)
+    assert uses_batches(transform, points, lines, real)
+    buffer = aligned(batch_dims(transform, points, real), real)
     kernel = FftKernel(transform, 1, points, PrimitiveType.from_numpy(whole))
     operand = x if layouts[0] == "r" else np.asfortranarray(x)
     CPU_KERNELS.bind(kernel, KernelArrays((operand,), (out,), (buffer,)))()
@@ -120,7 +120,7 @@ def test_bundles_of_several_dimensions_over_their_operand() -> None:
     x = rng.standard_normal((3, 20, 18, 32)) + 1j * rng.standard_normal((3, 20, 18, 32))
     data = aligned(x.shape, np.dtype(np.complex128))
     data[:] = x
-    buffer = aligned(bundle_dims("FFT", 32, np.dtype(np.float64)), np.dtype(np.float64))
+    buffer = aligned(batch_dims("FFT", 32, np.dtype(np.float64)), np.dtype(np.float64))
     kernel = FftKernel("FFT", 3, 32, PrimitiveType.C128)
     CPU_KERNELS.bind(kernel, KernelArrays((data,), (data,), (buffer,)))()
     np.testing.assert_allclose(data, np.fft.fftn(x, axes=(1, 2, 3)), rtol=0, atol=1e-11)
@@ -131,7 +131,7 @@ def test_points_with_other_factors_are_transformed_line_by_line() -> None:
     assert radices_of(3 * 4 * 5 * 8) == (8, 5, 4, 3)
     assert radices_of(2 * 8 * 8) == (8, 4, 4)
     part = np.dtype(np.float32)
-    assert takes_bundles("FFT", 8, 16, part)
-    assert not takes_bundles("FFT", 8, 15, part)
-    assert not takes_bundles("FFT", 7 * 8, 16, part)
-    assert not takes_bundles("RFFT", 15, 16, part)
+    assert uses_batches("FFT", 8, 16, part)
+    assert not uses_batches("FFT", 8, 15, part)
+    assert not uses_batches("FFT", 7 * 8, 16, part)
+    assert not uses_batches("RFFT", 15, 16, part)

@@ -12,7 +12,7 @@ from runtime.codegen.llvm.jit import host_has
 from runtime.cpu.kernels.gemm import tile_choice
 from runtime.cpu.kernels.gemm.dot import plan_dot
 from runtime.cpu.kernels.gemm.tile_choice import suits_tiles
-from runtime.cpu.kernels.gemm.tile_types import FORMS, TileForm
+from runtime.cpu.kernels.gemm.tile_types import TILE_TYPES, TileTypes
 from runtime.cpu.kernels.gemm.tile_unit import Unit, has_tile_unit, narrow_unit, without_tile_unit
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.program.kernel import CPU_KERNELS, Action, KernelArrays
@@ -27,8 +27,8 @@ Array = np.ndarray[Any, Any]
 Types = tuple[PrimitiveType, PrimitiveType, PrimitiveType]
 #: With f32 the tile unit's alone.
 MOST_PARTS = 3 if has_tile_unit() else 1
-TYPES = [(f.lhs, f.rhs, f.result) for f in FORMS if f.parts * f.rhs_parts <= MOST_PARTS]
-ONE_PART = [(f.lhs, f.rhs, f.result) for f in FORMS if f.parts == f.rhs_parts == 1]
+TYPES = [(f.lhs, f.rhs, f.result) for f in TILE_TYPES if f.parts * f.rhs_parts <= MOST_PARTS]
+ONE_PART = [(f.lhs, f.rhs, f.result) for f in TILE_TYPES if f.parts == f.rhs_parts == 1]
 SIZES = [(40, 70, 33), (1, 520, 65), (64, 64, 64), (70, 1300, 17), (513, 33, 3), (33, 2000, 400)]
 
 
@@ -203,8 +203,8 @@ def test_what_is_too_thin_for_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_forms_are_told_apart() -> None:
-    assert TileForm(P.U8, P.S8, P.S32).instruction == "tdpbusd"
-    assert TileForm(P.S8, P.U8, P.S32).instruction == "tdpbsud"
+    assert TileTypes(P.U8, P.S8, P.S32).instruction == "tdpbusd"
+    assert TileTypes(P.S8, P.U8, P.S32).instruction == "tdpbsud"
     assert not suits_tiles((P.F32, P.F32, P.F32), (512, 512, 512))
     assert suits_tiles((P.BF16, P.F32, P.F32), (512, 512, 512)) == has_tile_unit()
     assert not suits_tiles((P.F16, P.F32, P.F32), (512, 512, 512))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.cpu.kernels.gemm.tile_sgemm_ir import FUNCTION, Gains, tile_gemm_code
+from runtime.cpu.kernels.gemm.tile_sgemm_ir import FUNCTION, TileThresholds, tile_gemm_code
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit, without_tile_unit
 from runtime.cpu.libraries.blas import gemm_function
 from spmd.shape import PrimitiveType
@@ -30,7 +30,7 @@ def functions() -> dict[str, Callable[..., None]]:
     with without_tile_unit():
         blas = gemm_function(PrimitiveType.F32)
     assert blas is not None
-    code = tile_gemm_code(blas.address, blas.index_bits, None, Gains(1, 1, 1))
+    code = tile_gemm_code(blas.address, blas.index_bits, None, TileThresholds(1, 1, 1))
     size = ctypes.c_int64 if blas.index_bits == 64 else ctypes.c_int32
     pointer, number, flag = ctypes.c_void_p, ctypes.c_float, ctypes.c_int32
     sizes = (flag, flag, flag, size, size, size)

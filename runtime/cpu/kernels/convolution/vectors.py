@@ -1,4 +1,4 @@
-"""Convolutions by vector registers: what is packed at a time, and the words that say it."""
+"""Convolutions by vector registers: blocks that are packed, and the record."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from runtime.cpu.kernels.convolution.ir.vector_ir import FUNCTION, VectorRecord, vector_code
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import DEPTH, ITEM, PITCH, vector_form
-from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import PLACE, UNIT
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import (
+    DEPTH,
+    ITEM,
+    PITCH,
+    vector_micro_kernel,
+)
+from runtime.cpu.kernels.convolution.ir.vector_offsets_ir import POSITION, UNIT
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.kernels.native_call import NativeAction, native_call
 from runtime.program.records.convolution import LeftLayout, VectorMicroKernel, VectorPlan
@@ -19,15 +24,15 @@ from spmd.literal import NDArray
 from spmd.ops.window import Window, WindowDimension
 from spmd.shape import PrimitiveType
 
-#: Features whose part of w is packed at a time, at most: it should stay in a core's second-level cache.
+#: Most features whose part of w is packed at a time: it should fit in the L2 cache.
 MOST_FEATURES = 512
-#: Sums that go through a buffer at a time, because features lie apart in the result.
+#: Sums in a buffer, if features are not contiguous in the result.
 BUFFERED = 1 << 16
-#: Fewer features, or rows side by side, are left to BLAS.
+#: Fewest features and fewest contiguous rows; BLAS computes convolutions with less.
 LEAST_FEATURES, LEAST_RUN = 12, 8
-#: So are arrays that are smaller than what would be packed of them: BLAS's panels fit them, and time is short anyway.
+#: Largest ratio of packed elements to elements of the arrays; BLAS computes smaller convolutions.
 MOST_SHARE = 1.0
-#: Numbers of a line of cache, of which every part of scratch has whole ones; words take two.
+#: Elements of a cache line, to which parts of scratch are padded, and of a 64-bit word.
 _LINE, _WORD = 16, 2
 SPATIAL = 3
 
@@ -35,14 +40,14 @@ SPATIAL = 3
 def vector_plan(
     window: Window, x: StridedView, w: StridedView, out: StridedView, *, channels_inside: bool
 ) -> VectorPlan | None:
-    """None where there is a better way: the tile unit, BLAS for few features, holes left out before.
+    """Return the plan; None if the tile unit, BLAS (few features) or phases (dilated inputs) are better.
 
-    channels_inside: along the input's channels numbers lie without gaps, else along its batch.
+    channels_inside: the input is contiguous along its channels, else along its batch.
     """
-    form = vector_form()
+    variant = vector_micro_kernel()
     views = x, w, out
     if (
-        form is None
+        variant is None
         or has_tile_unit()
         or any(view.element_type is not PrimitiveType.F32 for view in views)
         or any(dim.base_dilation > 1 for dim in window.dims)
@@ -50,37 +55,37 @@ def vector_plan(
         or out.dims[-1] < LEAST_FEATURES
     ):
         return None
-    features = min(-(-out.dims[-1] // form.columns) * form.columns, MOST_FEATURES)
+    features = min(-(-out.dims[-1] // variant.columns) * variant.columns, MOST_FEATURES)
     depth = min(math.prod(w.dims[1:-1]), DEPTH)
     dense = out.strides[-1] == ITEM
     if not channels_inside:
         if not dense or out.dims[1] < LEAST_RUN:
             return None
-        plan = _vector_plan(form, LeftLayout.DEPTH, depth, features, 0)
+        plan = _vector_plan(variant, LeftLayout.DEPTH, depth, features, 0)
     else:
         buffered = 0 if dense else BUFFERED // features
-        plan = _vector_plan(form, LeftLayout.ROWS, depth, features, buffered)
+        plan = _vector_plan(variant, LeftLayout.ROWS, depth, features, buffered)
     numbers = sum(math.prod(view.dims) for view in views)
     return plan if plan.elements <= MOST_SHARE * numbers else None
 
 
 def _vector_plan(
-    form: VectorMicroKernel, left: LeftLayout, depth: int, features: int, buffered: int
+    variant: VectorMicroKernel, left: LeftLayout, depth: int, features: int, buffered: int
 ) -> VectorPlan:
     """Return the plan with the scratch that it needs."""
-    plan = VectorPlan(form, left, depth, features, buffered, 0)
+    plan = VectorPlan(variant, left, depth, features, buffered, 0)
     return replace(plan, elements=sum(_scratch_parts(plan)) + _LINE)
 
 
 def _scratch_parts(plan: VectorPlan) -> tuple[int, ...]:
-    """Return the numbers in scratch: the left side, packed w, places, runs that are met, a spare row, the buffer."""
+    """Return sizes of the parts of scratch: left side, packed w, positions, runs, a spare row, the buffer."""
     tall = plan.micro_kernel.heights[0]
     return tuple(
         -(-size // _LINE) * _LINE
         for size in (
             max(tall * PITCH, plan.depth * plan.micro_kernel.lanes),
             plan.depth * plan.features,
-            plan.depth * PLACE * _WORD,
+            plan.depth * POSITION * _WORD,
             plan.depth * _WORD,
             plan.features,
             (plan.buffered + tall) * plan.features if plan.buffered else 0,
@@ -98,14 +103,14 @@ def vector_action(
     dims = (*[WindowDimension()] * missing, *window.dims)
     shape = _Shape(dims, x, w, out)
     make = shape.by_rows if plan.left is LeftLayout.ROWS else shape.by_depth
-    words = make(plan, scratch)
-    record = words.to_array()
+    fields = make(plan, scratch)
+    record = fields.to_array()
     code = vector_code(plan.micro_kernel, plan.left)
     return native_call(code, FUNCTION, record, (*arrays, scratch))
 
 
-#: Bytes in x, indices of three dimensions, bytes in w or out.
-_Place = tuple[int, int, int, int, int]
+#: Offset in x in bytes, indices of three dimensions, offset in w or out in bytes.
+_Position = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,7 @@ class _Shape:
             outer.sort(key=lambda each: (each[0] > 1, -abs(each[1][-1])))
         units, blocks = self._units()
         total = math.prod(out.shape[1:-1])
-        return self._words(
+        return self._record(
             plan,
             scratch,
             outer,
@@ -149,14 +154,14 @@ class _Shape:
             outer.append((dim.size, self._moved(d, dim.window_dilation, step)))
         outer.sort(key=lambda each: (each[0] > 1, -abs(each[1][-1])))
         units: list[int] = []
-        for position in itertools.product(*map(range, out.shape[2:-1])):
-            place = [0] * PLACE
-            for d, (o, dim) in enumerate(zip(position, self.dims, strict=True)):
+        for output in itertools.product(*map(range, out.shape[2:-1])):
+            position = [0] * POSITION
+            for d, (o, dim) in enumerate(zip(output, self.dims, strict=True)):
                 moved = self._moved(d, dim.stride, out.strides[2 + d])
-                place = [p + o * s for p, s in zip(place, moved, strict=True)]
-            units += [*place, *[0] * (UNIT - PLACE)]
+                position = [p + o * s for p, s in zip(position, moved, strict=True)]
+            units += [*position, *[0] * (UNIT - POSITION)]
         total = math.prod(w.shape[1:-1])
-        return self._words(
+        return self._record(
             plan,
             scratch,
             outer,
@@ -168,13 +173,13 @@ class _Shape:
             row_bytes=out.strides[1],
         )
 
-    def _moved(self, spatial: int, step: int, other: int) -> _Place:
+    def _moved(self, spatial: int, step: int, other: int) -> _Position:
         indices = [0] * SPATIAL
         indices[spatial] = step
         return (step * self.x.strides[2 + spatial], *indices, other)  # type: ignore[return-value]
 
     def _units(self) -> tuple[list[int], list[int]]:
-        """Return the runs without gaps under a window, and the blocks of them that are multiplied at a time."""
+        """Return the contiguous runs under a window, and the blocks of runs that are multiplied at a time."""
         x, w, channels = self.x, self.w, self.x.shape[-1]
         last = self.dims[-1]
         joined = last.window_dilation * x.strides[-2] == channels * ITEM
@@ -187,12 +192,12 @@ class _Shape:
         for *outside, tap, channel in itertools.product(
             *starts, range(0, last.size, taps), range(0, channels, length)
         ):
-            place = [channel * ITEM, 0, 0, 0, channel * w.strides[-2]]
+            position = [channel * ITEM, 0, 0, 0, channel * w.strides[-2]]
             for d, (i, dim) in enumerate(zip((*outside, tap), self.dims, strict=True)):
                 element = dim.size - 1 - i if dim.reversal else i
                 moved = self._moved(d, dim.window_dilation, 0)
-                place = [p + i * s for p, s in zip(place, moved, strict=True)]
-                place[-1] += element * w.strides[1 + d]
+                position = [p + i * s for p, s in zip(position, moved, strict=True)]
+                position[-1] += element * w.strides[1 + d]
             side = min(taps, last.size - tap)
             numbers = min(length, channels - channel)
             tap_bytes = -w.strides[-3] if last.reversal else w.strides[-3]
@@ -201,14 +206,14 @@ class _Shape:
                 blocks.append([len(units) // (UNIT), 0, 0])
             blocks[-1][1] += 1
             blocks[-1][2] += depth
-            units += [*place, side, numbers, tap_bytes, depth]
+            units += [*position, side, numbers, tap_bytes, depth]
         return units, [word for block in blocks for word in block]
 
-    def _words(
+    def _record(
         self,
         plan: VectorPlan,
         scratch: NDArray,
-        outer: list[tuple[int, _Place]],
+        outer: list[tuple[int, _Position]],
         start_other: int,
         units: list[int],
         blocks: list[int],
@@ -220,7 +225,7 @@ class _Shape:
         x, w, out = self.x, self.w, self.out
         low = [dim.padding_low for dim in self.dims]
         before = -sum(n * s for n, s in zip(low, x.strides[2:], strict=False))
-        whole = [
+        interior = [
             max(size - dim.dilated_size + 1, 0)
             for size, dim in zip(x.shape[2:-1], self.dims, strict=True)
         ]
@@ -252,9 +257,9 @@ class _Shape:
             high0=x.shape[2],
             high1=x.shape[3],
             high2=x.shape[4],
-            whole0=whole[0],
-            whole1=whole[1],
-            whole2=whole[2],
+            interior0=interior[0],
+            interior1=interior[1],
+            interior2=interior[2],
             block_outer=block_outer,
             buffered=plan.buffered,
             run=run,
@@ -267,7 +272,7 @@ class _Shape:
                 for g in range(len(x))
                 for step in (x.strides[0], w.strides[0], out.strides[0])
             ),
-            outer=(*first, *(word for _, place in outer for word in place)),
+            outer=(*first, *(word for _, position in outer for word in position)),
             units=tuple(units),
             blocks=tuple(blocks),
         )

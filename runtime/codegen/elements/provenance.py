@@ -1,13 +1,13 @@
-"""Origins of operation results before they are rounded to bf16, which simplify the rounding."""
+"""Provenance of operation results before they are rounded to bf16, which may simplify the rounding."""
 
 from __future__ import annotations
 
-from runtime.codegen.elements.bfloat16 import Origin
+from runtime.codegen.elements.bfloat16 import Provenance
 from runtime.program.scalar_program import ElementSignature
 from spmd.hlo import Opcode
 from spmd.shape import PrimitiveType
 
-#: Results are an operand, its negative, an equally short integer, or an operand with fewer digits.
+#: Opcodes whose result is an operand, its negative, an equally short integer, or an operand with fewer digits.
 _CHOOSING = frozenset(
     {
         Opcode.ABS,
@@ -27,23 +27,23 @@ _CHOOSING = frozenset(
 _ARITHMETIC = frozenset({Opcode.ADD, Opcode.DIVIDE, Opcode.MULTIPLY, Opcode.SUBTRACT})
 
 
-def origin_of(signature: ElementSignature) -> Origin:
-    """Return the origin of a bf16 result; tests try each unary operation on all of bf16. ANYWHERE if unknown."""
+def provenance_of(signature: ElementSignature) -> Provenance:
+    """Return the provenance of a bf16 result; tests try each unary operation on all of bf16. ANYWHERE if unknown."""
     if signature.result is not PrimitiveType.BF16:
-        return Origin.ANYWHERE
+        return Provenance.ANYWHERE
     if signature.opcode is Opcode.CONVERT:
         return _of_conversion(*signature.operands)
     if any(kind.is_floating and kind is not PrimitiveType.BF16 for kind in signature.operands):
-        return Origin.ANYWHERE
+        return Provenance.ANYWHERE
     if signature.opcode in _CHOOSING:
-        return Origin.CHOSEN
+        return Provenance.CHOSEN
     if signature.opcode in _ARITHMETIC or len(signature.operands) == 1:
-        return Origin.COMPUTED
-    return Origin.ANYWHERE
+        return Provenance.COMPUTED
+    return Provenance.ANYWHERE
 
 
-def _of_conversion(source: PrimitiveType) -> Origin:
-    """Return the origin of a conversion. 8-bit types have no more digits than bf16; integers give no nan."""
+def _of_conversion(source: PrimitiveType) -> Provenance:
+    """Return the provenance of a conversion. 8-bit types have no more digits than bf16; integers give no nan."""
     if source is PrimitiveType.BF16 or source.bits <= 8:
-        return Origin.CHOSEN
-    return Origin.COMPUTED if source.is_integer else Origin.ANYWHERE
+        return Provenance.CHOSEN
+    return Provenance.COMPUTED if source.is_integer else Provenance.ANYWHERE

@@ -19,20 +19,20 @@ from runtime.cpu.kernels.convolution.ir.panel_ir import (
     SPATIAL,
     TRANSPOSE,
     OuterDimension,
-    PanelPlace,
     PanelRecord,
+    PatchPosition,
     convolution_code,
 )
 from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import FUNCTION as CONVOLVE_GRADIENT
 from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import GradientRecord, gradient_code
 from runtime.cpu.kernels.convolution.ir.tile_image_ir import FUNCTION as CONVOLVE_IMAGE
 from runtime.cpu.kernels.convolution.ir.tile_image_ir import ImageRecord, image_code
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_form
-from runtime.cpu.kernels.convolution.tile_gradient_form import gradient_record
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_micro_kernel
+from runtime.cpu.kernels.convolution.tile_gradient import gradient_record
 from runtime.cpu.kernels.convolution.tile_gradient_geometry import gradient_geometry
-from runtime.cpu.kernels.convolution.tile_image_form import image_record
+from runtime.cpu.kernels.convolution.tile_image import image_record
 from runtime.cpu.kernels.convolution.tile_image_geometry import geometry
-from runtime.cpu.kernels.convolution.vector_form import vector_action
+from runtime.cpu.kernels.convolution.vectors import vector_action
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.kernels.native_call import NativeAction, in_order, native_call
 from runtime.cpu.libraries.blas import gemm_function
@@ -53,7 +53,7 @@ def plan_here(
     """Return the plan that this processor follows; None for panels."""
     if kernel.tiles is not None and has_tile_unit():
         return kernel.tiles
-    fits = kernel.vectors is not None and kernel.vectors.micro_kernel == vector_form()
+    fits = kernel.vectors is not None and kernel.vectors.micro_kernel == vector_micro_kernel()
     return kernel.vectors if fits else None
 
 
@@ -97,7 +97,7 @@ def _by_tiles(
     scratch: NDArray,
     by_panels: NativeAction,
 ) -> NativeAction:
-    """On the tile unit; by panels where numbers are too large for it."""
+    """Bind the convolution on the tile unit, with panels as the fallback for too large numbers."""
     x, w, out = arrays
     (call,) = by_panels.calls
     missing = tuple(range(2, 4 - kernel.window.rank))
@@ -107,47 +107,47 @@ def _by_tiles(
         np.expand_dims(out, missing),
     )
     otherwise = call.function, call.record
-    words: ImageRecord | GradientRecord
-    held: Sequence[NDArray] = ()
+    record: ImageRecord | GradientRecord
+    tables: Sequence[NDArray] = ()
     if isinstance(tiles, ImageTiles):
         shape = geometry(kernel.window, x.shape, out.shape)
         assert shape is not None, "the lowering asked for it"
-        words, held = image_record(tiles, shape, planar, scratch, otherwise)
+        record, tables = image_record(tiles, shape, planar, scratch, otherwise)
         code, function = image_code(), CONVOLVE_IMAGE
     else:
         sparse = gradient_geometry(kernel.window, x.shape, out.shape)
         assert sparse is not None, "the lowering asked for it"
-        sparse = replace(sparse, together=tiles.interleaved_pairs)
-        words = gradient_record(tiles, sparse, planar, scratch, otherwise)
+        sparse = replace(sparse, group_pairs=tiles.interleaved_pairs)
+        record = gradient_record(tiles, sparse, planar, scratch, otherwise)
         code, function = gradient_code(), CONVOLVE_GRADIENT
-    action = native_call(code, function, words.to_array(), (*arrays, scratch, *held))
+    action = native_call(code, function, record.to_array(), (*arrays, scratch, *tables))
     return NativeAction([replace(one, alive=(*one.alive, by_panels)) for one in action.calls])
 
 
-#: Bytes in the input, then steps of three padded coordinates.
-_Place = tuple[int, int, int, int]
+#: Offset in the input in bytes, then three padded coordinates.
+_Position = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class _Steps:
-    """Steps of positions along the dimensions of the result and of w, numbered as in the canonical form."""
+    """Strides of positions along the dimensions of the result and of w, numbered as in the canonical layout."""
 
     window: Window
     x: NDArray
 
-    def of_result(self, dimension: int) -> _Place:
+    def of_result(self, dimension: int) -> _Position:
         if dimension < 2:
             return (self.x.strides[dimension], 0, 0, 0)
         return self._coordinate(dimension - 2, self.window.dims[dimension - 2].stride)
 
-    def of_w(self, dimension: int) -> _Place:
+    def of_w(self, dimension: int) -> _Position:
         if dimension > self.window.rank:
             return (self.x.strides[-1], 0, 0, 0)
         dim = self.window.dims[dimension - 1]
         step = -dim.window_dilation if dim.reversal else dim.window_dilation
         return self._coordinate(dimension - 1, step)
 
-    def start(self) -> _Place:
+    def start(self) -> _Position:
         """Return the position in x of the first element of w at the first output."""
         start = (0, 0, 0, 0)
         for i, dim in enumerate(self.window.dims):
@@ -155,7 +155,7 @@ class _Steps:
                 start = _moved(start, self._coordinate(i, dim.window_dilation), dim.size - 1)
         return start
 
-    def _coordinate(self, spatial: int, step: int) -> _Place:
+    def _coordinate(self, spatial: int, step: int) -> _Position:
         coordinates = [0] * SPATIAL
         coordinates[SPATIAL - self.window.rank + spatial] = step
         return (0, *coordinates)  # type: ignore[return-value]
@@ -172,7 +172,7 @@ def _record(
     w_matrix, out_matrix = _Matrix(w, kernel.depth), _Matrix(out, kernel.rows)
     by_row = out_matrix.by_row
     every = [(1, (0, 0, 0, 0))] * (SPATIAL + 1 - len(outer)) + list(outer)
-    runs, instances = _places(inner[:-1]), _instances(kernel, steps, w, out)
+    runs, instances = _positions(inner[:-1]), _instances(kernel, steps, w, out)
     all_tables = ((0,),) * (SPATIAL - len(tables)) + tables
     return PanelRecord(
         x=x.ctypes.data + start,
@@ -184,8 +184,8 @@ def _record(
         order=ROW_MAJOR if by_row else COLUMN_MAJOR,
         transpose_panel=NO_TRANSPOSE if kernel.depth_inside is by_row else TRANSPOSE,
         transpose_w=NO_TRANSPOSE if w_matrix.by_row is by_row else TRANSPOSE,
-        leading_w=w_matrix.leading_dimension,
-        leading_out=out_matrix.leading_dimension,
+        ldb=w_matrix.leading_dimension,
+        ldc=out_matrix.leading_dimension,
         depth_stride_w=w_matrix.row_stride,
         row_stride_out=out_matrix.row_stride,
         total=math.prod(size for size, _ in outer),
@@ -194,7 +194,7 @@ def _record(
         run_length=kernel.run_length,
         runs_per_block=kernel.runs_per_block,
         instance_count=len(instances),
-        outer=[OuterDimension(size, PanelPlace(step[0], step[1:])) for size, step in every],
+        outer=[OuterDimension(size, PatchPosition(step[0], step[1:])) for size, step in every],
         instances=instances,
         runs=runs,
         table0=all_tables[0],
@@ -205,25 +205,25 @@ def _record(
 
 @dataclass(frozen=True)
 class _Matrix:
-    """The dimensions ``rows`` of ``array`` as one, and its last dimension, for BLAS."""
+    """Matrix for BLAS: the dimensions ``rows`` of ``array`` as one, and its last dimension."""
 
     array: NDArray
     rows: tuple[int, ...]
 
     @property
     def by_row(self) -> bool:
-        """Row major; column major otherwise."""
+        """Return whether the matrix is row-major; otherwise it is column-major."""
         return self.array.shape[-1] == 1 or self.array.strides[-1] == self.array.itemsize
 
     @property
     def row_stride(self) -> int:
-        """Bytes."""
+        """The stride between rows in bytes."""
         strides = [self.array.strides[d] for d in self.rows if self.array.shape[d] > 1]
         return int(strides[-1]) if strides else 0
 
     @property
     def leading_dimension(self) -> int:
-        """Elements; where there is one row (or column) to step over, as many as it has."""
+        """The leading dimension in elements; the row's (or column's) length if there is only one."""
         height = math.prod(self.array.shape[d] for d in self.rows)
         across = self.row_stride if self.by_row else self.array.strides[-1]
         return int(
@@ -231,31 +231,33 @@ class _Matrix:
         )
 
 
-def _places(dimensions: Sequence[tuple[int, _Place]], start: _Place = (0, 0, 0, 0)) -> list[_Place]:
-    """The place of every index of ``dimensions`` (size, step), the last one fastest."""
-    places = [start]
+def _positions(
+    dimensions: Sequence[tuple[int, _Position]], start: _Position = (0, 0, 0, 0)
+) -> list[_Position]:
+    """Return the position of every index of ``dimensions`` (size, stride), the last one fastest."""
+    positions = [start]
     for size, step in dimensions:
-        places = [_moved(place, step, i) for place in places for i in range(size)]
-    return places
+        positions = [_moved(position, step, i) for position in positions for i in range(size)]
+    return positions
 
 
-def _moved(place: _Place, step: _Place, count: int) -> _Place:
-    a, b, c, d = (p + s * count for p, s in zip(place, step, strict=True))
+def _moved(position: _Position, step: _Position, count: int) -> _Position:
+    a, b, c, d = (p + s * count for p, s in zip(position, step, strict=True))
     return (a, b, c, d)
 
 
 def _instances(
     kernel: PanelConvolutionKernel, steps: _Steps, w: NDArray, out: NDArray
 ) -> list[tuple[int, int, int, int, int, int]]:
-    """Place in x, bytes in w, bytes in the result."""
+    """Return the instances: position in x, offset in w, offset in the result."""
     others = [d for d in range(out.ndim - 1) if d not in kernel.rows]
-    places = _places([(out.shape[d], steps.of_result(d)) for d in others], steps.start())
+    positions = _positions([(out.shape[d], steps.of_result(d)) for d in others], steps.start())
     indices = itertools.product(*(range(out.shape[d]) for d in others))
     return [
         (
-            *place,
+            *position,
             sum(i * w.strides[0] for i, d in zip(index, others, strict=True) if d == 0),
             sum(i * out.strides[d] for i, d in zip(index, others, strict=True)),
         )
-        for place, index in zip(places, indices, strict=True)
+        for position, index in zip(positions, indices, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Gradients of kernels on the tile unit: how much of both operands is split at a time, and the words that say it."""
+"""Kernel gradients on the tile unit: the panels of both operands, and the record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from runtime.cpu.kernels.convolution.ir.tile_gradient_ir import GradientRecord
-from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, PARTS
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES, PARTS
 from runtime.cpu.kernels.convolution.tile_costs import ADD, SPLIT, TURN_AND_SPLIT
 from runtime.cpu.kernels.convolution.tile_gradient_geometry import GradientGeometry
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
@@ -21,16 +21,16 @@ from spmd.literal import NDArray
 def split_gradient_elements(
     tiles: GradientTiles, shape: GradientGeometry, channels: int, images: int, features: int
 ) -> tuple[float, float]:
-    """Return the elements of w and of x that are split, each counted as often as that happens."""
+    """Return the numbers of elements of w and of x that are split, counting repetitions."""
     again = shape.plane_lines(tiles.lines) / shape.plane_lines(shape.rows.window)
     panels = -(-shape.rows.window // tiles.lines)
     positions = shape.rows.window * shape.columns.window
-    places = len(shape.rows.shown(shape.rows.window)) * len(
+    positions_of_x = len(shape.rows.shown(shape.rows.window)) * len(
         shape.columns.shown(shape.columns.window)
     )
     return (
         float(positions * images * features * -(-channels // tiles.channels)),
-        panels * again * places * images * channels * -(-features // tiles.features),
+        panels * again * positions_of_x * images * channels * -(-features // tiles.features),
     )
 
 
@@ -43,9 +43,9 @@ def gradient_tiles(
     budget: int,
     most_multiplied: float,
 ) -> tuple[float, GradientTiles] | None:
-    """Cost (see tile_costs) of a group, and what is least for ``budget`` bytes of scratch.
+    """Return the plan of least cost for ``budget`` bytes of scratch, behind its cost for a group (see tile_costs).
 
-    None where nothing fits, or the unit would multiply more than ``most_multiplied`` times what there is.
+    None if nothing fits, or if the unit would multiply more than ``most_multiplied`` times the useful products.
     """
     sizes = channels, images, features
     outputs = plain.rows.outputs * plain.columns.outputs * channels * features
@@ -67,7 +67,7 @@ def gradient_tiles(
 
 
 def _pieces(size: int) -> list[int]:
-    """Sizes, multiples of 32, of equal parts."""
+    """Return the sizes of equal parts, multiples of 32."""
     panels = -(-size // PANEL)
     return sorted({-(-panels // parts) * PANEL for parts in range(1, panels + 1)})
 
@@ -75,20 +75,20 @@ def _pieces(size: int) -> list[int]:
 def _largest(
     shape: GradientGeometry, channels: int, images: int, features: int, budget: int
 ) -> GradientTiles | None:
-    """The largest panel of these parts."""
-    whole = shape.rows.window
+    """Return the plan of the largest panel that fits; None if none fits."""
+    full = shape.rows.window
     groups = shape.groups(images)
-    sizes = [(-(-groups // parts), whole) for parts in range(1, groups + 1)]
-    sizes += [(1, -(-whole // parts)) for parts in range(2, whole + 1)]
+    sizes = [(-(-groups // parts), full) for parts in range(1, groups + 1)]
+    sizes += [(1, -(-full // parts)) for parts in range(2, full + 1)]
     for at_once, lines in sizes:
         steps = at_once * lines * shape.line_steps
-        plane = PARTS * 4 * shape.plane_words(lines, at_once, channels)
+        plane = PARTS * 4 * shape.plane_elements(lines, at_once, channels)
         needed = shape.left_bytes(steps, features) + plane
         if needed <= budget:
             pieces = -(-channels // PANEL) * PANEL
-            together = 2 * shape.together
+            images_of_group = 2 * shape.group_pairs
             return GradientTiles(
-                shape.together, at_once * together, lines, pieces, features, needed // 4
+                shape.group_pairs, at_once * images_of_group, lines, pieces, features, needed // 4
             )
     return None
 
@@ -100,22 +100,22 @@ def gradient_record(
     scratch: NDArray,
     otherwise: tuple[int, int],
 ) -> GradientRecord:
-    """x, w and out with a group dimension and two spatial ones; ``otherwise``: code and record for large numbers."""
+    """Return the record of x, w and out, with two spatial dimensions. ``otherwise``: fallback code and its record."""
     x, w, out = arrays
     rows, columns = shape.rows, shape.columns
     channels = min(tiles.channels, out.shape[1])
     groups = shape.groups(tiles.images)
     steps = groups * tiles.lines * shape.line_steps
-    place_bytes = 4 * channels * shape.together
-    part_bytes = 4 * shape.plane_words(tiles.lines, groups, channels)
+    position_bytes = 4 * channels * shape.group_pairs
+    part_bytes = 4 * shape.plane_elements(tiles.lines, groups, channels)
     left_bytes = shape.left_bytes(steps, tiles.features)
-    line_bytes = shape.pitch * place_bytes
+    line_bytes = shape.pitch * position_bytes
     group_bytes = shape.plane_lines(tiles.lines) * line_bytes
-    dense = columns.unit == shape.column_phases == shape.together == 1
+    dense = columns.unit == shape.column_phases == shape.group_pairs == 1
     dense = dense and x.strides[3] == 4 * channels
     phase_bytes = part_bytes // shape.column_phases
     tables = _StepTables.of(tiles, shape, group_bytes, line_bytes, 4 * channels)
-    taps, places = _taps(
+    taps, output_offsets = _taps(
         shape, channels, tiles.channels < out.shape[1], line_bytes, part_bytes, out
     )
     instances, panels = (
@@ -123,9 +123,9 @@ def gradient_record(
         list(_panels(tiles, shape, tables, x, w)),
     )
     phases = [
-        (skipped, phase * phase_bytes + place * place_bytes, min(runs, 1) if dense else runs)
+        (skipped, phase * phase_bytes + offset * position_bytes, min(runs, 1) if dense else runs)
         for phase in range(shape.column_phases)
-        for skipped, place, runs in [_columns_shown(shape, phase, x)]
+        for skipped, offset, runs in [_columns_shown(shape, phase, x)]
     ]
     return GradientRecord(
         x=x.ctypes.data,
@@ -137,14 +137,14 @@ def gradient_record(
         otherwise_record=otherwise[1],
         x_image_bytes=x.strides[-1],
         w_image_bytes=w.strides[3],
-        together=shape.together,
+        group_pairs=shape.group_pairs,
         w_line_bytes=w.strides[1],
         line_steps=shape.line_steps,
         panel_lines=tiles.lines,
-        panel_bytes=steps * FORM.step_bytes,
+        panel_bytes=steps * F32_TYPES.step_bytes,
         plane_bytes=PARTS * part_bytes,
         part_bytes=part_bytes,
-        row_bytes=4 * channels * shape.row_places,
+        row_bytes=4 * channels * shape.row_positions,
         plane_lines=shape.plane_lines(tiles.lines),
         plane_line_bytes=line_bytes,
         lines=rows.size,
@@ -152,7 +152,7 @@ def gradient_record(
         line_unit=rows.unit,
         run_elements=len(columns.shown(columns.window)) * channels if dense else 0,
         run_bytes=columns.unit * shape.column_phases * x.strides[3],
-        run_plane_bytes=place_bytes,
+        run_plane_bytes=position_bytes,
         plane_pair_bytes=4 * channels,
         out_feature_bytes=out.strides[-1],
         dense=out.strides[-1] == 4,
@@ -160,7 +160,7 @@ def gradient_record(
         panel_count=len(panels),
         phase_count=len(phases),
         tap_count=len(taps),
-        panel_words=len(panels[0]),
+        panel_stride=len(panels[0]),
         instances=instances,
         panels=panels,
         phases=phases,
@@ -168,15 +168,16 @@ def gradient_record(
         positions=_positions(shape, w),
         left_steps=tables.left,
         right_steps=tables.right,
-        places=places,
-        lane_places=[f * out.strides[-1] for f in range(PANEL)],
+        offsets=output_offsets,
+        lane_offsets=[f * out.strides[-1] for f in range(PANEL)],
     )
 
 
 @dataclass(frozen=True)
 class _StepTables:
-    """Places of steps' tiles: of all lines of a panel, and behind these, for each output along the rows, of those lines
-    that it meets in a panel of all lines.
+    """Offsets of the tiles of each step: for all lines of a panel, then for each output along the rows.
+
+    The latter are those of the lines that the output uses in a panel of all lines.
     """
 
     left: list[int]
@@ -188,7 +189,7 @@ class _StepTables:
         tiles: GradientTiles, shape: GradientGeometry, group_bytes: int, line_bytes: int, row: int
     ) -> _StepTables:
         groups = shape.groups(tiles.images)
-        row *= shape.row_places
+        row *= shape.row_positions
         left: list[int] = []
         right: list[int] = []
         starts: list[int] = []
@@ -199,7 +200,7 @@ class _StepTables:
                 range(groups), lines, range(shape.line_steps)
             ):
                 number = (group * tiles.lines + line) * shape.line_steps + step
-                left.append(FORM.step_bytes * number)
+                left.append(F32_TYPES.step_bytes * number)
                 down = group * group_bytes + line * shape.rows.step * line_bytes
                 right.append(down + step * LINES * row)
 
@@ -232,7 +233,7 @@ def _panels(
     tiles: GradientTiles, shape: GradientGeometry, tables: _StepTables, x: NDArray, w: NDArray
 ) -> list[tuple[int, ...]]:
     rows, images = shape.rows, x.shape[-1]
-    whole = tiles.lines == rows.window
+    is_full = tiles.lines == rows.window
     panels = []
     for n in range(0, images, tiles.images):
         count = min(tiles.images, images - n)
@@ -242,15 +243,15 @@ def _panels(
             steps: list[int] = []
             for output in range(rows.outputs):
                 met = rows.met(output)
-                if whole:
+                if is_full:
                     steps += [tables.starts[1 + output], groups * len(met) * shape.line_steps]
                     continue
                 here = range(max(met.start, lines.start), min(met.stop, lines.stop))
                 begin = max(here.start - first, 0) * shape.line_steps if here else 0
                 steps += [begin, len(here) * shape.line_steps]
             down = first * rows.step * rows.unit - rows.low
-            places = (n * x.strides[-1], n * w.strides[3] + first * w.strides[1])
-            panels.append((*places, count, groups, len(lines), down, *steps))
+            offsets = (n * x.strides[-1], n * w.strides[3] + first * w.strides[1])
+            panels.append((*offsets, count, groups, len(lines), down, *steps))
     return panels
 
 
@@ -272,29 +273,29 @@ def _taps(
     part_bytes: int,
     out: NDArray,
 ) -> tuple[list[tuple[int, int, int, int]], list[int]]:
-    """Taps; and for each column of their products its place in the output, in whole blocks."""
+    """Return the taps, and the offset in the output of each column of their products, padded to full blocks."""
     phases = shape.column_phases
     phase_bytes = part_bytes // phases
     taps: list[tuple[int, int, int, int]] = []
-    places: list[int] = []
+    output_offsets: list[int] = []
     single = [(range(o, o + 1), 0) for o in range(shape.columns.outputs)]
     for i in range(shape.rows.outputs):
         for outputs, width in single if in_pieces else shape.column_runs(channels):
-            place, phase = divmod(shape.columns.coordinate(outputs.start), phases)
-            across = phase * phase_bytes + place * shape.together * 4 * channels
+            position, phase = divmod(shape.columns.coordinate(outputs.start), phases)
+            across = phase * phase_bytes + position * shape.group_pairs * 4 * channels
             down = shape.rows.coordinate(i) * line_bytes
-            taps.append((i, down + across, width, len(places)))
+            taps.append((i, down + across, width, len(output_offsets)))
             own = [
                 i * out.strides[2] + j * out.strides[3] + c * out.strides[1]
                 for j in outputs
                 for c in range(channels)
             ]
-            places += [*own, *[-1] * (-len(own) % PANEL)]
-    return taps, places
+            output_offsets += [*own, *[-1] * (-len(own) % PANEL)]
+    return taps, output_offsets
 
 
 def _positions(shape: GradientGeometry, w: NDArray) -> list[int]:
-    """Places in a line of w of a line's words, of their first images; -1 behind its end, in whole steps."""
+    """Return the offsets in a line of w of its words' first images, padded with -1 to full steps."""
     across = np.arange(shape.columns.window)[:, None] * w.strides[2]
-    places = (across + np.arange(shape.together) * 2 * w.strides[3]).ravel().tolist()
-    return [*places, *[-1] * (-len(places) % LINES)]
+    offsets = (across + np.arange(shape.group_pairs) * 2 * w.strides[3]).ravel().tolist()
+    return [*offsets, *[-1] * (-len(offsets) % LINES)]

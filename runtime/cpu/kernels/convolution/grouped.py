@@ -1,4 +1,4 @@
-"""Convolutions whose groups lie side by side, such as depthwise ones and their gradients: a vector holds groups."""
+"""Convolutions with adjacent groups, such as depthwise ones and their gradients: a vector holds groups."""
 
 from __future__ import annotations
 

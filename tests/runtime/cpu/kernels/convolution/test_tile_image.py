@@ -172,7 +172,7 @@ def test_holes_make_parts_without_holes() -> None:
 def test_padding_between_lines_is_shared() -> None:
     axis = axis_of(WindowDimension(size=3, padding_low=1, padding_high=1), 8, 8)
     assert axis is not None
-    assert (axis.reach, axis.pitch(), lines_of(axis).pitch) == (10, 9, 9)
+    assert (axis.extent, axis.pitch(), lines_of(axis).pitch) == (10, 9, 9)
 
 
 def test_panels_do_without_the_tile_unit() -> None:

@@ -1,4 +1,4 @@
-"""Convolutions with few output features: channels of the input side by side are multiplied at a time."""
+"""Convolutions with few output features: adjacent input channels are multiplied at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spmd.shape import PrimitiveType
 class ThinPart:
     """out[g, n, o.., f] = sum over k.., c of x[g, n, o * stride + k * dilation - padding.., c] * w[g, k.., c, f]
 
-    Channels lie side by side in w, and features of them behind each other.
+    Channels are contiguous in w, within features.
     """
 
     window: Window
@@ -35,7 +35,7 @@ class ThinPart:
 
 
 def convolving_thinly(x: NDArray, parts: Sequence[ThinPart]) -> NativeAction:
-    """All of ``parts``, convolutions of ``x`` with as many features, in one call. Channels lie side by side in x."""
+    """Bind ``parts``, convolutions of ``x`` with equally many features, in one call; channels are contiguous in x."""
     missing = SPATIAL - parts[0].window.rank
     x = np.expand_dims(x, tuple(range(2, 2 + missing)))
     parts = [_expanded(part, missing) for part in parts]
@@ -63,7 +63,7 @@ def convolving_thinly(x: NDArray, parts: Sequence[ThinPart]) -> NativeAction:
 
 
 def _expanded(part: ThinPart, missing: int) -> ThinPart:
-    """With three spatial dimensions."""
+    """Return the part with three spatial dimensions."""
     return ThinPart(
         Window((*[WindowDimension()] * missing, *part.window.dims)),
         np.expand_dims(part.w, tuple(range(1, 1 + missing))),
@@ -72,7 +72,7 @@ def _expanded(part: ThinPart, missing: int) -> ThinPart:
 
 
 def _of_phase(x: NDArray, part: ThinPart, zeros: NDArray) -> NDArray:
-    """The record of a convolution; which elements of the window meet which of the input, is lists."""
+    """Return the record of a convolution, with lists of the pairs of window and input elements."""
     w, out = part.w, part.out
     tables, _ = coordinate_tables(part.window, x, out.shape[2:-1], w.shape[1:-2])
     met = [
@@ -83,11 +83,11 @@ def _of_phase(x: NDArray, part: ThinPart, zeros: NDArray) -> NDArray:
     entries: list[int] = []
     for depth, height in itertools.product(*(range(size) for size in out.shape[2:4])):
         before = len(entries) // 2
-        for (i, far), (j, down) in itertools.product(
+        for (i, deep), (j, down) in itertools.product(
             enumerate(met[0][:, depth].tolist()), enumerate(met[1][:, height].tolist())
         ):
-            if min(far, down) >= 0:
-                entries += (far + down, i * w.strides[1] + j * w.strides[2])
+            if min(deep, down) >= 0:
+                entries += (deep + down, i * w.strides[1] + j * w.strides[2])
         lines += (depth * out.strides[2] + height * out.strides[3], before, len(entries) // 2)
     record = PhaseRecord(
         w=w.ctypes.data,
@@ -110,7 +110,7 @@ def _of_phase(x: NDArray, part: ThinPart, zeros: NDArray) -> NDArray:
 
 
 def _met(dim: WindowDimension, table: Sequence[int], outputs: int) -> NDArray:
-    """[element of the kernel, position]: bytes in x, or -1."""
+    """Return [element of the kernel, position]: offset in x in bytes, or -1."""
     coordinates = np.arange(outputs) * dim.stride
     met: NDArray = np.asarray(table)[
         np.arange(dim.size)[:, None] * dim.window_dilation + coordinates

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtime.cpu.kernels.convolution.phase_form import is_whole
+from runtime.cpu.kernels.convolution.phases import is_unphased
 from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.cpu.prediction.phase_convolutions import phase_parts
 from runtime.emit.convolution.phase_geometry import window_phases
@@ -159,7 +159,7 @@ def test_a_gradient_multiplies_as_much_as_what_it_is_of(kernel: int, stride: int
 @pytest.mark.parametrize("features", [3, 20])
 def test_the_tile_unit_does_it_as_a_whole(features: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scratch is enough for either way. Here the whole multiplies holes where there is no such unit."""
-    monkeypatch.setattr("runtime.cpu.kernels.convolution.phase_form.has_tile_unit", lambda: True)
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.phases.has_tile_unit", lambda: True)
     monkeypatch.setattr("runtime.cpu.kernels.convolution.choose.MOST_MULTIPLIED", 1e9)
     monkeypatch.setattr("runtime.cpu.kernels.convolution.choose.LEAST_TILE_BYTES", 1 << 20)
     text = convolution(
@@ -170,7 +170,7 @@ def test_the_tile_unit_does_it_as_a_whole(features: int, monkeypatch: pytest.Mon
         labels="b01f_01io->b01f",
     )
     found = phases_of(text, rtol=2e-4)
-    assert is_whole(found)
+    assert is_unphased(found)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import runtime.cpu.kernels.convolution.panel_form as panel_convolution
-import runtime.cpu.kernels.convolution.vector_form as vector_convolution
+import runtime.cpu.kernels.convolution.panels as panel_convolution
+import runtime.cpu.kernels.convolution.vectors as vector_convolution
 import runtime.emit  # noqa: F401 - fills the lowerings
 from runtime.buffers.types import ArrayView
 from runtime.codegen.llvm.jit import host_has
-from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_form
+from runtime.cpu.kernels.convolution.ir.vector_multiply_ir import vector_micro_kernel
 from runtime.cpu.kernels.gemm.tile_unit import without_tile_unit
 from runtime.cpu.prediction.alone import thunk_alone
 from runtime.cpu.sharing.convolutions import cut_panel_convolution
@@ -38,9 +38,9 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(params=["own", "short"], autouse=True)
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The host's vectors and those of AVX2, without the tile unit."""
-    found = vector_form() if request.param == "own" else VectorMicroKernel(8, (6, 4))
+    found = vector_micro_kernel() if request.param == "own" else VectorMicroKernel(8, (6, 4))
     for module in (panel_convolution, vector_convolution):
-        monkeypatch.setattr(module, "vector_form", lambda: found)
+        monkeypatch.setattr(module, "vector_micro_kernel", lambda: found)
     monkeypatch.setattr(vector_convolution, "MOST_SHARE", 1e9)  # arrays here are small
     with without_tile_unit():
         yield
@@ -106,7 +106,7 @@ def test_features_that_lie_apart(
     labels: str, rows: int, bound: list[LeftLayout], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the result: sums are gathered before, some rows at a time; in w, too."""
-    monkeypatch.setattr("runtime.cpu.kernels.convolution.vector_form.BUFFERED", 64 * rows)
+    monkeypatch.setattr("runtime.cpu.kernels.convolution.vectors.BUFFERED", 64 * rows)
     sizes = [
         {"b": 4, "f": 100, "0": 6, "1": 7},
         {"i": 100, "o": 40, "0": 3, "1": 2},

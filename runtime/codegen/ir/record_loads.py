@@ -1,4 +1,4 @@
-"""Lines of IR for functions that are written as text: the words of a record, and the end of a round."""
+"""Lines of IR for functions that are written as text: loads of a record's fields, and the end of a loop's body."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import get_type_hints
 
 from runtime.codegen.ir.record import Record, Word, word_index
 
-#: ``@word`` and ``@pointer``: word ``number`` of a record.
-WORDS = """
+#: Functions ``@word`` and ``@pointer``, which load word ``number`` of a record.
+RECORD_LOADS = """
 define internal i64 @word(ptr %record, i64 %number) alwaysinline {
   %p = getelementptr i64, ptr %record, i64 %number
   %w = load i64, ptr %p
@@ -33,8 +33,9 @@ def read(kind: type[Record], *names: str) -> str:
 
 
 def again(name: str, count: str, label: str, then: str, step: int | str = 1) -> str:
-    """Return the end of a round: to block ``label`` with %next_{name}, ``step`` more than %{name}, while it is below
-    %{count}; else to block ``then``.
+    """Return the end of a loop's body: it adds ``step`` to %{name}, giving %next_{name}, and branches.
+
+    The branch goes to block ``label`` while the sum is below %{count}, else to block ``then``.
     """
     return (
         f"  %next_{name} = add nuw nsw i64 %{name}, {step}\n"

@@ -1,11 +1,11 @@
-"""Convolutions of inputs with holes, one without holes for each phase of the result."""
+"""Convolutions of dilated inputs: an undilated convolution for each phase of the result."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from runtime.cpu.kernels.convert import converting
-from runtime.cpu.kernels.convolution.thin_form import ThinPart, convolving_thinly
+from runtime.cpu.kernels.convolution.thin import ThinPart, convolving_thinly
 from runtime.cpu.kernels.copy.copy import copying
 from runtime.cpu.kernels.gemm.tile_unit import has_tile_unit
 from runtime.cpu.kernels.native_call import in_order
@@ -21,16 +21,16 @@ from spmd.literal import NDArray
 from spmd.ops.window import Window
 
 
-def is_whole(kernel: PhaseConvolutionKernel) -> bool:
-    """Return whether this processor computes the convolution as a whole, on its tile unit."""
-    whole = kernel.undivided
-    tiled = isinstance(whole, PanelConvolutionKernel) and whole.tiles is not None
+def is_unphased(kernel: PhaseConvolutionKernel) -> bool:
+    """Return whether this processor computes all phases in one convolution, on its tile unit."""
+    unphased = kernel.undivided
+    tiled = isinstance(unphased, PanelConvolutionKernel) and unphased.tiles is not None
     return tiled and has_tile_unit()
 
 
 @CPU_KERNELS.binds(PhaseConvolutionKernel)
 def bind_phase_convolution(kernel: PhaseConvolutionKernel, arrays: KernelArrays) -> Action:
-    if is_whole(kernel):
+    if is_unphased(kernel):
         return CPU_KERNELS.bind(kernel.undivided, arrays)
     spare = list(arrays.scratch)
     scratch = spare.pop(0) if kernel.panel_elements else None
@@ -92,9 +92,9 @@ def _phase_action(
 def _taken(
     scratch: NDArray, like: NDArray, order: tuple[int, ...] | None
 ) -> tuple[NDArray, NDArray]:
-    """Return an array of the size of ``like`` that lies in ``order`` at the beginning of ``scratch``, and what is left.
+    """Return an array with the shape of ``like`` and layout ``order`` from ``scratch``, and the remaining scratch.
 
-    Where there is no order, it is ``like`` itself.
+    If ``order`` is None, the array is ``like`` itself.
     """
     if order is None:
         return like, scratch

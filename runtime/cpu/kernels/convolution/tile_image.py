@@ -1,4 +1,4 @@
-"""Convolutions on the tile unit: which lines of which images are in the planes at a time, and the words that say it."""
+"""Convolutions on the tile unit: the lines and images of a panel, and the record."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from runtime.cpu.kernels.convolution.convolution_axes import Axis, Part
 from runtime.cpu.kernels.convolution.ir.tile_image_ir import ImageRecord
-from runtime.cpu.kernels.convolution.ir.tile_image_pack_ir import KernelForm
-from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import FORM, PARTS
+from runtime.cpu.kernels.convolution.ir.tile_image_pack_ir import KernelAddressing
+from runtime.cpu.kernels.convolution.ir.tile_pieces_ir import F32_TYPES, PARTS
 from runtime.cpu.kernels.convolution.tile_costs import ADD, SPLIT
 from runtime.cpu.kernels.convolution.tile_image_geometry import Geometry, Unit
 from runtime.cpu.kernels.gemm.tile_types import LINES, PANEL
@@ -19,9 +19,9 @@ from spmd.literal import NDArray
 
 
 def split_image_elements(tiles: ImageTiles, shape: Geometry, images: int, features: int) -> float:
-    """Return the elements of one group's input that are split, with those of neighbouring panels and for each block.
+    """Return the number of elements of one group's input that are split, counting repetitions for panels and blocks.
 
-    shape: as it is arranged, of any number of channels.
+    shape: the arranged geometry, of any number of channels.
     """
     most = shape.rows.axis.most_positions
     panels = -(-images // tiles.images) * -(-most // tiles.lines)
@@ -34,9 +34,9 @@ def split_image_elements(tiles: ImageTiles, shape: Geometry, images: int, featur
 def image_tiles(
     plain: Geometry, images: int, features: int, budget: int, most_multiplied: float
 ) -> tuple[float, ImageTiles] | None:
-    """Cost (see tile_costs) of a group, and what is least for ``budget`` bytes of scratch.
+    """Return the plan of least cost for ``budget`` bytes of scratch, behind its cost for a group (see tile_costs).
 
-    None where nothing fits, or the unit would multiply more than ``most_multiplied`` times what there is.
+    None if nothing fits, or if the unit would multiply more than ``most_multiplied`` times the useful products.
     """
     outputs = images * features * sum(h.count * w.count for h, w in plain.parts())
     most = most_multiplied * plain.needed(features)
@@ -45,7 +45,7 @@ def image_tiles(
     for multiplied, shape in sorted(shapes, key=lambda each: each[0]):
         if multiplied > most or (best is not None and images * multiplied > best[0]):
             break
-        for pieces in range(1, max(plain.channels // FORM.step_depth, 1) + 1):
+        for pieces in range(1, max(plain.channels // F32_TYPES.step_depth, 1) + 1):
             if plain.channels % pieces:
                 continue
             piece = shape.of_channels(plain.channels // pieces)
@@ -58,19 +58,19 @@ def image_tiles(
 
 
 def _plans(shape: Geometry, images: int, features: int, budget: int) -> list[ImageTiles]:
-    """Beside each number of blocks: a group of images and all of them, or the most lines of one that fit.
+    """Return, for each number of blocks, plans of one group of images and of all, or of the most lines that fit.
 
-    Where lines meet no others, a line is as good as all of them, and needs less room.
+    If lines share no input, panels of one line are as good as larger ones, and need less memory.
     """
     steps = sum(shape.step_count(part) for part in shape.parts())
     blocks = -(-features // PANEL)
-    most, groups = shape.rows.axis.most_positions, images // shape.together
-    whole = {n: shape.plane_bytes(n * shape.rows.pitch) for n in sorted({1, groups})}
+    most, groups = shape.rows.axis.most_positions, images // shape.group_images
+    entire = {n: shape.plane_bytes(n * shape.rows.pitch) for n in sorted({1, groups})}
     by_itself = shape.arrangement.by_line and shape.rows.most_ahead == 0
     plans = []
     for packed in sorted({-(-blocks // times) for times in range(1, blocks + 1)}):
-        left = budget - packed * steps * FORM.step_bytes
-        fitting = [(n, most, planes) for n, planes in whole.items() if planes <= left]
+        left = budget - packed * steps * F32_TYPES.step_bytes
+        fitting = [(n, most, planes) for n, planes in entire.items() if planes <= left]
         if by_itself or not fitting:
             fitting_lines = bisect_right(range(1, most), left, key=shape.plane_bytes)
             lines = min(fitting_lines, 1) if by_itself else fitting_lines
@@ -78,7 +78,7 @@ def _plans(shape: Geometry, images: int, features: int, budget: int) -> list[Ima
         plans += [
             ImageTiles(
                 shape.arrangement,
-                n * shape.together,
+                n * shape.group_images,
                 lines,
                 packed * PANEL,
                 shape.channels,
@@ -96,9 +96,9 @@ def image_record(
     scratch: NDArray,
     otherwise: tuple[int, int],
 ) -> tuple[ImageRecord, list[NDArray]]:
-    """Return the record, and tables that its words point to.
+    """Return the record of x, w and out, with two spatial dimensions, and the tables to which it points.
 
-    x, w and out with a group dimension and two spatial ones; ``otherwise``: code and record for large numbers.
+    ``otherwise``: fallback code for too large numbers, and its record.
     """
     x, w, out = arrays
     pieces = plain.channels // tiles.channels
@@ -106,21 +106,21 @@ def image_record(
     assert arranged is not None, "the plan is of this shape"
     shape = arranged
     rows, columns = shape.rows, shape.columns
-    groups = tiles.images // shape.together
-    whole = tiles.lines == rows.axis.most_positions
-    lines = groups * rows.pitch if whole else tiles.lines
+    groups = tiles.images // shape.group_images
+    is_full = tiles.lines == rows.axis.most_positions
+    lines = groups * rows.pitch if is_full else tiles.lines
     phase_bytes = 2 * shape.plane_elements(lines)
     part_bytes = phase_bytes * shape.phase_count
-    dense = shape.column_step == shape.together == 1 and x.strides[3] == shape.channels * 4
-    form = _kernel_form(shape, w)
-    parts, held, place = [], list[NDArray](), 0
+    dense = shape.column_step == shape.group_images == 1 and x.strides[3] == shape.channels * 4
+    addressing = _kernel_addressing(shape, w)
+    parts, alive, offset = [], list[NDArray](), 0
     for part in shape.parts():
         steps = shape.step_count(part)
-        left, kernel = _steps(shape, part, phase_bytes, w, form)
+        left, kernel = _steps(shape, part, phase_bytes, w, addressing)
         tables = [_outputs(tiles, shape, part, lines, out), left, kernel]
-        held += (own := [np.array(table, np.int64) for table in tables])
-        parts.append((steps, place, *(table.ctypes.data for table in own)))
-        place += steps * FORM.step_bytes * tiles.block_features // PANEL
+        alive += (own := [np.array(table, np.int64) for table in tables])
+        parts.append((steps, offset, *(table.ctypes.data for table in own)))
+        offset += steps * F32_TYPES.step_bytes * tiles.block_features // PANEL
     panels, units = _panels(tiles, shape, x, out)
     merged = len(shape.members(shape.parts()[0]))
     phases = [
@@ -149,15 +149,15 @@ def image_record(
         plane_bytes=PARTS * part_bytes,
         part_bytes=part_bytes,
         row_bytes=2 * shape.row_elements,
-        image_lines=rows.pitch if whole else tiles.lines + rows.most_ahead,
+        image_lines=rows.pitch if is_full else tiles.lines + rows.most_ahead,
         image_bytes=x.strides[1],
-        together=shape.together,
+        group_images=shape.group_images,
         lines=rows.axis.size,
         line_bytes=x.strides[2],
         line_step=rows.axis.stride,
         run_elements=(max(_shown(columns), 0) if dense else 1) * shape.channels,
         run_bytes=shape.column_step * x.strides[3],
-        run_plane_bytes=2 * shape.place_elements,
+        run_plane_bytes=2 * shape.position_elements,
         plane_image_bytes=2 * shape.channels,
         plane_line_bytes=2 * shape.line_elements,
         plane_phase_bytes=phase_bytes,
@@ -166,7 +166,7 @@ def image_record(
         block_features=tiles.block_features,
         out_feature_bytes=out.strides[-1],
         dense=merged == 1 and out.strides[-1] == 4,
-        kernel_form=form,
+        kernel_addressing=addressing,
         phase_count=len(phases),
         instance_count=len(instances),
         panel_count=len(panels),
@@ -175,16 +175,16 @@ def image_record(
         instances=instances,
         panels=panels,
         units=units,
-        lane_places=_lane_places(shape, out),
+        lane_offsets=_lane_offsets(shape, out),
         parts=parts,
-        right_steps=[FORM.step_bytes * i for i in range(max(steps for steps, *_ in parts))],
+        right_steps=[F32_TYPES.step_bytes * i for i in range(max(steps for steps, *_ in parts))],
     )
-    return record, held
+    return record, alive
 
 
 def _shown(columns: Axis) -> int:
-    """Columns of the input that are met."""
-    return min(columns.size, columns.reach - columns.low) - max(-columns.low, 0)
+    """Return the number of columns of the input that outputs read."""
+    return min(columns.size, columns.extent - columns.low) - max(-columns.low, 0)
 
 
 def _columns_shown(shape: Geometry, phase: int, x: NDArray, dense: bool) -> tuple[int, int, int]:
@@ -194,94 +194,98 @@ def _columns_shown(shape: Geometry, phase: int, x: NDArray, dense: bool) -> tupl
     skipped = max(-columns.low, 0)
     first = skipped + (phase - skipped - columns.low) % step
     shown = max(-(-(skipped + _shown(columns) - first) // step), 0)
-    place = (first + columns.low) // step
+    position = (first + columns.low) // step
     runs = min(shown, 1) if dense else shown
-    return first * x.strides[3], 2 * place * shape.place_elements, runs
+    return first * x.strides[3], 2 * position * shape.position_elements, runs
 
 
-def _lane_places(shape: Geometry, out: NDArray) -> list[int]:
-    """Bytes from a position's output to each of its 32 columns: features, of each part that was merged."""
+def _lane_offsets(shape: Geometry, out: NDArray) -> list[int]:
+    """Return the offsets of 32 columns from a position's output: features, of each merged part."""
     features = out.shape[-1]
     members = shape.members(shape.parts()[0])
     if len(members) == 1:
         return [f * out.strides[-1] for f in range(PANEL)]
-    places = [
+    offsets = [
         h.first * out.strides[2] + w.first * out.strides[3] + f * out.strides[-1]
         for h, w in members
         for f in range(features)
     ]
-    return [*places, *[0] * (PANEL - len(places))]
+    return [*offsets, *[0] * (PANEL - len(offsets))]
 
 
 def _panels(
     tiles: ImageTiles, shape: Geometry, x: NDArray, out: NDArray
 ) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Panels and their units; panels of as many images, or lines, have the same ones."""
+    """Return the panels and their units; panels of equally many images and lines share units."""
     rows, images = shape.rows, x.shape[1]
     most = rows.axis.most_positions
-    whole = tiles.lines == most
+    is_full = tiles.lines == most
     panels: list[tuple[int, ...]] = []
     units: list[tuple[int, ...]] = []
     found: dict[tuple[range, int], tuple[int, int]] = {}
     for n in range(0, images, tiles.images):
-        groups = min(tiles.images, images - n) // shape.together
+        groups = min(tiles.images, images - n) // shape.group_images
         for first in range(0, most, tiles.lines):
             lines = range(first, min(first + tiles.lines, most))
             if (lines, groups) not in found:
-                own = [_unit_words(tiles, shape, unit, out) for unit in shape.units(lines, groups)]
+                own = [_unit_fields(tiles, shape, unit, out) for unit in shape.units(lines, groups)]
                 found[lines, groups] = len(units), len(own)
                 units += own
             down = shape.rows.axis.parts[0].step * first * out.strides[2]
-            places = (n * x.strides[1], n * out.strides[1] + down)
+            offsets = (n * x.strides[1], n * out.strides[1] + down)
             loaded = groups * rows.pitch + max(rows.lines - rows.pitch, 0)
-            if not whole:
+            if not is_full:
                 loaded = len(lines) + rows.most_ahead
-            panels.append((*places, first, loaded, groups, *found[lines, groups]))
+            panels.append((*offsets, first, loaded, groups, *found[lines, groups]))
     return panels, units
 
 
-def _unit_words(tiles: ImageTiles, shape: Geometry, unit: Unit, out: NDArray) -> tuple[int, ...]:
-    whole = tiles.lines == shape.rows.axis.most_positions
-    stacked = unit.group * (shape.rows.pitch if whole else 0) + unit.line
+def _unit_fields(tiles: ImageTiles, shape: Geometry, unit: Unit, out: NDArray) -> tuple[int, ...]:
+    is_full = tiles.lines == shape.rows.axis.most_positions
+    stacked = unit.group * (shape.rows.pitch if is_full else 0) + unit.line
     plane = 2 * stacked * shape.line_elements
     down = unit.line * shape.parts()[unit.part][0].step * out.strides[2]
-    place = unit.group * shape.together * out.strides[1] + down
-    return (unit.part, plane, place, unit.positions, unit.first_step, unit.steps)
+    offset = unit.group * shape.group_images * out.strides[1] + down
+    return (unit.part, plane, offset, unit.positions, unit.first_step, unit.steps)
 
 
-def _kernel_form(shape: Geometry, w: NDArray) -> KernelForm:
+def _kernel_addressing(shape: Geometry, w: NDArray) -> KernelAddressing:
     if shape.arrangement.merged:
-        return KernelForm.EACH
-    along = w.strides[-1] != 4 and w.strides[3] == 4 and shape.channels % FORM.step_depth == 0
-    return KernelForm.ALONG if along else KernelForm.PAIRS
+        return KernelAddressing.EACH
+    along = w.strides[-1] != 4 and w.strides[3] == 4 and shape.channels % F32_TYPES.step_depth == 0
+    return KernelAddressing.ALONG if along else KernelAddressing.PAIRS
 
 
 def _steps(
-    shape: Geometry, part: tuple[Part, Part], phase_bytes: int, w: NDArray, form: KernelForm
+    shape: Geometry,
+    part: tuple[Part, Part],
+    phase_bytes: int,
+    w: NDArray,
+    addressing: KernelAddressing,
 ) -> tuple[list[int], list[int]]:
-    """Bytes in the planes of each step's first element; what is needed of w for each step (see ``KernelForm``)."""
-    places: list[int] = []
+    """Return the offset in the planes of each step's first element, and its addressing of w (``KernelAddressing``)."""
+    offsets: list[int] = []
     kernel: list[int] = []
     for phase, start, taps in shape.runs(part):
         elements = np.concatenate([_tap_elements(shape, part, tap, w) for tap in taps])
-        steps = -(-len(elements) // FORM.step_depth)
+        steps = -(-len(elements) // F32_TYPES.step_depth)
         first = phase * phase_bytes + 2 * start
-        places += [first + 2 * FORM.step_depth * step for step in range(steps)]
-        if form is KernelForm.ALONG:
-            for i in range(0, len(elements), FORM.step_depth):
-                kernel += [int(elements[i, 0]), min(FORM.step_depth, len(elements) - i)]
+        offsets += [first + 2 * F32_TYPES.step_depth * step for step in range(steps)]
+        if addressing is KernelAddressing.ALONG:
+            for i in range(0, len(elements), F32_TYPES.step_depth):
+                kernel += [int(elements[i, 0]), min(F32_TYPES.step_depth, len(elements) - i)]
             continue
-        missing = steps * FORM.step_depth - len(elements)
-        width = LINES if form is KernelForm.EACH else 1
+        missing = steps * F32_TYPES.step_depth - len(elements)
+        width = LINES if addressing is KernelAddressing.EACH else 1
         padding = (0, missing), (0, width - elements.shape[1])
         kernel += np.pad(elements, padding, constant_values=-1).ravel().tolist()
-    return places, kernel
+    return offsets, kernel
 
 
 def _tap_elements(
     shape: Geometry, part: tuple[Part, Part], tap: tuple[int, int], w: NDArray
 ) -> NDArray:
-    """Bytes in w of the elements under a tap, [channel, 1]; of merged parts [channel, feature of each], -1 for none."""
+    """Return the offsets in w of a tap's elements, [channel, 1] or [channel, feature of each merged part]; -1: none."""
     channels = np.arange(shape.channels)[:, None] * w.strides[3]
     columns = []
     for h, v in shape.members(part):
@@ -297,19 +301,19 @@ def _tap_elements(
 def _outputs(
     tiles: ImageTiles, shape: Geometry, part: tuple[Part, Part], lines: int, out: NDArray
 ) -> NDArray:
-    """Bytes in a unit's output of each position, -1 where there is none; whole blocks of positions."""
+    """Return the offset of each position in a unit's output, -1 for none, padded to full blocks."""
     h, w = part
     first = h.first * out.strides[2] + w.first * out.strides[3]
     if shape.arrangement.by_line:
         across = np.arange(w.count)[:, None] * w.step * out.strides[3]
-        places = (first + across + np.arange(shape.together) * out.strides[1]).ravel()
+        offsets = (first + across + np.arange(shape.group_images) * out.strides[1]).ravel()
     else:
-        whole = tiles.lines == shape.rows.axis.most_positions
-        pitch = shape.rows.pitch if whole else tiles.lines
+        is_full = tiles.lines == shape.rows.axis.most_positions
+        pitch = shape.rows.pitch if is_full else tiles.lines
         image, line = np.divmod(np.arange(lines), pitch)
         column = np.arange(shape.line_positions)
         down = image * out.strides[1] + line * h.step * out.strides[2]
         there = (line < h.count)[:, None] & (column < w.count)
         across = column * w.step * out.strides[3]
-        places = np.where(there, first + down[:, None] + across, -1).ravel()
-    return np.pad(places, (0, -len(places) % PANEL), constant_values=-1)
+        offsets = np.where(there, first + down[:, None] + across, -1).ravel()
+    return np.pad(offsets, (0, -len(offsets) % PANEL), constant_values=-1)
