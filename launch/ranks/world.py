@@ -49,7 +49,7 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
             engine=native_step_engine(),
             node_id=os.environ.get(NODE_ID_VARIABLE),
             notify=report_note,
-            places_ranks=places_ranks_of_environment(),
+            binds_ranks=places_ranks_of_environment(),
         )
     except Exception as error:
         # To leave now would be to wait for the others in MPI's end, and they for this rank in MPI's start.

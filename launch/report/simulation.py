@@ -92,8 +92,8 @@ def format_simulation(found: Simulation, machine: MachineDescription, most: int)
 
 
 def _head(found: Simulation, machine: MachineDescription) -> Iterator[str]:
-    others = found.devices - found.alike
-    like = "all are like it" if not others else f"{found.alike} of {found.devices} are like it"
+    others = found.devices - found.class_size
+    like = "all are like it" if not others else f"{found.class_size} of {found.devices} are like it"
     classes = "" if found.classes == 1 else f", {found.classes} classes of devices"
     yield f"{found.module} on {found.devices} devices of {machine.name}{classes}"
     yield f"one step of device {found.device}; {like}"

@@ -22,7 +22,7 @@ def simulation_trace(found: Simulation) -> dict[str, Any]:
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
-        "otherData": {"module": found.module, "devices": found.devices, "alike": found.alike},
+        "otherData": {"module": found.module, "devices": found.devices, "alike": found.class_size},
     }
 
 

@@ -99,4 +99,4 @@ def _with_limits(site: Site, overlap: ScheduledOverlap) -> Site:
     if said is None:
         return site
     together = overlap.per_exchange
-    return replace(site, limited=said.limited, held=said.held, together=together)
+    return replace(site, limited=said.limited, held=said.in_flight_limited, together=together)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.communicator.steps.engine import BarrierWords
+from collectives.communicator.steps.engine import BarrierRecord
 from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.step.barrier_ir import ENTER, RECORD_WORDS, WAIT, BarrierWord
 
@@ -19,7 +19,7 @@ _NAP_NANOSECONDS = 100_000_000
 class NativeBarrier:
     """A LoadedBarrier."""
 
-    def __init__(self, words: BarrierWords, code: NativeLibrary) -> None:
+    def __init__(self, words: BarrierRecord, code: NativeLibrary) -> None:
         self._code = code
         self._record = np.zeros(RECORD_WORDS, np.int64)
         for word, value in {
@@ -27,7 +27,7 @@ class NativeBarrier:
             BarrierWord.OWN: words.own,
             BarrierWord.COME: words.come,
             BarrierWord.OPENED: words.opened,
-            BarrierWord.LOOKS: words.looks,
+            BarrierWord.LOOKS: words.spin_limit,
         }.items():
             self._record[word] = value
         self._record[BarrierWord.NAP + 1] = _NAP_NANOSECONDS

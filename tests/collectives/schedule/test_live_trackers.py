@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collectives.passes.async_creation import AsyncCreation
-from collectives.schedule.group_sharing import GroupSharing
+from collectives.schedule.group_overlap import GroupOverlap
 from collectives.schedule.headroom import Headroom, needs_by_turn
 from collectives.schedule.live_trackers import BackwardTracker, ForwardTracker
 from collectives.schedule.schedule_graph import build_graph
@@ -24,18 +24,18 @@ def test_both_directions_count_alike(seed: int) -> None:
     known = ModuleBytes.of(module)
     for computation, buffers in known.buffers.items():
         order = computation.instructions
-        inner, held = known.inner_of(computation), known.held(computation)
-        wanted = live_bytes(buffers, order, inner, held)
+        inner, persistent = known.inner_of(computation), known.persistent(computation)
+        wanted = live_bytes(buffers, order, inner, persistent)
         forward, backward = (
-            make(buffers, inner, held) for make in (ForwardTracker, BackwardTracker)
+            make(buffers, inner, persistent) for make in (ForwardTracker, BackwardTracker)
         )
         ahead, behind = [], []
         for x in order:
             ahead.append(forward.need(x))
-            forward.place(x)
+            forward.schedule(x)
         for x in reversed(order):
             behind.append(backward.need(x))
-            backward.place(x)
+            backward.schedule(x)
         assert ahead == wanted
         assert behind[::-1] == wanted
 
@@ -55,12 +55,12 @@ ENTRY e {
 def headroom(module: HloModule, limit: int, *, backward: bool) -> Headroom:
     known = ModuleBytes.of(module)
     entry: HloComputation = module.entry
-    costs = WindowCosts(TableEstimator(), GroupSharing(module))
+    costs = WindowCosts(TableEstimator(), GroupOverlap(module))
     graph = build_graph(entry, costs, known.buffers[entry])
     count = len(graph)
     key = list(range(count))[::-1] if backward else list(range(count))
     make = BackwardTracker if backward else ForwardTracker
-    tracker = make(known.buffers[entry], {}, known.held(entry))
+    tracker = make(known.buffers[entry], {}, known.persistent(entry))
     needs = needs_by_turn(graph, key, entry.instructions, known.look(entry))
     return Headroom(graph, key, known.buffers[entry], tracker, needs, limit)
 

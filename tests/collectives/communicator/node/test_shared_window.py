@@ -16,7 +16,7 @@ from collectives.communicator.node.node import Node
 from collectives.communicator.node.shared_window import (
     Directory,
     Memory,
-    Place,
+    SharedMemoryProvider,
     SharedWindow,
     open_window,
 )
@@ -46,7 +46,10 @@ class OutOfReach(Memory):
 
 
 def opened(
-    comm: LoopbackCommunicator, num_bytes: int, *places: Place, home: int | None = None
+    comm: LoopbackCommunicator,
+    num_bytes: int,
+    *places: SharedMemoryProvider,
+    home: int | None = None,
 ) -> tuple[SharedWindow, np.ndarray]:
     node = Node(tuple(range(comm.size)), cores=1)
     return open_window(comm.all_gather_bytes, node, comm.rank, num_bytes, 1, places, home)
