@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _REPORT_SECONDS = 2.0
 """For another rank's message to come out before this one ends the job."""
 
-_TOGETHER_SECONDS = 20.0
+_BARRIER_SECONDS = 20.0
 """For ranks that have agreed on an error to come to the end; then the job ends without who is missing."""
 
 _END_SECONDS = 30
@@ -80,7 +80,7 @@ def _report_agreed(world: MpiCommunicator, error: AgreedError) -> bool:
     else:
         world.set_rank_state(RankState.ENDING)
     try:
-        world.final_barrier(_TOGETHER_SECONDS)
+        world.final_barrier(_BARRIER_SECONDS)
     except RunError as missing:
         if _claims_report(world):
             report_error(f"{error}\n{missing}")
@@ -111,10 +111,10 @@ def tell_peers_of_the_end(world: MpiCommunicator) -> None:
     atexit.register(world.set_rank_state, RankState.LEFT)
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, partial(_end_when_told, world))
+        signal.signal(signal.SIGTERM, partial(_on_terminate, world))
 
 
-def _end_when_told(world: MpiCommunicator, number: int, _: FrameType | None) -> None:
+def _on_terminate(world: MpiCommunicator, number: int, _: FrameType | None) -> None:
     """The launcher ends the job: say whose death is the reason, if one of the node's ranks has died."""
     where = "; ".join(f"rank {rank} {text}" for rank, text in world.lost_peers().items())
     if where and _claims_report(world):

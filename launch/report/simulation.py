@@ -100,14 +100,14 @@ def _head(found: Simulation, machine: MachineDescription) -> Iterator[str]:
 
 
 def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
-    whole = found.seconds
+    total = found.seconds
     parts = [("compute", found.compute), ("slowed", found.slowed), ("exposed", found.exposed)]
-    yield f"  step           {brief(whole):>9}"
+    yield f"  step           {brief(total):>9}"
     for name, seconds in parts:
-        yield f"  {name:<14} {brief(seconds):>9}  {bar(seconds, whole)} {percent(seconds, whole)}"
+        yield f"  {name:<14} {brief(seconds):>9}  {bar(seconds, total)} {percent(seconds, total)}"
     yield (
-        f"  communication  {brief(found.communication):>9}  {bar(found.communication, whole)} "
-        f"{percent(found.communication, whole)}, overlapped or exposed"
+        f"  communication  {brief(found.communication):>9}  {bar(found.communication, total)} "
+        f"{percent(found.communication, total)}, overlapped or exposed"
     )
     yield f"  lower bound    {brief(found.bound.seconds):>9}  by {found.bound.what}, in any order"
     yield from _in_pieces(found)

@@ -14,11 +14,11 @@ def explain_thunk(executable: Executable, number: int) -> str:
     """
     for n, thunk in enumerate(walk(executable.program.thunks)):
         if n == number:
-            return f"thunk {number}, {thunk.name}{_origin(executable, thunk.name)}"
+            return f"thunk {number}, {thunk.name}{_source_location(executable, thunk.name)}"
     return f"thunk {number}"
 
 
-def _origin(executable: Executable, name: str) -> str:
+def _source_location(executable: Executable, name: str) -> str:
     module = executable.module
     for computation in module.computations:
         for instruction in computation.instructions:

@@ -40,7 +40,9 @@ QUICK = CalibrationOptions(
     ),
     ProductOptions(TYPES[:1], (CLASSES[1], CLASSES[3]), FAR[:1], 1 << 16, 0.0),
     ConvolutionOptions(
-        (Layer("forward", 1, 8, 4, 8), Layer("kernel", 1, 8, 4, 8)), far_bytes=1 << 14, budget=0.0
+        (Layer("forward", 1, 8, 4, 8), Layer("kernel", 1, 8, 4, 8)),
+        uncached_bytes=1 << 14,
+        budget=0.0,
     ),
     ProgramSizes((2, 6), (1, 3), (1 << 4, 1 << 8, 1 << 12), 0.0),
 )
