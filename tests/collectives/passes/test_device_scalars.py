@@ -7,7 +7,7 @@ import pytest
 
 from collectives.passes.device_scalars import (
     flag_by_device,
-    place_scalar,
+    position_scalar,
     scalar_by_device,
     values_by_device,
 )
@@ -134,7 +134,7 @@ def test_a_place_is_written_as_digits_or_looked_up(
     assert (known.lines is not None) is isinstance(groups, IotaTile)
     place = {device: n for group in listed for n, device in enumerate(group)}
     for shift in (0, 2, -1):
-        x = place_scalar(p.b, known, shift=shift, times=5, start=7)
+        x = position_scalar(p.b, known, shift=shift, times=5, start=7)
         expected = [(place[d] + shift) % len(listed[0]) * 5 + 7 for d in range(12)]
         found = values_by_device(x)
         assert found is not None

@@ -69,7 +69,7 @@ def headroom(module: HloModule, limit: int, *, backward: bool) -> Headroom:
 def test_what_runs_ahead_leaves_room_for_the_rest(limit: int, allowed: bool) -> None:
     """c ahead of a: 64 bytes more beside x and a (48), and beside x, a and b (64)."""
     room = headroom(parse_module(TEXT), limit, backward=False)
-    room.take(0, 0)
+    room.advance(0, 0)
     assert room.allows(1, 1)
     assert room.allows(3, 1) is allowed
 
@@ -78,6 +78,6 @@ def test_what_runs_ahead_leaves_room_for_the_rest(limit: int, allowed: bool) -> 
 def test_from_the_end_what_is_late_holds_its_operands(limit: int, allowed: bool) -> None:
     """b behind d: a's 32 bytes beside x, c and d (96), instead of b's 16."""
     room = headroom(parse_module(TEXT), limit, backward=True)
-    room.take(5, 0)
+    room.advance(5, 0)
     assert room.allows(4, 1)
     assert room.allows(2, 1) is allowed

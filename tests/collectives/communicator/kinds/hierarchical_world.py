@@ -150,7 +150,7 @@ def run(
                 met += isinstance(due, LocalBarrier)
                 assert not isinstance(due, LocalBarrier) or due.number == met
                 yield due
-            assert plan is None or met == plan.meetings
+            assert plan is None or met == plan.barriers
             finish(member, r)
 
     carrier = Carrier(nodes, choose)
@@ -164,7 +164,7 @@ def run(
                 steps,
                 post.preparing(member),
                 _mates(nodes, member, counters),
-                0 if plan is None else plan.meetings,
+                0 if plan is None else plan.barriers,
             )
             for member, steps in enumerate(everyones)
         ]

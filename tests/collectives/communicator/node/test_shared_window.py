@@ -126,7 +126,7 @@ def test_a_place_without_room_is_passed_over(tmp_path: Path) -> None:
 
     def program(comm: LoopbackCommunicator) -> str:
         window, _ = opened(comm, 10_000, full, roomy)
-        return window.place
+        return window.provider
 
     assert run_ranks(2, program) == [str(tmp_path)] * 2
     assert list(tmp_path.iterdir()) == []
@@ -135,7 +135,7 @@ def test_a_place_without_room_is_passed_over(tmp_path: Path) -> None:
 def test_a_file_that_another_rank_cannot_open_is_passed_over(tmp_path: Path) -> None:
     def program(comm: LoopbackCommunicator) -> str:
         window, _ = opened(comm, 100, OutOfReach(), Directory(str(tmp_path)))
-        return window.place
+        return window.provider
 
     assert run_ranks(2, program) == [str(tmp_path)] * 2
 
