@@ -169,6 +169,78 @@ def test_names_are_the_fields() -> None:
     assert coined == []
 
 
+#: Folders in which every defined name has the terms of the field; the words of `OLD_WORDS` are gone there.
+FOLDERS_WITH_FIELD_TERMS = (
+    "collectives",
+    "launch",
+)
+
+#: Words that this project gave meanings of its own, and that names of finished folders no longer have.
+OLD_WORDS = frozenset(
+    """
+    crew lane household guest keeper vigil glance culprit attendant mates meeting enroll board life whereabouts looks
+    patience nap somebody nobody everybody flight flights parcels fold alike told spot spots foreign leading whole remake
+    dear dearest offer offers withheld slot slots ties retile reach agreement demand outcome place places lives kept held
+    beside boundary setting recipe planned remember sharing residency stamps words form forms walk walks turned near far
+    movable unwritten bundle bundles band bands take takes odometer digits together origin origins price prices priced
+    gains heads tails circumstances tries trials ink introduce
+    """.split()
+)
+
+#: Phrases of the field that contain an old word.
+FIELD_PHRASES = re.compile(r"in_?flight|in_?place|__slots__", re.IGNORECASE)
+
+#: Names in which an old word has the field's meaning -> why.
+EXCEPTIONS = {
+    "SLOTS": "slots of a shared buffer, as in the queues of UCX and NCCL",
+    "_SLOT_BYTES": "slots of a shared buffer",
+    "_SLOT_BYTES_OVERSUBSCRIBED": "slots of a shared buffer",
+    "_go_through_slots": "slots of a shared buffer",
+    "_slot_bytes": "slots of a shared buffer",
+    "_through_slots": "slots of a shared buffer",
+    "slot": "slots of a shared buffer",
+    "slot_bytes": "slots of a shared buffer",
+    "slots": "slots of a shared buffer",
+    "through_slots": "slots of a shared buffer",
+    "_place": "placement of transfers on links, as in placement and routing",
+    "place_groups": "placement of transfers on links",
+    "place_pairs": "placement of transfers on links",
+    "place_offloaded_values": "placement of values in memory spaces",
+    "agreement": "agreement among processes, as in distributed computing",
+    "take": "method of spmd.host_feed.HostFeed",
+}
+
+
+def defined_names(path: str, tree: ast.Module) -> Iterator[str]:
+    yield Path(path).stem
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+def has_old_word(name: str) -> bool:
+    parts = re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", FIELD_PHRASES.sub("", name))
+    return not OLD_WORDS.isdisjoint(part.lower() for part in parts)
+
+
+def test_no_name_has_an_old_word() -> None:
+    found = {
+        name: path
+        for path, tree in sources(*FOLDERS_WITH_FIELD_TERMS)
+        for name in defined_names(path, tree)
+        if has_old_word(name)
+    }
+    assert {path: name for name, path in found.items() if name not in EXCEPTIONS} == {}
+    assert sorted(EXCEPTIONS.keys() - found) == []  # each one is still needed
+    assert has_old_word("_places_of") and has_old_word("HeldBy") and not has_old_word("InFlightSet")
+
+
 def test_kinds_of_collectives_are_told_apart_in_their_folder_alone() -> None:
     """Differences between kinds are methods or facts of their classes: no other code tests for a kind."""
     names = {kind.__name__ for kind in ALL_KINDS}
