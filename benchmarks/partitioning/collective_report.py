@@ -93,7 +93,9 @@ def list_splits(cases: Sequence[Path], machine: str) -> None:
         for name, compilation in stages(module, about["num_partitions"], CompileOptions()):
             if name == "optimized":
                 for gain in split.savings(compilation.module).values():
-                    seconds = f"{1e6 * gain.unsplit:.1f} | {1e6 * gain.parts:.1f} | {gain.share:.1%}"
+                    seconds = (
+                        f"{1e6 * gain.unsplit:.1f} | {1e6 * gain.parts:.1f} | {gain.share:.1%}"
+                    )
                     done = "split" if gain.share >= split.min_gain else ""
                     print(f"| {case.name} | {gain.product} | {seconds} | {done} |", flush=True)
                 break

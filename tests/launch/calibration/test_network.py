@@ -17,7 +17,11 @@ from spmd.text.parser import parse_module
 #: Seconds of a message without bytes, and of each byte.
 LATENCY, BYTE = 2e-4, 8e-9
 MESSAGES = tuple((size, LATENCY + size * BYTE) for size in (1 << 10, 1 << 16, 1 << 22))
-BESIDE = (ConcurrentRun(0.02, 0.05, 0.054), ConcurrentRun(0.02, 0.09, 0.2), ConcurrentRun(0.02, 0.05, 0.051))
+BESIDE = (
+    ConcurrentRun(0.02, 0.05, 0.054),
+    ConcurrentRun(0.02, 0.09, 0.2),
+    ConcurrentRun(0.02, 0.05, 0.051),
+)
 FOUND = NetworkSeconds(MESSAGES, nodes=3, devices=4, concurrent=BESIDE)
 
 

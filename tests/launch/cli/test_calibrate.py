@@ -16,7 +16,7 @@ from launch.calibration.convolutions import ConvolutionOptions, Layer
 from launch.calibration.loops import LoopSizes
 from launch.calibration.machine import CalibrationOptions, Measurement
 from launch.calibration.network import NetworkSeconds, joined
-from launch.calibration.products import CLASSES, UNCACHED, TYPES, ProductOptions
+from launch.calibration.products import CLASSES, TYPES, UNCACHED, ProductOptions
 from launch.calibration.programs import ProgramSizes
 from launch.cli import calibrate, main
 from launch.mpirun import MpiJob

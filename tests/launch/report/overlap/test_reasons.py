@@ -198,7 +198,9 @@ def test_words_are_of_the_limit_that_costs_most() -> None:
     assert collective(found, "h").why == (
         "resource limit: its exchange is busy for 48 us of a step, beside 15 us of work"
     )
-    by_flights = report([lanes], [blocked], [site("g", 15), site("h", 40, producer="p", in_flight_limited=28)])
+    by_flights = report(
+        [lanes], [blocked], [site("g", 15), site("h", 40, producer="p", in_flight_limited=28)]
+    )
     assert collective(by_flights, "h").why == (
         "resource limit: so many may be in flight at a time, says the scheduler, though 40 us of work may run beside "
         "its 40 us"
