@@ -10,7 +10,7 @@ from launch.report.overlap.program_notes import ProgramNotes
 from launch.report.overlap.read import run_of_trace
 from launch.report.overlap.report import overlap_report
 from launch.report.trace import TracedDevice, TracedStep, chrome_trace
-from runtime.timeline.events import Flight, Event, Stream
+from runtime.timeline.events import Event, Flight, Stream
 from spmd.text.parser import parse_module
 
 MODULE = """HloModule planted, is_scheduled=true
