@@ -63,7 +63,7 @@ def set_process(board: StatusTable, pid: int) -> None:
     process = ProcessId.of(pid)
     assert process is not None
     for word, value in enumerate(process, _PROCESS.start):
-        board._words[board._rank][word] = value
+        board._fields[board._rank][word] = value
 
 
 def test_a_rank_without_signs_of_life_is_lost_after_the_timeout(
