@@ -78,7 +78,7 @@ def _run_as_rank(rank: int, ranks: int) -> int:
     start = begin_start(rank, ranks)
     timeout = timeout_of(sys.argv[1:])
     if timeout is not None:
-        start.attendant.limit(timeout)
+        start.watchdog.limit(timeout)
     return exit_code_of_rank(_imported_command()())
 
 

@@ -37,10 +37,10 @@ class Entry:
 
     @staticmethod
     def of_boundaries(
-        module: HloModule, places: tuple[Sequence[ArraySpec], Sequence[ArraySpec]]
+        module: HloModule, specs: tuple[Sequence[ArraySpec], Sequence[ArraySpec]]
     ) -> Entry:
-        """Return the entry of one device's program; ``places`` state how its tiles make up global arrays."""
-        inputs, outputs = (tuple(one.shape for one in side) for side in places)
+        """Return the entry of one device's program; ``specs`` state how its tiles make up global arrays."""
+        inputs, outputs = (tuple(one.shape for one in side) for side in specs)
         return Entry(module.name, inputs, outputs, _static(aliased_outputs(module), outputs))
 
     @staticmethod

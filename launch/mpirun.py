@@ -144,9 +144,9 @@ def find_mpirun() -> str:
 
     LaunchError if there is none.
     """
-    beside = Path(sys.executable).parent / "mpirun"
-    if beside.exists():
-        return str(beside)
+    sibling = Path(sys.executable).parent / "mpirun"
+    if sibling.exists():
+        return str(sibling)
     found = _mpirun_of_wheel() or shutil.which("mpirun")
     if found is None:
         raise LaunchError(

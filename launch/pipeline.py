@@ -92,9 +92,9 @@ class Compilation:
             return None
         return scheduled_overlap(self.hiding.report, self.machine, self.hiding.blocking)
 
-    def take_notes(self, done: Application) -> None:
+    def record_notes(self, done: Application) -> None:
         """Keep the notes of an application of a pass, and go on with ``after_pass``."""
-        self.hiding.take(done.notes)
+        self.hiding.record(done.notes)
         if self.after_pass is not None:
             self.after_pass(done)
 
@@ -216,7 +216,7 @@ def _legalize_in_order(module: HloModule, after_pass: AfterPass | None) -> None:
 def _schedule(compilation: Compilation, options: CompileOptions) -> HloModule:
     module = schedule_module(compilation.module, options.memory_limit)
     hiding = collective_pipelines.on_scheduled(options)
-    run_pipelines(module, (*fusion(options), *hiding), compilation.take_notes)
+    run_pipelines(module, (*fusion(options), *hiding), compilation.record_notes)
     return module
 
 

@@ -82,7 +82,7 @@ def compile_program(
         wanted = devices if devices is not None else named
         require_world(wanted, world.size, "devices=" if named in (1, world.size) else "")
         text = digest_of(str(module).encode())
-        return wanted, {"module": text, "options": str(options), **_alike()}
+        return wanted, {"module": text, "options": str(options), **_agreed_settings()}
 
     wanted = agree(world, setup)
     engine = engine_of_ranks(world) if backend == "gpu" else None
@@ -123,7 +123,7 @@ def load_executable(
         executable.timeout_seconds = seconds
         return executable
 
-    agree(world, lambda: ("alike", _alike()))
+    agree(world, lambda: ("alike", _agreed_settings()))
 
     def for_this_world() -> Compiled:
         found = read()
@@ -149,7 +149,7 @@ def _require_module(module: object) -> None:
     raise TypeError(f"spmd.compile takes an HloModule, found {found}: {advice}")
 
 
-def _alike() -> dict[str, str]:
+def _agreed_settings() -> dict[str, str]:
     """Return the settings that must be equal on all ranks, for any program."""
     return {**versions(), **settings_of_environment()}
 

@@ -26,7 +26,7 @@ def overlap_json(overlap: ScheduledOverlap | None) -> dict[str, Any] | None:
         "in_flight": overlap.in_flight,
         "seconds": overlap.seconds,
         "collectives": [
-            [one.name, one.seconds, one.exposed, one.limited, one.held]
+            [one.name, one.seconds, one.exposed, one.limited, one.in_flight_limited]
             for one in overlap.collectives
         ],
     }

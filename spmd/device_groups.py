@@ -124,7 +124,7 @@ class DeviceGroups(Sequence[Group]):
         """Return the group of each device, [devices]; -1 for a device in no group."""
         return self._by_device(1, devices)
 
-    def place(self, devices: int) -> Ids:
+    def positions(self, devices: int) -> Ids:
         """Return the position of each device in its group, [devices]; -1 for a device in no group."""
         return self._by_device(2, devices)
 

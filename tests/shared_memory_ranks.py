@@ -19,7 +19,7 @@ from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from collectives.communicator.node.barrier import NodeBarrier
 from collectives.communicator.node.node import default_node_id, find_nodes
 from collectives.communicator.node.node_memory import NodeMemory
-from collectives.communicator.node.shared_window import Place, default_places
+from collectives.communicator.node.shared_window import SharedMemoryProvider, default_providers
 from collectives.communicator.steps.array_steps import Copy, exchanges_of
 from collectives.communicator.steps.shared_buffers import Buffers
 from runtime.cpu.collective.collective_engine import native_step_engine
@@ -36,7 +36,7 @@ class SharedMemoryRank:
         loopback: LoopbackCommunicator,
         *,
         node_id: str | None = None,
-        places: Sequence[Place] | None = None,
+        providers: Sequence[SharedMemoryProvider] | None = None,
         slot_bytes: int | None = None,
         notify: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -49,7 +49,7 @@ class SharedMemoryRank:
         self.broadcast_bytes = loopback.broadcast_bytes
         self.note = loopback.note
         self.position = loopback.position
-        self.enroll = loopback.enroll
+        self.register_program = loopback.register_program
         self.by_messages: list[str] = []
         self.in_flight = InFlightSet()
         nodes = find_nodes(self.all_gather_bytes, self.rank, node_id or default_node_id())
@@ -58,7 +58,7 @@ class SharedMemoryRank:
             self.all_gather_bytes,
             replace(nodes.own, cores=1),  # tests run beside each other: no long spins
             native_step_engine(),
-            places or default_places(),
+            providers or default_providers(),
             notify,
             slot_bytes,
         )

@@ -172,6 +172,8 @@ def test_names_are_the_fields() -> None:
 
 #: Folders (or patterns of files) of which every defined name consists of the field's terms.
 FOLDERS_WITH_FIELD_TERMS = (
+    "collectives",
+    "launch",
     "runtime/*.py",
     "runtime/arrays",
     "runtime/buffers",
@@ -198,6 +200,24 @@ EXCEPTIONS = {
     "lane": "lane of a warp",
     "next_lane": "lane of a warp",
     "leading": "BLAS: the leading dimension of a matrix",
+    **dict.fromkeys(
+        (
+            "SLOTS",
+            "_SLOT_BYTES",
+            "_SLOT_BYTES_OVERSUBSCRIBED",
+            "_go_through_slots",
+            "_slot_bytes",
+            "_through_slots",
+            "slot_bytes",
+            "through_slots",
+        ),
+        "slots of a shared buffer, as in the queues of UCX and NCCL",
+    ),
+    **dict.fromkeys(
+        ("_place", "place_groups", "place_pairs"), "placement of transfers on links, as in routing"
+    ),
+    "place_offloaded_values": "placement of values in memory spaces",
+    "agreement": "agreement among processes, as in distributed computing",
     "take": "spmd.host_feed.HostFeed: a device takes the next item of a queue",
     **dict.fromkeys(
         ("_lane_dimension", "_lane_offsets", "lane_offsets", "lane_strides"),

@@ -20,7 +20,7 @@ import numpy as np
 import spmd
 from benchmarks.timing.turns import Work, least_seconds
 from benchmarks.timing.xla_flags import ONE_THREAD
-from collectives.communicator.liveness.status_board import private_position
+from collectives.communicator.liveness.status_table import private_position
 from launch.report.environment import describe_environment
 from runtime.cpu.kernels.native_call import NativeAction
 from runtime.cpu.step.device_table import Table

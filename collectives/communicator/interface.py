@@ -11,7 +11,7 @@ from typing import Protocol
 
 from collectives.communicator.group import Group
 from collectives.communicator.kinds import Collective
-from collectives.communicator.liveness.status_board import Explains
+from collectives.communicator.liveness.status_table import Explains
 from collectives.communicator.reduction import Array
 from spmd.errors import RunError
 
@@ -126,7 +126,7 @@ class Communicator(Protocol):
         """Words in which this rank says where it is in its program, for peers that wait for it (``status.py``)."""
         ...
 
-    def enroll(self, program: Explains) -> int:
+    def register_program(self, program: Explains) -> int:
         """The number, the same on every rank, of a program that is loaded and will be run; it is not kept alive."""
         ...
 

@@ -1,4 +1,4 @@
-"""A collective of native steps, started and awaited; Python only where somebody is late."""
+"""A collective of native steps, started and awaited; Python runs only if a member is late."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NativeCollective:
     ) -> None:
         """``spins``: how often to look again at a member that is late before giving up the core.
 
-        needs_progress: in flight it gets on only while somebody looks: its steps wait for messages.
+        needs_progress: its steps wait for messages, so it progresses only while it is polled.
         """
         self.collective = collective
         self.name = name
@@ -92,17 +92,17 @@ class NativeCollective:
     # Where nothing is amiss, start and wait cost two calls of native code and a note: an RunStatus is 0 then.
     def start(self) -> None:
         self._note_start()
-        outcome = self._start()
-        if outcome == _BLOCKED or (outcome and not self._is_over(outcome)):
+        status = self._start()
+        if status == _BLOCKED or (status and not self._is_over(status)):
             self._enter(self)
 
     def complete(self) -> None:
-        """Start and wait, with nothing to do in between: only if somebody is late it is ever in flight."""
+        """Start and wait, with nothing to do in between: it is in flight only if a member is late."""
         self._note_start()
-        outcome = self._start()
-        if outcome <= _BLOCKED:
-            outcome = self._spin()
-        if outcome and not self._is_over(outcome):
+        status = self._start()
+        if status <= _BLOCKED:
+            status = self._spin()
+        if status and not self._is_over(status):
             self._enter(self)
             self.wait()
 
@@ -117,26 +117,26 @@ class NativeCollective:
         return True
 
     def wait(self) -> None:
-        outcome = self._spin()
+        status = self._spin()
         turns = 0
-        while outcome == _BLOCKED and turns < _TURNS:
+        while status == _BLOCKED and turns < _TURNS:
             # Most who are late are about to come: on this very core, where ranks outnumber cores.
             os.sched_yield()
-            outcome = self._spin()
+            status = self._spin()
             turns += 1
-        if outcome and not self._is_over(outcome):
+        if status and not self._is_over(status):
             self.wait_long()
         self._retire(self)
 
     def wait_long(self) -> None:
-        """Somebody is late: wait with patience, and let everything else in flight go on, on which others may wait."""
+        """Wait for late members, and progress all other collectives in flight, which their peers may wait for."""
         self._world.wait_until(self._progress_and_spin, self.name, self.group, self.missing)
 
-    def fail(self, outcome: int) -> NoReturn:
-        """RunError for an ``outcome`` that is neither COMPLETE nor BLOCKED."""
-        if outcome == RunStatus.OUT_OF_BOUNDS:
+    def fail(self, status: int) -> NoReturn:
+        """RunError for an ``status`` that is neither COMPLETE nor BLOCKED."""
+        if status == RunStatus.OUT_OF_BOUNDS:
             raise RunError(f"{self.name}: offsets and sizes point outside of an array")
-        if outcome == RunStatus.MESSAGES_FAILED:
+        if status == RunStatus.MESSAGES_FAILED:
             raise RunError(f"{self.name}: messages fail: {self._loaded.failure()}")
         self._loaded  # noqa: B018 - which raises where there are no steps
         raise RunError(f"{self.name} is started again before it was waited for")
@@ -151,11 +151,11 @@ class NativeCollective:
         self._world.in_flight.progress()
         return self._is_over(self._spin())
 
-    def _is_over(self, outcome: int) -> bool:
-        if outcome == RunStatus.COMPLETE:
+    def _is_over(self, status: int) -> bool:
+        if status == RunStatus.COMPLETE:
             return True
-        if outcome != RunStatus.BLOCKED:
-            self.fail(outcome)
+        if status != RunStatus.BLOCKED:
+            self.fail(status)
         return False
 
 

@@ -36,13 +36,13 @@ class _SpanUse:
     span: Span
     sent: float
     steps: float
-    sharing: int
+    sharers: int
 
     @property
     def port_seconds(self) -> float:
         way = self.span.exchange
-        ports = min(way.ports or self.sharing, self.sharing)
-        return self.sent / way.bandwidth * self.sharing / ports
+        ports = min(way.ports or self.sharers, self.sharers)
+        return self.sent / way.bandwidth * self.sharers / ports
 
 
 _Algorithm: TypeAlias = Callable[[LinkTraffic, Pattern, float], Iterator[_SpanUse]]
@@ -102,14 +102,14 @@ def _tree(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_Span
 
 
 def _one_shot(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:
-    to_each = size if traffic.sends_whole else size / pattern.size
-    near = 1
+    to_each = size if traffic.sends_full_message else size / pattern.size
+    inner = 1
     for span in pattern.spans:
-        reached = min(near * span.fan, pattern.size)
-        peers = reached - near
-        sharing = span.groups if traffic.from_root else span.senders
-        yield _SpanUse(span, peers * to_each, 1 if span.narrowest else peers, sharing)
-        near = reached
+        reached = min(inner * span.fan, pattern.size)
+        peers = reached - inner
+        sharers = span.groups if traffic.from_root else span.senders
+        yield _SpanUse(span, peers * to_each, 1 if span.narrowest else peers, sharers)
+        inner = reached
 
 
 def _hierarchical(traffic: LinkTraffic, pattern: Pattern, size: float) -> Iterator[_SpanUse]:

@@ -67,8 +67,8 @@ def call_cost(
 
 def _top_k_work(call: HloInstruction) -> OpCost:
     """Each element is compared with those that a heap of k has from its root to a leaf."""
-    kept = as_array(next(leaf for _, leaf in leaves(call.shape))).dims[-1]
-    comparisons = call.operand(0).array_shape.num_elements * kept.bit_length()
+    selected = as_array(next(leaf for _, leaf in leaves(call.shape))).dims[-1]
+    comparisons = call.operand(0).array_shape.num_elements * selected.bit_length()
     return OpCost(flops=float(comparisons), bytes_accessed=op_cost(call).bytes_accessed)
 
 

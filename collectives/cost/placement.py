@@ -51,12 +51,12 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """patterns: the different ones among the groups (or pairs). alike: a number for each device; devices of one number
-    see the same, -1 stands for those that take no part.
+    """patterns: the different ones among the groups (or pairs). class_ids: a number for each device; devices of one
+    number see the same, -1 stands for those that take no part.
     """
 
     patterns: tuple[Pattern, ...]
-    alike: Ids
+    class_ids: Ids
 
 
 @dataclass
@@ -99,9 +99,9 @@ def place_groups(groups: DeviceGroups, devices: int, machine: MachineDescription
     _require_joined(machine, group, device // narrower)
     table = np.stack([sizes, regular.astype(np.int64), *columns], axis=1)
     rows, number = np.unique(table, axis=0, return_inverse=True)
-    alike = np.full(devices, -1, np.int64)
-    alike[device] = number.reshape(-1)[group]
-    return Placement(tuple(_pattern(row.tolist(), machine.exchanges) for row in rows), alike)
+    class_ids = np.full(devices, -1, np.int64)
+    class_ids[device] = number.reshape(-1)[group]
+    return Placement(tuple(_pattern(row.tolist(), machine.exchanges) for row in rows), class_ids)
 
 
 def _members(groups: DeviceGroups) -> tuple[Ids, Ids]:
@@ -173,8 +173,8 @@ def place_pairs(pairs: Ids, devices: int, machine: MachineDescription) -> Placem
             patterns.append(Pattern(2, (Span(way, 2, busy, busy, narrower == 1),)))
         narrower = way.devices
     _require_joined(machine, np.repeat(np.arange(left.sum()), 2), ends[left].reshape(-1))
-    _, alike = np.unique(seen, axis=0, return_inverse=True)
-    return Placement(tuple(patterns), np.where((seen < 0).all(axis=1), -1, alike.reshape(-1)))
+    _, class_ids = np.unique(seen, axis=0, return_inverse=True)
+    return Placement(tuple(patterns), np.where((seen < 0).all(axis=1), -1, class_ids.reshape(-1)))
 
 
 def _require_joined(machine: MachineDescription, group: Ids, circle: Ids) -> None:

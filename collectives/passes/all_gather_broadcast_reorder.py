@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collectives.passes.gather_forms import Gather, gather_like, match_gather
+from collectives.passes.all_gather_matching import Gather, gather_like, match_gather
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage

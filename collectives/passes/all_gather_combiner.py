@@ -6,8 +6,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from collectives.passes.all_gather_matching import gather_like, match_gather
 from collectives.passes.combining import CollectiveCombiner, marks
-from collectives.passes.gather_forms import gather_like, match_gather
 from collectives.passes.groups import known_groups
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
@@ -38,12 +38,12 @@ class AllGatherCombiner(CollectiveCombiner):
         is_any = not self.by_dimension and (dimension == 0 or match_gather(x) is not None)
         return groups, None if is_any else dimension, marks(x)
 
-    def alike(
-        self, together: Sequence[HloInstruction], builder: Builder
+    def normalized(
+        self, batch: Sequence[HloInstruction], builder: Builder
     ) -> Sequence[HloInstruction]:
-        if len({_dimension(x) for x in together}) == 1:
-            return together
-        return [_along_the_first(x, builder) for x in together]
+        if len({_dimension(x) for x in batch}) == 1:
+            return batch
+        return [_along_the_first(x, builder) for x in batch]
 
 
 def _dimension(x: HloInstruction) -> int | None:

@@ -7,9 +7,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
-from collectives.passes.form_cse import FormCse, Kept
-from collectives.passes.forms import PLACING, bits_of, line_of, one_way, undoing_order
-from collectives.passes.gather_forms import Gather, match_gather, moved_members
+from collectives.passes.all_gather_matching import Gather, match_gather, moved_members
+from collectives.passes.collective_cse import CollectiveCse, RetainedCollectives
+from collectives.passes.rearrangements import PLACING, bits_of, line_of, one_way, undoing_order
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -17,12 +17,12 @@ from spmd.ops.attrs import CollectiveAttrs, DimensionsAttrs
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import is_pinned
 
-_FORMS: Final = (*PLACING, Opcode.CONVERT)
+_REARRANGING: Final = (*PLACING, Opcode.CONVERT)
 
 
 @register_pass
 @dataclass(frozen=True)
-class AllGatherCse(FormCse[Gather]):
+class AllGatherCse(CollectiveCse[Gather]):
     """Make an all-gather of another one, where their operands are forms of one value: reshaped, transposed, converted.
 
         g = f32[8,3] all-gather(x), dimensions={0}                   g = f32[8,3] all-gather(x), dimensions={0}
@@ -43,12 +43,12 @@ class AllGatherCse(FormCse[Gather]):
         """Those without conversions first."""
         return (one_way(_line(collective)),)
 
-    def nothing_kept(self) -> _Kept:
-        return _Kept()
+    def empty_state(self) -> _RetainedGathers:
+        return _RetainedGathers()
 
 
 @dataclass(frozen=True)
-class _Kept(Kept[Gather]):
+class _RetainedGathers(RetainedCollectives[Gather]):
     """Gathers by who meets, and by the values that their operands have all the bits of."""
 
     of: dict[tuple[Hashable, HloInstruction], Gather] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class _Kept(Kept[Gather]):
         who = _members(collective)
         self.of.update(((who, value), collective) for value in bits_of(_line(collective)))
 
-    def form_of(self, collective: Gather, b: Builder) -> HloInstruction | None:
+    def derive(self, collective: Gather, b: Builder) -> HloInstruction | None:
         who = _members(collective)
         for value in _line(collective):
             if (who, value) in self.of:
@@ -72,18 +72,18 @@ def _members(gather: Gather) -> Hashable:
 
 
 def _line(gather: Gather) -> list[HloInstruction]:
-    return line_of(gather.operand, _FORMS)
+    return line_of(gather.operand, _REARRANGING)
 
 
 def _made_of(earlier: Gather, common: HloInstruction, later: Gather, b: Builder) -> HloInstruction:
     """``earlier``'s result back to that of ``common``, from there through the forms of ``later``."""
     have = _Gathered(b, earlier.instruction, earlier.operand, earlier.dimension, earlier.count)
     back = _line(earlier)
-    for form in back[: back.index(common)]:
-        have = have.undone(form)
+    for op in back[: back.index(common)]:
+        have = have.undone(op)
     forth = _line(later)
-    for form in reversed(forth[: forth.index(common)]):
-        have = have.formed(form)
+    for op in reversed(forth[: forth.index(common)]):
+        have = have.formed(op)
     return moved_members(b, have.value, have.count, have.dimension, later.dimension)
 
 
@@ -97,20 +97,20 @@ class _Gathered:
     dimension: int
     count: int
 
-    def formed(self, form: HloInstruction) -> _Gathered:
-        """Return the gathered value of ``form``, an instruction on ``part``."""
-        if form.opcode is Opcode.CONVERT:
-            value = self.builder.convert(self.value, form.array_shape.element_type)
-            return replace(self, value=value, part=form)
-        if form.opcode is Opcode.TRANSPOSE:
-            return self._transposed(form.attrs_as(DimensionsAttrs).dimensions, form)
-        return self._reshaped(form)
+    def formed(self, op: HloInstruction) -> _Gathered:
+        """Return the gathered value of ``op``, an instruction on ``part``."""
+        if op.opcode is Opcode.CONVERT:
+            value = self.builder.convert(self.value, op.array_shape.element_type)
+            return replace(self, value=value, part=op)
+        if op.opcode is Opcode.TRANSPOSE:
+            return self._transposed(op.attrs_as(DimensionsAttrs).dimensions, op)
+        return self._reshaped(op)
 
-    def undone(self, form: HloInstruction) -> _Gathered:
-        """Return the gathered value of the operand of ``form``, which is ``part``."""
-        source = form.operand(0)
-        if form.opcode is Opcode.TRANSPOSE:
-            return self._transposed(undoing_order(form), source)
+    def undone(self, op: HloInstruction) -> _Gathered:
+        """Return the gathered value of the operand of ``op``, which is ``part``."""
+        source = op.operand(0)
+        if op.opcode is Opcode.TRANSPOSE:
+            return self._transposed(undoing_order(op), source)
         return self._reshaped(source)
 
     def _transposed(self, order: tuple[int, ...], part: HloInstruction) -> _Gathered:

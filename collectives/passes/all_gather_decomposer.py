@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
-from collectives.passes.device_scalars import place_scalar
-from collectives.passes.gather_forms import Gather, groups_of_all, match_gathers
+from collectives.passes.all_gather_matching import Gather, groups_of_all, match_gathers
+from collectives.passes.device_scalars import position_scalar
 from spmd.builder import Builder
 from spmd.device import ReductionKind
 from spmd.device_groups import DeviceGroups
@@ -68,7 +68,7 @@ def _summed(
     own = _with_type(b, operand, bits)
     rows = operand.dims[gather.dimension]
     starts = [b.scalar(PrimitiveType.S32, 0)] * len(result.dims)
-    starts[gather.dimension] = place_scalar(b, groups, times=rows)
+    starts[gather.dimension] = position_scalar(b, groups, times=rows)
     nothing = b.full(ArrayShape(bits, result.dims), complex(-0.0, -0.0) if bits.is_complex else 0)
     total = _all_reduce(b, gather, b.dynamic_update_slice(nothing, own, starts))
     return _with_type(b, total, kind)

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from collectives.passes.all_gather_matching import Gather, groups_of_all, match_gather, reshaped
 from collectives.passes.device_scalars import scalar_by_device, values_by_device
-from collectives.passes.gather_forms import Gather, groups_of_all, match_gather, reshaped
 from collectives.passes.groups import named_groups
 from spmd.builder import Builder, ModuleScope
 from spmd.device_groups import DeviceGroups
@@ -81,9 +81,9 @@ class GatheredPart:
         return self.row * self.slice.dims[self.dimension]
 
     @property
-    def places(self) -> NDArray:
+    def positions(self) -> NDArray:
         """The position of each device among the members of its group."""
-        return self.groups.place(len(self.starts))
+        return self.groups.positions(len(self.starts))
 
 
 def match_gathered_part(x: HloInstruction) -> GatheredPart | None:
@@ -109,16 +109,16 @@ def match_gathered_part(x: HloInstruction) -> GatheredPart | None:
 def _dimension_of_members(x: HloInstruction, gather: Gather) -> int | None:
     """The sliced dimension that counts through the members: as many elements are before it as in the gather."""
     before = math.prod(gather.instruction.dims[: gather.dimension])
-    whole = x.operand(0).dims
-    for d, n in enumerate(whole):
-        if x.dims[d] != n and math.prod(whole[:d]) == before and x.dims[d]:
+    full_dims = x.operand(0).dims
+    for d, n in enumerate(full_dims):
+        if x.dims[d] != n and math.prod(full_dims[:d]) == before and x.dims[d]:
             return d
     return None
 
 
 def _taken(part: GatheredPart, b: Builder) -> HloInstruction | None:
     """The slice by other means; None where it needs what only the whole gather gives."""
-    within = part.starts - part.places * part.block
+    within = part.starts - part.positions * part.block
     if (within >= 0).all() and (within + part.size <= part.block).all():
         taken = _of_own_block(part, within, b)
     elif part.alone and (members := _members_taken(part)):
@@ -145,7 +145,7 @@ def _members_taken(part: GatheredPart) -> int:
     members, rest = divmod(part.size, part.block)
     if rest or not members or part.gather.count % members:
         return 0
-    return members if (part.starts == part.places // members * part.size).all() else 0
+    return members if (part.starts == part.positions // members * part.size).all() else 0
 
 
 def _of_fewer_members(part: GatheredPart, members: int, b: Builder) -> HloInstruction:
@@ -157,8 +157,8 @@ def _of_fewer_members(part: GatheredPart, members: int, b: Builder) -> HloInstru
 
 def _dims_of(part: GatheredPart, elements: int) -> tuple[int, ...]:
     """Return the dims of the sliced array with ``elements`` elements from ``dimension`` on."""
-    whole = part.slice.operand(0).dims
-    return (*whole[: part.dimension], elements // part.row, *whole[part.dimension + 1 :])
+    full_dims = part.slice.operand(0).dims
+    return (*full_dims[: part.dimension], elements // part.row, *full_dims[part.dimension + 1 :])
 
 
 def _sliced_elsewhere(part: GatheredPart, taken: HloInstruction, b: Builder) -> HloInstruction:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collectives.passes.gather_forms import gather_like, match_gathers, reshaped
+from collectives.passes.all_gather_matching import gather_like, match_gathers, reshaped
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage
@@ -39,10 +39,10 @@ class AllGatherRemoveDegenerateDims(OpExpander):
             return None
         d = gather.dimension
         before = [i for i in range(d) if all(operand.dims[i] == 1 for operand in x.operands)]
-        kept = [_kept_dims(operand.dims, before, d) for operand in x.operands]
-        if all(len(dims) == len(y.dims) for dims, y in zip(kept, x.operands, strict=True)):
+        retained = [_retained_dims(operand.dims, before, d) for operand in x.operands]
+        if all(len(dims) == len(y.dims) for dims, y in zip(retained, x.operands, strict=True)):
             return None
-        operands = [reshaped(b, y, dims) for y, dims in zip(x.operands, kept, strict=True)]
+        operands = [reshaped(b, y, dims) for y, dims in zip(x.operands, retained, strict=True)]
         gathered = gather_like(b, gather, operands, d - len(before))
         wanted = [as_array(shape) for shape in result_elements(x.shape)]
         if isinstance(x.shape, ArrayShape):
@@ -53,6 +53,6 @@ class AllGatherRemoveDegenerateDims(OpExpander):
         )
 
 
-def _kept_dims(dims: Sequence[int], before: Sequence[int], dimension: int) -> list[int]:
+def _retained_dims(dims: Sequence[int], before: Sequence[int], dimension: int) -> list[int]:
     """Sizes without dimensions ``before`` and without those of size 1 behind ``dimension``."""
     return [n for i, n in enumerate(dims) if i not in before and (i <= dimension or n != 1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collectives.passes.gather_forms import match_gathers
+from collectives.passes.all_gather_matching import match_gathers
 from collectives.passes.groups import known_groups
 from spmd.builder import ModuleScope
 from spmd.hlo.instruction import HloInstruction

@@ -48,8 +48,8 @@ def flattened(x: HloInstruction, b: Builder) -> list[HloInstruction]:
     """The results of the all-reduce ``x``, cut out of the result of one of a single array."""
     sizes = [math.prod(operand.dims) for operand in x.operands]
     flat = [b.reshape(o, (size,)) for o, size in zip(x.operands, sizes, strict=True)]
-    whole = b.concatenate(flat, 0)
-    total = b.computation.add(x.clone(whole.shape, (whole,)))
+    joined = b.concatenate(flat, 0)
+    total = b.computation.add(x.clone(joined.shape, (joined,)))
     ends = list(accumulate(sizes))
     parts = [b.slice(total, (end - n,), (end,)) for n, end in zip(sizes, ends, strict=True)]
     return [b.reshape(p, o.dims) for p, o in zip(parts, x.operands, strict=True)]

@@ -33,7 +33,7 @@ class AllReduceFolder(InstructionPass):
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED)
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.ALL_REDUCE,)
 
-    def walk(self, computation: HloComputation) -> Iterable[HloInstruction]:
+    def traversal(self, computation: HloComputation) -> Iterable[HloInstruction]:
         return [x for x in computation.post_order() if x.opcode is Opcode.ALL_REDUCE]
 
     def editor(self, module: HloModule) -> Edit:
@@ -62,14 +62,14 @@ def foldable(outer: HloInstruction, devices: int) -> DeviceGroups | None:
     if inner.num_operands != 1 or inner.num_users != 1 or inner.is_root:
         return None
     first, then = reducing(inner), reducing(outer)
-    if first is None or then is None or first.kind is None or not _alike(first, then):
+    if first is None or then is None or first.kind is None or not _same_reduction(first, then):
         return None
     if not (first.groups.covers(devices) and then.groups.covers(devices)):
         return None
     return united(first.groups, then.groups, once=first.kind in COUNTING)
 
 
-def _alike(first: Reducing, then: Reducing) -> bool:
+def _same_reduction(first: Reducing, then: Reducing) -> bool:
     return replace(first, groups=then.groups) == then
 
 

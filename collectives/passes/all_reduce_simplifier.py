@@ -47,7 +47,7 @@ class AllReduceSimplifier(Simplifier):
             if what is None:
                 return None
             if what.groups.size == 1:
-                return _whole(x, x.operands, builder_at(x, scope))
+                return _result_of_parts(x, x.operands, builder_at(x, scope))
             if x.opcode is not Opcode.ALL_REDUCE:
                 return None
             if not all(replication.is_equal_within(o, what.groups) for o in x.operands):
@@ -56,14 +56,16 @@ class AllReduceSimplifier(Simplifier):
             parts = [part for o in x.operands if (part := of_equal(o, what, b)) is not None]
             if len(parts) < x.num_operands:
                 return None
-            result = _whole(x, parts, b)
+            result = _result_of_parts(x, parts, b)
             replication.learn_equal(result, x)
             return result
 
         return simpler
 
 
-def _whole(x: HloInstruction, parts: Sequence[HloInstruction], b: Builder) -> HloInstruction:
+def _result_of_parts(
+    x: HloInstruction, parts: Sequence[HloInstruction], b: Builder
+) -> HloInstruction:
     return b.tuple(parts) if isinstance(x.shape, TupleShape) else parts[0]
 
 

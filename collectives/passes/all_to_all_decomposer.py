@@ -56,9 +56,9 @@ def _of_operands(x: HloInstruction, dimension: int, members: int, b: Builder) ->
 
 def _of_array(x: HloInstruction, b: Builder) -> HloInstruction:
     dims = x.operand(0).dims
-    together = b.concatenate([b.reshape(part, (1, *dims)) for part in x.operands], 0)
+    stacked = b.concatenate([b.reshape(part, (1, *dims)) for part in x.operands], 0)
     attrs = replace(x.attrs_as(CollectiveAttrs), dimension=0)
-    exchanged = b.create(Opcode.ALL_TO_ALL, (together,), attrs, shape=together.shape)
+    exchanged = b.create(Opcode.ALL_TO_ALL, (stacked,), attrs, shape=stacked.shape)
     exchanged.annotations = x.annotations
     return b.tuple(
         [b.reshape(_cut(b, exchanged, 0, i, i + 1), dims) for i in range(x.num_operands)]

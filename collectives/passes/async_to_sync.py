@@ -9,7 +9,7 @@ from typing import ClassVar
 from collectives.cost.custom_calls import CallCost
 from collectives.cost.profiled import with_measured
 from collectives.cost.roofline import RooflineEstimator
-from collectives.schedule.group_sharing import GroupSharing
+from collectives.schedule.group_overlap import GroupOverlap
 from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.phases import is_done, is_start
 from collectives.schedule.scheduling_groups import group_of
@@ -84,7 +84,7 @@ class AsyncToSync(FueledPass):
         estimator = RooflineEstimator.of(module, machine, dict(self.costs), unknown_by_bytes=True)
         measured = with_measured(estimator, self.durations)
         shares = not OverlapLimits.on(machine).apart
-        costs = WindowCosts(measured, GroupSharing(module), machine.busy, shares)
+        costs = WindowCosts(measured, GroupOverlap(module), machine.busy, shares)
         return _Useless(costs, MORE_DISPATCHES * machine.thunk_seconds)
 
 

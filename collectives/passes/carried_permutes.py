@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from collectives.passes.permute_forms import Permute, match_permute
+from collectives.passes.collective_permute_matching import Permute, match_permute
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder
 from spmd.hlo.collective_opcodes import KIND
@@ -58,7 +58,7 @@ def permutes_to_carry(counted: CountedLoop, effects: SideEffects) -> list[Carrie
         carried = _match_carried(loop, index, same)
         if carried is None or index in read_by_condition or _is_early(carried.permute.operand):
             continue
-        if index not in read_after or _runs_beside_something_long(loop, index):
+        if index not in read_after or _overlaps_long_work(loop, index):
             found.append(carried)
     return found
 
@@ -74,8 +74,8 @@ def _match_carried(
     while used_once(x) and not is_pinned(x):
         permute = match_permute(x)
         if permute is not None:
-            is_alike = compatible(permute.operand.shape, loop.initial[index].shape)
-            return CarriedPermute(index, value, permute) if is_alike else None
+            is_compatible = compatible(permute.operand.shape, loop.initial[index].shape)
+            return CarriedPermute(index, value, permute) if is_compatible else None
         changing = dict.fromkeys(operand for operand in x.operands if operand not in same)
         if not definition(x.opcode).elementwise or x.called_computations or len(changing) != 1:
             return None
@@ -88,7 +88,7 @@ def _is_early(x: HloInstruction) -> bool:
     return not any(value.opcode in _LONG for value in cone(x))
 
 
-def _runs_beside_something_long(loop: Loop, index: int) -> bool:
+def _overlaps_long_work(loop: Loop, index: int) -> bool:
     """Something that does not need element ``index``."""
     needs: set[HloInstruction] = set()
     for x in loop.body.post_order():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collectives.schedule.group_sharing import GroupClass, GroupSharing
+from collectives.schedule.group_overlap import GroupClass, GroupOverlap
 from spmd.analysis.live_buffers import running_computations
 from spmd.hlo.computation import HloComputation
 from spmd.hlo.instruction import HloInstruction
@@ -32,19 +32,19 @@ class CollectiveOrdering(FueledPass):
     accepts: ClassVar[tuple[Stage, ...]] = (Stage.PARTITIONED, Stage.OPTIMIZED, Stage.SCHEDULED)
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        sharing = GroupSharing(module)
+        group_overlap = GroupOverlap(module)
         changed = False
         for computation in running_computations(module):
-            changed |= _order(computation, sharing, fuel)
+            changed |= _order(computation, group_overlap, fuel)
         return changed
 
 
-def _order(computation: HloComputation, sharing: GroupSharing, fuel: Fuel) -> bool:
+def _order(computation: HloComputation, group_overlap: GroupOverlap, fuel: Fuel) -> bool:
     last: dict[GroupClass, HloInstruction] = {}
     changed = False
     for x in computation.post_order():
-        mine = sharing.classes_in(x)
-        for before in _last_ones(mine, last, sharing):
+        mine = group_overlap.classes_in(x)
+        for before in _last_ones(mine, last, group_overlap):
             if before in x.control_predecessors or before in x.operands:
                 continue
             if fuel.is_spent:
@@ -57,13 +57,15 @@ def _order(computation: HloComputation, sharing: GroupSharing, fuel: Fuel) -> bo
 
 
 def _last_ones(
-    mine: frozenset[GroupClass], last: Mapping[GroupClass, HloInstruction], sharing: GroupSharing
+    mine: frozenset[GroupClass],
+    last: Mapping[GroupClass, HloInstruction],
+    group_overlap: GroupOverlap,
 ) -> list[HloInstruction]:
     """The last ones that share devices with ``mine``, without those that another one of them follows."""
     found = dict.fromkeys(
         earlier
         for theirs, earlier in last.items()
-        if any(sharing.share(theirs, one) for one in mine)
+        if any(group_overlap.share(theirs, one) for one in mine)
     )
     implied = {before for one in found for before in (*one.control_predecessors, *one.operands)}
     return [one for one in found if one not in implied]

@@ -6,8 +6,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from collectives.passes.collective_permute_matching import match_permutes
 from collectives.passes.combining import CollectiveCombiner, marks
-from collectives.passes.permute_forms import match_permutes
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.passes.interface import register_pass

@@ -6,9 +6,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from collectives.passes.form_cse import FormCse, Kept
-from collectives.passes.forms import PLACING, bits_of, line_of, one_way, undoing_order
-from collectives.passes.permute_forms import Permute, match_permute
+from collectives.passes.collective_cse import CollectiveCse, RetainedCollectives
+from collectives.passes.collective_permute_matching import Permute, match_permute
+from collectives.passes.rearrangements import PLACING, bits_of, line_of, one_way, undoing_order
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -16,12 +16,12 @@ from spmd.ops.attrs import SliceAttrs
 from spmd.passes.interface import register_pass
 
 #: What of zeros, which those receive whom nobody sends to, makes zeros.
-_FORMS: Final = (*PLACING, Opcode.CONVERT, Opcode.REVERSE, Opcode.SLICE)
+_REARRANGING: Final = (*PLACING, Opcode.CONVERT, Opcode.REVERSE, Opcode.SLICE)
 
 
 @register_pass
 @dataclass(frozen=True)
-class CollectivePermuteCse(FormCse[Permute]):
+class CollectivePermuteCse(CollectiveCse[Permute]):
     """Make a collective-permute of another one along the same ways, where it sends a form or a part of the same value.
 
         r = f32[8,4] collective-permute(x), {{0,1},{1,2}}           r = f32[8,4] collective-permute(x), {{0,1},{1,2}}
@@ -38,10 +38,10 @@ class CollectivePermuteCse(FormCse[Permute]):
 
     def rank(self, collective: Permute) -> tuple[int, ...]:
         """Forms that can be undone first, then larger values."""
-        line = line_of(collective.operand, _FORMS)
+        line = line_of(collective.operand, _REARRANGING)
         return one_way(line), -collective.operand.array_shape.num_elements
 
-    def nothing_kept(self) -> _Sent:
+    def empty_state(self) -> _Sent:
         return _Sent()
 
 
@@ -50,24 +50,24 @@ def _ways(permute: Permute) -> Hashable:
 
 
 @dataclass(frozen=True)
-class _Sent(Kept[Permute]):
+class _Sent(RetainedCollectives[Permute]):
     """Permutes seen so far, by their pairs and the value that they send: all of its bits, or slices of it."""
 
-    whole: dict[tuple[Hashable, HloInstruction], Permute] = field(default_factory=dict)
+    sent: dict[tuple[Hashable, HloInstruction], Permute] = field(default_factory=dict)
     slices: dict[tuple[Hashable, HloInstruction], list[Permute]] = field(default_factory=dict)
 
     def add(self, collective: Permute) -> None:
         ways, operand = _ways(collective), collective.operand
-        for value in bits_of(line_of(operand, _FORMS)):
-            self.whole[ways, value] = collective
+        for value in bits_of(line_of(operand, _REARRANGING)):
+            self.sent[ways, value] = collective
         if operand.opcode is Opcode.SLICE:
             self.slices.setdefault((ways, operand.operand(0)), []).append(collective)
 
-    def form_of(self, collective: Permute, b: Builder) -> HloInstruction | None:
-        ways, line = _ways(collective), line_of(collective.operand, _FORMS)
+    def derive(self, collective: Permute, b: Builder) -> HloInstruction | None:
+        ways, line = _ways(collective), line_of(collective.operand, _REARRANGING)
         for i, value in enumerate(line):
-            if (ways, value) in self.whole:
-                return _formed(b, _received(b, self.whole[ways, value], value), line[:i])
+            if (ways, value) in self.sent:
+                return _formed(b, _received(b, self.sent[ways, value], value), line[:i])
             for larger in self.slices.get((ways, line[i + 1]), ()) if i + 1 < len(line) else ():
                 inner = _part(value, larger.operand)
                 if inner is not None:
@@ -79,20 +79,20 @@ class _Sent(Kept[Permute]):
 def _received(b: Builder, permute: Permute, value: HloInstruction) -> HloInstruction:
     """Return the value that a permute of ``value`` would receive; the operand of ``permute`` has the bits of
     ``value``."""
-    line = line_of(permute.operand, _FORMS)
+    line = line_of(permute.operand, _REARRANGING)
     received = permute.instruction
-    for form in line[: line.index(value)]:
-        if form.opcode is Opcode.TRANSPOSE:
-            received = b.transpose(received, undoing_order(form))
-        elif form.opcode is Opcode.RESHAPE:
-            received = b.reshape(received, form.operand(0).dims)
+    for op in line[: line.index(value)]:
+        if op.opcode is Opcode.TRANSPOSE:
+            received = b.transpose(received, undoing_order(op))
+        elif op.opcode is Opcode.RESHAPE:
+            received = b.reshape(received, op.operand(0).dims)
     return received
 
 
-def _formed(b: Builder, x: HloInstruction, forms: list[HloInstruction]) -> HloInstruction:
-    """``x`` through ``forms``, the last of which comes first."""
-    for form in reversed(forms):
-        x = b.create(form.opcode, (x,), form.attrs, shape=form.array_shape.without_layout())
+def _formed(b: Builder, x: HloInstruction, ops: list[HloInstruction]) -> HloInstruction:
+    """``x`` through ``ops``, the last of which comes first."""
+    for op in reversed(ops):
+        x = b.create(op.opcode, (x,), op.attrs, shape=op.array_shape.without_layout())
     return x
 
 

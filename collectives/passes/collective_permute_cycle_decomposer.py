@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collectives.passes.permute_forms import is_target, match_permute, permute_like, selected
+from collectives.passes.collective_permute_matching import (
+    is_target,
+    match_permute,
+    permute_like,
+    selected,
+)
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import Stage

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from collectives.passes.collective_permute_cycle_decomposer import closing_pairs
-from collectives.passes.permute_forms import Permute, match_permute
+from collectives.passes.collective_permute_matching import Permute, match_permute
 from spmd.builder import Builder, ModuleScope
 from spmd.device import CollectiveGroupMode
 from spmd.hlo.computation import HloComputation
@@ -56,7 +56,7 @@ class CollectivePermuteDecomposer(InstructionPass):
 
         return edit
 
-    def walk(self, computation: HloComputation) -> list[HloInstruction]:
+    def traversal(self, computation: HloComputation) -> list[HloInstruction]:
         return [x for x in computation.post_order() if x.opcode in self.opcodes]
 
 

@@ -10,7 +10,7 @@ from collectives.passes.carried_permutes import (
     is_wasted_in_the_end,
     permutes_to_carry,
 )
-from collectives.passes.permute_forms import match_permute
+from collectives.passes.collective_permute_matching import match_permute
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
@@ -45,10 +45,10 @@ class CollectivePermuteMotion(LoopPass):
     max_copied: int = 500
 
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
-        sent_alike = _sent_alike(loop, effects)
-        if sent_alike:
-            loop = compute_before(loop, sent_alike, builder)
-        return self._move(loop, builder, effects) or bool(sent_alike)
+        invariant = _invariant_permutes(loop, effects)
+        if invariant:
+            loop = compute_before(loop, invariant, builder)
+        return self._move(loop, builder, effects) or bool(invariant)
 
     def _move(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
         """Between trips."""
@@ -66,7 +66,7 @@ class CollectivePermuteMotion(LoopPass):
         return bool(carried) or wasted
 
 
-def _sent_alike(loop: Loop, effects: SideEffects) -> list[HloInstruction]:
+def _invariant_permutes(loop: Loop, effects: SideEffects) -> list[HloInstruction]:
     """Permutes of what no trip changes."""
     unchanging = {i for i in range(loop.size) if loop.is_invariant(i)}
     same = determined_instructions(loop, unchanging, effects, SAME_IN_ALL_TRIPS)

@@ -8,8 +8,7 @@ from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 
-from collectives.passes.device_scalars import values_by_device
-from collectives.passes.permute_forms import (
+from collectives.passes.collective_permute_matching import (
     Permute,
     devices_among,
     is_target,
@@ -17,6 +16,7 @@ from collectives.passes.permute_forms import (
     permute_like,
     selected,
 )
+from collectives.passes.device_scalars import values_by_device
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule, Stage
@@ -156,7 +156,7 @@ def _smaller_source(permute: Permute, b: Builder) -> HloInstruction | None:
     )
 
 
-def _chosen_alike(permute: Permute, b: Builder) -> HloInstruction | None:
+def _uniform_select(permute: Permute, b: Builder) -> HloInstruction | None:
     """For a select by device whose senders all select the same operand, send that operand."""
     choice = permute.operand
     if choice.opcode is not Opcode.SELECT:
@@ -177,7 +177,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     _known_already,
     _both_ways,
     _smaller_source,
-    _chosen_alike,
+    _uniform_select,
 )
 
 

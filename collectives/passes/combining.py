@@ -55,19 +55,19 @@ class CollectiveCombiner(FueledPass):
         for computation in module.computations_post_order():
             if computation in looped:
                 continue
-            for together in fuel.enough_for(self._bundles(computation)):
-                builder = builder_at(together[0], scope)
-                combine(self.alike(together, builder), builder)
+            for batch in fuel.enough_for(self._batches(computation)):
+                builder = builder_at(batch[0], scope)
+                combine(self.normalized(batch, builder), builder)
                 changed = True
         return changed
 
-    def alike(
-        self, together: Sequence[HloInstruction], builder: Builder
+    def normalized(
+        self, batch: Sequence[HloInstruction], builder: Builder
     ) -> Sequence[HloInstruction]:
-        """Return instructions that stand for ``together`` and differ in their operands only."""
-        return together
+        """Return instructions that stand for ``batch`` and differ in their operands only."""
+        return batch
 
-    def _bundles(self, computation: HloComputation) -> list[list[HloInstruction]]:
+    def _batches(self, computation: HloComputation) -> list[list[HloInstruction]]:
         """Return lists of two or more collectives, each to be combined into one."""
         order, effects = computation.post_order(), SideEffects()
         keys = {
@@ -79,30 +79,35 @@ class CollectiveCombiner(FueledPass):
             and (key := self.key(x)) is not None
         }
         dependencies = Dependencies(order, list(keys))
-        bundles: dict[Hashable, list[_Bundle]] = {}
+        batches: dict[Hashable, list[_Batch]] = {}
         for x, key in keys.items():
-            alike = bundles.setdefault(key, [])
-            for bundle in alike[-_LOOKED_AT:]:
-                if bundle.has_room(x, self) and dependencies.may_join(bundle.members[0], x):
-                    dependencies.join(bundle.members[0], x)
-                    bundle.add(x)
+            open_batches = batches.setdefault(key, [])
+            for batch in open_batches[-_LOOKED_AT:]:
+                if batch.has_room(x, self) and dependencies.may_join(batch.members[0], x):
+                    dependencies.join(batch.members[0], x)
+                    batch.add(x)
                     break
             else:
-                alike.append(_Bundle.of(x))
-        return [b.members for alike in bundles.values() for b in alike if len(b.members) > 1]
+                open_batches.append(_Batch.of(x))
+        return [
+            b.members
+            for open_batches in batches.values()
+            for b in open_batches
+            if len(b.members) > 1
+        ]
 
 
 @dataclass
-class _Bundle:
+class _Batch:
     members: list[HloInstruction] = field(default_factory=list)
     bytes: int = 0
     operands: int = 0
 
     @staticmethod
-    def of(x: HloInstruction) -> _Bundle:
-        bundle = _Bundle()
-        bundle.add(x)
-        return bundle
+    def of(x: HloInstruction) -> _Batch:
+        batch = _Batch()
+        batch.add(x)
+        return batch
 
     def add(self, x: HloInstruction) -> None:
         self.members.append(x)

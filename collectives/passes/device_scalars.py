@@ -135,12 +135,12 @@ def _dynamic_slice(x: HloInstruction, operands: Sequence[NDArray]) -> NDArray:
     sizes = x.attrs_as(DynamicSliceAttrs).sizes
     devices = max(len(y) for y in operands)
     rank = len(sizes)
-    places = []
+    indices = []
     for d, (start, size, n) in enumerate(zip(starts, sizes, value.shape[1:], strict=True)):
         first = np.clip(start.astype(np.int64), 0, n - size).reshape(-1, *(1,) * rank)
-        places.append(first + np.arange(size).reshape(size, *(1,) * (rank - 1 - d)))
+        indices.append(first + np.arange(size).reshape(size, *(1,) * (rank - 1 - d)))
     owner = np.arange(devices) if len(value) > 1 else np.zeros(devices, np.int64)
-    return np.asarray(value[owner.reshape(-1, *(1,) * rank), *places])
+    return np.asarray(value[owner.reshape(-1, *(1,) * rank), *indices])
 
 
 _MOVING: Final[dict[Opcode, _Compute]] = {
@@ -169,7 +169,7 @@ def flag_by_device(b: Builder, flags: Sequence[bool]) -> HloInstruction:
     return b.compare(scalar_by_device(b, [int(flag) for flag in flags]), b.scalar(_S32, 0), "NE")
 
 
-def place_scalar(
+def position_scalar(
     b: Builder, groups: DeviceGroups, *, shift: int = 0, times: int = 1, start: int = 0
 ) -> HloInstruction:
     """s32[]: (place in its group + ``shift``) % size * ``times`` + ``start``, of groups that cover all devices.
@@ -183,8 +183,8 @@ def place_scalar(
     assert groups.covers(devices)
     assert size is not None
     if groups.digits is None:
-        places = (groups.place(devices) + shift) % size * times + start
-        return scalar_by_device(b, places.tolist())
+        positions = (groups.positions(devices) + shift) % size * times + start
+        return scalar_by_device(b, positions.tolist())
     terms, left = [], size
     for stride, n in groups.digits:
         left //= n
@@ -196,10 +196,10 @@ def place_scalar(
         terms.append(_times(b, digit, left))
     if not terms:
         return b.scalar(_S32, start)
-    place = reduce(b.add, terms)
+    position = reduce(b.add, terms)
     if shift % size:
-        place = b.remainder(_plus(b, place, shift % size), b.scalar(_S32, size))
-    return _plus(b, _times(b, place, times), start)
+        position = b.remainder(_plus(b, position, shift % size), b.scalar(_S32, size))
+    return _plus(b, _times(b, position, times), start)
 
 
 def _times(b: Builder, x: HloInstruction, factor: int) -> HloInstruction:

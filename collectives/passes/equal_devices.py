@@ -58,13 +58,13 @@ class DeviceSpace:
     def is_equal_within(self, x: EqualDevices, groups: DeviceGroups) -> bool:
         """All members of each group have the same value."""
         if (x, groups) not in self._within:
-            held = x.first[groups.devices]
+            classes = x.first[groups.devices]
             of_group = np.zeros(len(groups), np.int64)
-            of_group[groups.numbers] = held
-            self._within[x, groups] = bool((of_group[groups.numbers] == held).all())
+            of_group[groups.numbers] = classes
+            self._within[x, groups] = bool((of_group[groups.numbers] == classes).all())
         return self._within[x, groups]
 
-    def groups_alike(self, x: EqualDevices, groups: DeviceGroups) -> Ids:
+    def group_classes(self, x: EqualDevices, groups: DeviceGroups) -> Ids:
         """A number for each group: equal for those whose members have equal values in equal order."""
         if groups.size is not None:
             return _numbers(x.first[groups.members])
@@ -100,7 +100,7 @@ def _tile_of_partition(sharding: HloSharding | None, rank: int, partitions: int)
     if any(kind is not SubgroupType.REPLICATED for kind in sharding.subgroup_types):
         return every
     ids = tiles.device_ids()
-    held = ids.reshape(np.prod(ids.shape[:rank], dtype=int), -1)
+    members = ids.reshape(np.prod(ids.shape[:rank], dtype=int), -1)
     tile = np.empty_like(every)
-    tile[held] = np.arange(len(held))[:, None]
+    tile[members] = np.arange(len(members))[:, None]
     return tile

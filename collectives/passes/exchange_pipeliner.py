@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from collectives.passes.exchange_gains import ExchangeGains
 from collectives.passes.exchange_pieces import ExchangePieces
 from collectives.passes.exchange_region import EXCHANGES, ExchangeRegion, exchange_regions
-from collectives.passes.window_price import WindowPrices
+from collectives.passes.exchange_savings import ExchangeSavings
+from collectives.passes.windowed_cost import WindowedCostModel
 from collectives.passes.windowed_einsum import WindowedEinsum
 from spmd.analysis.side_effects import SideEffects
 from spmd.builder import Builder, ModuleScope
@@ -55,14 +55,14 @@ class ExchangePipeliner(FueledPass):
         machine = self.machine
         if machine is not None and not machine.overlaps:
             return False
-        gains = None
+        savings = None
         if machine is not None:
-            gains = ExchangeGains(WindowPrices(module, machine), self._rivals(module))
+            savings = ExchangeSavings(WindowedCostModel(module, machine), self._rivals(module))
         scope, effects = ModuleScope(module), SideEffects()
         changed = False
         for computation in module.computations_post_order():
             builder = Builder(computation, scope)
-            for way in fuel.enough_for(self._found(builder, gains)):
+            for way in fuel.enough_for(self._found(builder, savings)):
                 changed = True
                 for old, new in way.write().results.items():
                     replace_and_prune(old, new, effects)
@@ -73,44 +73,44 @@ class ExchangePipeliner(FueledPass):
         if not self.windows:
             return {}
         windows = WindowedEinsum(machine=self.machine)
-        gains = windows.gains(module).items()
-        return {x: gain.saved for x, gain in gains if gain.share >= windows.min_gain}
+        savings = windows.savings(module).items()
+        return {x: gain.saved for x, gain in savings if gain.share >= windows.min_gain}
 
-    def _found(self, builder: Builder, gains: ExchangeGains | None) -> Iterator[ExchangePieces]:
+    def _found(self, builder: Builder, savings: ExchangeSavings | None) -> Iterator[ExchangePieces]:
         """Yield the regions to be written in pieces, one after the other."""
         computation = builder.computation
         exchanges = list(computation.with_opcode(*EXCHANGES))
-        if gains is not None and exchanges:
-            exchanges = gains.prices.needing(computation, exchanges)
+        if savings is not None and exchanges:
+            exchanges = savings.cost_model.needing(computation, exchanges)
         known = {x: n for n, x in enumerate(computation.post_order())} if exchanges else {}
         wanted = dict.fromkeys(exchanges)
         for exchange in exchanges:
             if exchange not in wanted:
                 continue
             regions = exchange_regions(exchange, wanted, known)
-            way = self._best(regions, builder, gains)
+            way = self._best(regions, builder, savings)
             for x in (exchange, *(way.region.exchanges if way is not None else ())):
                 wanted.pop(x, None)
             if way is not None:
                 yield way
 
     def _best(
-        self, regions: Iterable[ExchangeRegion], builder: Builder, gains: ExchangeGains | None
+        self, regions: Iterable[ExchangeRegion], builder: Builder, savings: ExchangeSavings | None
     ) -> ExchangePieces | None:
         """Return the division into pieces that gains most; None if that is not enough."""
-        tried = (self.pieces,) if self.pieces else _TRIED if gains is not None else _TRIED[:1]
+        tried = (self.pieces,) if self.pieces else _TRIED if savings is not None else _TRIED[:1]
         ways = (
             ExchangePieces(region, n, builder)
             for region in regions
             for n in tried
             if region.has_pieces(n)
         )
-        if gains is None:
+        if savings is None:
             return next(ways, None)
         best, most = None, 0.0
         for way in ways:
-            if gains.most(way) > most and (gain := gains.of(way)) > most:
+            if savings.most(way) > most and (gain := savings.of(way)) > most:
                 best, most = way, gain
-        if best is None or most < self.min_gain * gains.possible(best):
+        if best is None or most < self.min_gain * savings.possible(best):
             return None
         return best

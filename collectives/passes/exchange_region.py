@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from collectives.passes.dot_dimensions import Role, dot_dimensions, type_of_terms
-from collectives.passes.window_price import PRODUCTS
+from collectives.passes.windowed_cost import PRODUCTS
 from spmd.analysis.split_rules import Along, length_along, ways_to_split
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
@@ -56,14 +56,14 @@ class ExchangeRegion:
         )
 
     @cached_property
-    def form(self) -> Hashable:
+    def structural_key(self) -> Hashable:
         """Equal for regions that cost the same, whole and in pieces: what stands where, how it is cut, who needs it."""
-        place = {x: number for number, x in enumerate(self.members)}
-        results = frozenset(place[x] for x in self.results)
-        return tuple(self._form_at(x, place) for x in self.members), results
+        position = {x: number for number, x in enumerate(self.members)}
+        results = frozenset(position[x] for x in self.results)
+        return tuple(self._key_at(x, position) for x in self.members), results
 
-    def _form_at(self, x: HloInstruction, place: Mapping[HloInstruction, int]) -> Hashable:
-        read = tuple(place.get(o, (o.opcode, o.shape)) for o in x.operands)
+    def _key_at(self, x: HloInstruction, position: Mapping[HloInstruction, int]) -> Hashable:
+        read = tuple(position.get(o, (o.opcode, o.shape)) for o in x.operands)
         attrs: Hashable = None
         if _is_exchange(x):
             attrs = group_key(x), x.attrs_as(CollectiveAttrs).dimension
@@ -73,12 +73,12 @@ class ExchangeRegion:
 
     def stages(self) -> list[list[HloInstruction]]:
         """Members by how many exchanges, one after the other, they wait for."""
-        place: dict[HloInstruction, int] = {}
+        position: dict[HloInstruction, int] = {}
         for member in self.members:
-            read = [x for x in member.operands if x in place]
-            place[member] = max((place[x] + _is_exchange(x) for x in read), default=0)
-        stages: list[list[HloInstruction]] = [[] for _ in range(max(place.values()) + 1)]
-        for member, stage in place.items():
+            read = [x for x in member.operands if x in position]
+            position[member] = max((position[x] + _is_exchange(x) for x in read), default=0)
+        stages: list[list[HloInstruction]] = [[] for _ in range(max(position.values()) + 1)]
+        for member, stage in position.items():
             stages[stage].append(member)
         return stages
 
@@ -93,13 +93,13 @@ def exchange_regions(
     wanted = tuple(wanted)
     for way in exchange_ways(exchange):
         flood = _Flood(known, exchange, way)
-        together = tuple(x for x in wanted if x in flood.along)
+        connected = tuple(x for x in wanted if x in flood.along)
         seen = set()
-        for held in dict.fromkeys((together, (exchange,))):
+        for exchanges in dict.fromkeys((connected, (exchange,))):
             for before, behind in _REACHES:
-                members = flood.around(held, before, behind)
+                members = flood.around(exchanges, before, behind)
                 along = {x: flood.along[x] for x in sorted(members, key=known.__getitem__)}
-                region = ExchangeRegion(tuple(along), along, held)
+                region = ExchangeRegion(tuple(along), along, exchanges)
                 if region.members not in seen:
                     seen.add(region.members)
                     yield region
@@ -150,7 +150,7 @@ class _Flood:
     along: dict[HloInstruction, Along] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._take(self.start, self.way)
+        self._add(self.start, self.way)
         work = deque(self.along)
         while work:
             x = work.popleft()
@@ -159,7 +159,7 @@ class _Flood:
             for neighbour in (*self._operands_cut(x), *self._users_cutting(x)):
                 if neighbour in self.along or len(self.along) >= _MOST:
                     continue
-                if any(self._take(neighbour, way) for way in region_ways(neighbour)):
+                if any(self._add(neighbour, way) for way in region_ways(neighbour)):
                     work.append(neighbour)
 
     def _operands_cut(self, x: HloInstruction) -> Iterator[HloInstruction]:
@@ -171,7 +171,7 @@ class _Flood:
         if self.along[x].result is not None:
             yield from x.users
 
-    def _take(self, x: HloInstruction, way: Along) -> bool:
+    def _add(self, x: HloInstruction, way: Along) -> bool:
         """``x`` is cut like that, if it reads and is read as those are cut that are there."""
         if x not in self.known or not (self._reads_as_cut(x, way) and self._is_read_as(x, way)):
             return False

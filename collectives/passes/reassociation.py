@@ -41,7 +41,7 @@ class Reassociation(InstructionPass):
         """Whether ``step``, between collective and op, may as well stand before the collective."""
         return False
 
-    def walk(self, computation: HloComputation) -> Iterable[HloInstruction]:
+    def traversal(self, computation: HloComputation) -> Iterable[HloInstruction]:
         """Operands first: what became one reduction may do so again."""
         if not any(True for _ in computation.with_opcode(self.opcode)):
             return ()
@@ -82,6 +82,6 @@ class Reassociation(InstructionPass):
         kind = operation_kind(x)
         one = reduced(x.operand(0), kind, self.opcode, self.moves)
         other = reduced(x.operand(1), kind, self.opcode, self.moves) if one is not None else None
-        if one is None or other is None or one.alike != other.alike:
+        if one is None or other is None or one.merge_key != other.merge_key:
             return None
         return one, other

@@ -55,15 +55,15 @@ class ReduceScatterCreator(InstructionPass):
             part = scattered.reduce_scatter(x, b)
             for total in scattered.totals:
                 replace_and_prune(total, swapped(total, x, b), effects)
-            for kept in scattered.slices:
-                replace_and_prune(kept.slice, kept.converted(part, b), effects)
+            for result_slice in scattered.slices:
+                replace_and_prune(result_slice.slice, result_slice.converted(part, b), effects)
             return True
 
         return edit
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _ResultSlice:
     """A slice of an all-reduce's result. ``steps``: what stands between the two, the first one first."""
 
     slice: HloInstruction
@@ -89,7 +89,7 @@ class _Scattered:
     ``totals``: reduces of the result.
     """
 
-    slices: Sequence[_Kept]
+    slices: Sequence[_ResultSlice]
     totals: Sequence[HloInstruction]
     dimension: int
     groups: DeviceGroups
@@ -117,7 +117,10 @@ def match(x: HloInstruction, devices: int) -> _Scattered | None:
         return None
     if not slices or what.groups.size == 1 or not what.groups.covers(devices):
         return None
-    ways = {(kept.moves, _scattering(kept.slice, what.groups)) for kept in slices}
+    ways = {
+        (result_slice.moves, _scattering(result_slice.slice, what.groups))
+        for result_slice in slices
+    }
     if len(ways) != 1:
         return None
     ((_, way),) = ways
@@ -136,18 +139,18 @@ def swapped(total: HloInstruction, x: HloInstruction, b: Builder) -> HloInstruct
 
 def _slices_of(
     x: HloInstruction, steps: tuple[HloInstruction, ...], apart: Sequence[HloInstruction] = ()
-) -> list[_Kept] | None:
+) -> list[_ResultSlice] | None:
     """The slices that all users of ``x``, but for those in ``apart``, come to; None where one is anything else."""
     if x.is_root:
         return None
-    found: list[_Kept] = []
+    found: list[_ResultSlice] = []
     for user in x.users:
         if is_pinned(user):
             return None
         if user in apart:
             continue
         if user.opcode is Opcode.DYNAMIC_SLICE and user.operand(0) is x:
-            found.append(_Kept(user, steps))
+            found.append(_ResultSlice(user, steps))
         elif user.opcode in _MOVES or user.opcode is Opcode.CONVERT:
             behind = _slices_of(user, (*steps, user))
             if behind is None:
@@ -160,16 +163,16 @@ def _slices_of(
 
 def _scattering(x: HloInstruction, groups: DeviceGroups) -> tuple[int, DeviceGroups] | None:
     """The dimension that the slice ``x`` cuts, and the groups in the order in which their members' slices lie there."""
-    sizes, whole = x.attrs_as(DynamicSliceAttrs).sizes, x.operand(0).dims
-    cut = [d for d in range(len(whole)) if sizes[d] != whole[d]]
+    sizes, full_dims = x.attrs_as(DynamicSliceAttrs).sizes, x.operand(0).dims
+    cut = [d for d in range(len(full_dims)) if sizes[d] != full_dims[d]]
     members = groups.size
-    if len(cut) != 1 or members is None or sizes[cut[0]] * members != whole[cut[0]]:
+    if len(cut) != 1 or members is None or sizes[cut[0]] * members != full_dims[cut[0]]:
         return None
     (d,) = cut
     starts = values_by_device(x.operand(1 + d))
     if starts is None:
         return None
-    begins = np.clip(starts, 0, whole[d] - sizes[d])[groups.members]
+    begins = np.clip(starts, 0, full_dims[d] - sizes[d])[groups.members]
     order = np.argsort(begins, axis=1)
     if (np.take_along_axis(begins, order, axis=1) != np.arange(members) * sizes[d]).any():
         return None

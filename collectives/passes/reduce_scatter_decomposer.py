@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from collectives.passes.combining import replace_by_parts, result_shapes
-from collectives.passes.device_scalars import device_count, place_scalar
+from collectives.passes.device_scalars import device_count, position_scalar
 from collectives.passes.reducing import reducing
 from spmd.builder import Builder, ModuleScope
 from spmd.device_groups import DeviceGroups
@@ -52,17 +52,21 @@ def decomposed(x: HloInstruction, groups: DeviceGroups, b: Builder) -> list[HloI
     """The results of the reduce-scatter ``x``, cut out of those of an all-reduce."""
     attrs = x.attrs_as(CollectiveAttrs)
     assert attrs.dimension is not None
-    whole = b.create(
+    all_reduce = b.create(
         Opcode.ALL_REDUCE, x.operands, replace(attrs, dimension=None), calls=x.called_computations
     )
-    whole.annotations = x.annotations
+    all_reduce.annotations = x.annotations
     several = x.num_operands > 1
-    totals = [b.get_tuple_element(whole, i) for i in range(x.num_operands)] if several else [whole]
+    totals = (
+        [b.get_tuple_element(all_reduce, i) for i in range(x.num_operands)]
+        if several
+        else [all_reduce]
+    )
     zero = None
     parts = []
     for total, shape in zip(totals, result_shapes(x), strict=True):
         sizes = as_array(shape).dims
-        start = place_scalar(b, groups, times=sizes[attrs.dimension])
+        start = position_scalar(b, groups, times=sizes[attrs.dimension])
         zero = zero or b.scalar_like(start, 0)
         at = [start if d == attrs.dimension else zero for d in range(len(sizes))]
         parts.append(b.dynamic_slice(total, at, sizes))

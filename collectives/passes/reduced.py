@@ -91,7 +91,7 @@ class Reduced:
     reducing: Reducing
 
     @property
-    def alike(self) -> Reducing:
+    def merge_key(self) -> Reducing:
         """Equal for two that may become one: the types may have been converted into one."""
         element_type = _type((self.steps or [self.collective])[0])
         return replace(self.reducing, element_type=element_type)
@@ -106,10 +106,10 @@ class Reduced:
 
     def of(self, value: HloInstruction, b: Builder) -> HloInstruction:
         """The collective of another value, in its place: of what ``local`` gives, or of what is made of that."""
-        alike, reducer = self.alike, self.collective.to_apply
-        if alike.element_type is not self.reducing.element_type:
-            assert alike.kind is not None
-            reducer = b.scope.reducer(alike.kind, alike.element_type)
+        merge_key, reducer = self.merge_key, self.collective.to_apply
+        if merge_key.element_type is not self.reducing.element_type:
+            assert merge_key.kind is not None
+            reducer = b.scope.reducer(merge_key.kind, merge_key.element_type)
         attrs = self.collective.attrs
         result = b.create(self.collective.opcode, (value,), attrs, calls=(reducer,))
         result.annotations = self.collective.annotations

@@ -88,7 +88,7 @@ class Replication:
     # ---- computations
     def _handed_in(self, parameter: HloInstruction) -> Known:
         if parameter.sharding is None:
-            return self._everywhere_alike(parameter.shape, self._space.nowhere)
+            return self._uniform(parameter.shape, self._space.nowhere)
         shardings = iter(parameter.sharding.leaf_shardings(parameter.shape))
 
         def of(shape: Shape) -> Known:
@@ -150,7 +150,7 @@ class Replication:
     # ---- instructions
     def _of_arrays(self, x: HloInstruction, operands: Sequence[Known]) -> Known:
         if x.opcode in _FROM_OUTSIDE or self._asks_for_more(x):
-            return self._everywhere_alike(x.shape, self._space.nowhere)
+            return self._uniform(x.shape, self._space.nowhere)
         arrays = [self._flat(operand) for operand in operands]
         if x.opcode in DEVICE_IDS:
             return self._number(x, self._space.nowhere)
@@ -158,10 +158,10 @@ class Replication:
             return self._collective(x, arrays)
         if x.opcode is Opcode.COLLECTIVE_PERMUTE:
             return self._permute(x, arrays)
-        together = reduce(self._space.both, arrays, self._space.everywhere)
-        if together is not self._space.everywhere and isinstance(x.shape, ArrayShape):
-            return self._number(x, together)
-        return self._everywhere_alike(x.shape, together)
+        common = reduce(self._space.both, arrays, self._space.everywhere)
+        if common is not self._space.everywhere and isinstance(x.shape, ArrayShape):
+            return self._number(x, common)
+        return self._uniform(x.shape, common)
 
     def _number(self, x: HloInstruction, otherwise: EqualDevices) -> EqualDevices:
         """An integer that follows from the device's number is equal where it is."""
@@ -173,7 +173,7 @@ class Replication:
         groups = known_groups(x)
         one_by_one = not isinstance(x.shape, TupleShape) or x.opcode is not Opcode.ALL_TO_ALL
         if groups is None or not one_by_one:
-            return self._everywhere_alike(x.shape, self._space.nowhere)
+            return self._uniform(x.shape, self._space.nowhere)
         results = [self._after(x.opcode, groups, o) for o in operands]
         return tuple(results) if isinstance(x.shape, TupleShape) else results[0]
 
@@ -182,11 +182,13 @@ class Replication:
         key = opcode, groups, operand
         if key not in self._heard:
             devices = self._space.devices
-            met = self._space.groups_alike(operand, groups)
+            met = self._space.group_classes(operand, groups)
             found = -1 - np.arange(devices, dtype=np.int64)  # of those in no group
             found[groups.devices] = met[groups.numbers]
-            place = groups.place(devices) if opcode in _GIVING_PARTS else np.zeros_like(found)
-            self._heard[key] = self._space.of_each(found, place)
+            positions = (
+                groups.positions(devices) if opcode in _GIVING_PARTS else np.zeros_like(found)
+            )
+            self._heard[key] = self._space.of_each(found, positions)
         return self._heard[key]
 
     def _permute(self, x: HloInstruction, operands: Sequence[EqualDevices]) -> Known:
@@ -221,10 +223,10 @@ class Replication:
         return self._asking[callee]
 
     # ---- what is known of tuples
-    def _everywhere_alike(self, shape: Shape, known: EqualDevices) -> Known:
+    def _uniform(self, shape: Shape, known: EqualDevices) -> Known:
         """The same of every element."""
         if isinstance(shape, TupleShape):
-            return tuple(self._everywhere_alike(element, known) for element in shape.elements)
+            return tuple(self._uniform(element, known) for element in shape.elements)
         return known
 
     def _both(self, x: Known, y: Known) -> Known:

@@ -54,7 +54,7 @@ class _Joining:
     def __init__(self, computation: HloComputation, live: ModuleBytes, budget: int | None) -> None:
         self._computation = computation
         self._order = computation.instructions
-        self._place = {x: n for n, x in enumerate(self._order)}
+        self._position = {x: n for n, x in enumerate(self._order)}
         self._budget = budget
         self._needs = live.look(computation) if budget is not None else []
 
@@ -65,7 +65,7 @@ class _Joining:
         for x in self._order:
             if x.opcode not in KIND or not is_mergeable(x, effects):
                 continue
-            key = value_key(x, [self._place[operand] for operand in x.operands], structure)
+            key = value_key(x, [self._position[operand] for operand in x.operands], structure)
             earlier = latest.get(key)
             if earlier is None or fuel.is_spent or not self._may_join(earlier, x, distance):
                 latest[key] = x
@@ -78,11 +78,11 @@ class _Joining:
     def _last_use(self, x: HloInstruction) -> int:
         if x.is_root:
             return len(self._order)
-        return max([self._place[x], *(self._place[user] for user in x.users)])
+        return max([self._position[x], *(self._position[user] for user in x.users)])
 
     def _stretch(self, earlier: HloInstruction, x: HloInstruction) -> range:
         """Places at which the earlier result would live, and does not."""
-        return range(self._last_use(earlier) + 1, self._place[x])
+        return range(self._last_use(earlier) + 1, self._position[x])
 
     def _may_join(self, earlier: HloInstruction, x: HloInstruction, distance: int) -> bool:
         stretch = self._stretch(earlier, x)

@@ -127,17 +127,19 @@ def _accumulated(index: int, update: HloInstruction, read: HloInstruction) -> _M
             return None
         terms.append(term)
         x = x.operand(1 - term[1])
-    if not terms or any(term.alike != terms[0][2].alike for _, _, term in terms):
+    if not terms or any(term.merge_key != terms[0][2].merge_key for _, _, term in terms):
         return None
     return _Moved(index, terms, starts_anew=True)
 
 
 def _term(x: HloInstruction) -> tuple[HloInstruction, int, Reduced] | None:
     """The operand of ``x`` that is a reduction of the kind that ``x`` goes on with; what is subtracted, of the two."""
-    for place in (1,) if x.opcode is Opcode.SUBTRACT else (1, 0):
-        term = reduced(x.operand(place), operation_kind(x), Opcode.ALL_REDUCE, moves_exactly)
+    for operand_index in (1,) if x.opcode is Opcode.SUBTRACT else (1, 0):
+        term = reduced(
+            x.operand(operand_index), operation_kind(x), Opcode.ALL_REDUCE, moves_exactly
+        )
         if term is not None:
-            return x, place, term
+            return x, operand_index, term
     return None
 
 
@@ -178,8 +180,8 @@ def move_behind(loop: Loop, moved: Sequence[_Moved], b: Builder, effects: SideEf
     results = {one.index: [u for u in x.users if element_index(u) == one.index] for one in moved}
     elements = list(loop.initial)
     for one in moved:
-        for user, place, term in one.terms:
-            user.replace_operand(place, term.local())
+        for user, operand_index, term in one.terms:
+            user.replace_operand(operand_index, term.local())
         before = elements[one.index]
         if one.starts_anew:
             shape = before.array_shape

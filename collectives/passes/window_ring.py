@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collectives.passes.device_scalars import place_scalar
+from collectives.passes.device_scalars import position_scalar
 from collectives.passes.groups import known_groups
 from spmd.builder import Builder
 from spmd.device_groups import DeviceGroups
@@ -32,15 +32,15 @@ class WindowRing:
             return LinePairs(self.groups.lines, Rotation(distance))
         return ListedPairs(
             tuple(
-                (device, group[(place + distance) % self.size])
+                (device, group[(position + distance) % self.size])
                 for group in self.groups
-                for place, device in enumerate(group)
+                for position, device in enumerate(group)
             )
         )
 
     def offset(self, shift: int, tile: int, start: int, b: Builder) -> HloInstruction:
         """s32[]: where the part ``start`` of the tile of the member ``shift`` places further on begins."""
-        return place_scalar(b, self.groups, shift=shift, times=tile, start=start)
+        return position_scalar(b, self.groups, shift=shift, times=tile, start=start)
 
 
 def ring_of(collective: HloInstruction) -> WindowRing | None:

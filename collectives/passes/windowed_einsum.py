@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
-from collectives.passes.window_price import WindowGain, WindowPrices
 from collectives.passes.window_ring import Piece, pieces_of
+from collectives.passes.windowed_cost import WindowedCostModel, WindowedSavings
 from collectives.passes.windowed_gather import GatheredProduct, gathered_product
 from collectives.passes.windowed_scatter import ScatteredProduct, scattered_product
 from spmd.analysis.side_effects import SideEffects
@@ -58,25 +58,25 @@ class WindowedEinsum(Simplifier):
             found = choice.product_at(x)
             if found is None:
                 return None
-            if choice.prices is None:
+            if choice.cost_model is None:
                 return found.in_parts(self.pieces_of(found, self.chunks), choice.builder(x))
-            way, gain = choice.best(found, x, choice.prices)
+            way, gain = choice.best(found, x, choice.cost_model)
             return found.in_parts(way, choice.builder(x)) if gain.share >= self.min_gain else None
 
         return windowed
 
-    def gains(self, module: HloModule) -> dict[HloInstruction, WindowGain]:
+    def savings(self, module: HloModule) -> dict[HloInstruction, WindowedSavings]:
         """Return the gain of each collective that could be done in parts, whether it is or not, on the named
         machine."""
         choice = _Choice(self, module)
-        if choice.prices is None:
+        if choice.cost_model is None:
             return {}
-        found: dict[HloInstruction, WindowGain] = {}
+        found: dict[HloInstruction, WindowedSavings] = {}
         for computation in module.computations_post_order():
-            for x in tuple(self.walk(computation)):
+            for x in tuple(self.traversal(computation)):
                 product = choice.product_at(x)
                 if product is not None:
-                    found[product.collective] = choice.best(product, x, choice.prices)[1]
+                    found[product.collective] = choice.best(product, x, choice.cost_model)[1]
         return found
 
     def matched(self, x: HloInstruction) -> Windowed | None:
@@ -102,15 +102,15 @@ Windowed: TypeAlias = GatheredProduct | ScatteredProduct
 
 
 class _Choice:
-    """Choice of the products of a module that are computed in parts, and of the parts. prices: of the machine, if one
-    is named."""
+    """Choice of the products of a module that are computed in parts, and of the parts. cost_model: of the machine, if
+    one is named."""
 
     def __init__(self, options: WindowedEinsum, module: HloModule) -> None:
         self._options = options
         self._scope, self._effects = ModuleScope(module), SideEffects()
         machine = options.machine
-        self.prices = WindowPrices(module, machine) if machine else None
-        self._needing = None if self.prices is None else self._look(module, self.prices)
+        self.cost_model = WindowedCostModel(module, machine) if machine else None
+        self._needing = None if self.cost_model is None else self._look(module, self.cost_model)
 
     def builder(self, x: HloInstruction) -> Builder:
         return builder_at(x, self._scope)
@@ -123,28 +123,32 @@ class _Choice:
         return found
 
     def best(
-        self, found: Windowed, x: HloInstruction, prices: WindowPrices
-    ) -> tuple[tuple[Piece, ...], WindowGain]:
+        self, found: Windowed, x: HloInstruction, cost_model: WindowedCostModel
+    ) -> tuple[tuple[Piece, ...], WindowedSavings]:
         """Return the fastest division into pieces, and its gain."""
         options = self._options
         ways = dict.fromkeys(options.pieces_of(found, n) for n in options.tried(found))
-        gains = {way: self._gain(found, way, x, prices) for way in ways}
-        way = min(gains, key=lambda one: gains[one].parts)
-        return way, gains[way]
+        savings = {way: self._gain(found, way, x, cost_model) for way in ways}
+        way = min(savings, key=lambda one: savings[one].parts)
+        return way, savings[way]
 
     def _gain(
-        self, found: Windowed, pieces: tuple[Piece, ...], x: HloInstruction, prices: WindowPrices
-    ) -> WindowGain:
+        self,
+        found: Windowed,
+        pieces: tuple[Piece, ...],
+        x: HloInstruction,
+        cost_model: WindowedCostModel,
+    ) -> WindowedSavings:
         """Return the gain of computing ``x`` in ``pieces``: they are written, priced and removed again."""
         builder = self.builder(x)
         before = len(builder.computation)
         value = found.in_parts(pieces, builder)
         made = builder.computation.newest(len(builder.computation) - before)
-        gain = prices.gain(found.dot, found.collective, made)
+        gain = cost_model.gain(found.dot, found.collective, made)
         replace_and_prune(value, x, self._effects)
         return gain
 
-    def _look(self, module: HloModule, prices: WindowPrices) -> dict[HloInstruction, None]:
+    def _look(self, module: HloModule, cost_model: WindowedCostModel) -> dict[HloInstruction, None]:
         """Collectives that nothing else hides."""
         needing: dict[HloInstruction, None] = {}
         for computation in module.computations_post_order():
@@ -152,5 +156,5 @@ class _Choice:
             found = [self._options.matched(x) for x in candidates]
             collectives = [x.collective for x in found if x is not None]
             if collectives:
-                needing.update(dict.fromkeys(prices.needing(computation, collectives)))
+                needing.update(dict.fromkeys(cost_model.needing(computation, collectives)))
         return needing

@@ -84,15 +84,15 @@ def gathered_product(dot: HloInstruction) -> GatheredProduct | None:
 def _windowed(product: GatheredProduct, pieces: tuple[Piece, ...], b: Builder) -> HloInstruction:
     along = product.dimension.operands[product.operand]
     assert along is not None
-    held = [cut(product.own, along, piece, b) for piece in pieces]
+    blocks = [cut(product.own, along, piece, b) for piece in pieces]
     result: HloInstruction | None = None
     for step in range(product.ring.size):
         for n, piece in enumerate(pieces):
             if step:
-                held[n] = product.ring.passed_on(held[n], piece.way, b)
-                held[n].annotations = product.gather.annotations.of_parts()
+                blocks[n] = product.ring.passed_on(blocks[n], piece.way, b)
+                blocks[n].annotations = product.gather.annotations.of_parts()
             at = product.ring.offset(step * piece.way, product.tile, piece.start, b)
-            result = _with_product(product, held[n], at, piece, result, b)
+            result = _with_product(product, blocks[n], at, piece, result, b)
     assert result is not None
     return result
 

@@ -287,33 +287,35 @@ def _compare_orders(group: Group, one: tuple[int, list[str]], other: tuple[int, 
 
 
 #: A collective among the group of a number.
-_Meeting: TypeAlias = tuple[str, int]
+_RendezvousKey: TypeAlias = tuple[str, int]
 
 
 def _check_progress(events: Sequence[Sequence[Event]], numbers: GroupNumbers) -> None:
     """Let every device run until it waits for a start that another one has not reached; nobody may be left waiting."""
     position = [0] * len(events)
-    started: dict[_Meeting, Counter[int]] = defaultdict(Counter)  # by device, how often
-    arrived: Counter[tuple[_Meeting, int]] = Counter()  # devices that have started it so often
-    finished: list[Counter[_Meeting]] = [Counter() for _ in events]
-    waiting: dict[_Meeting, list[int]] = {}
+    started: dict[_RendezvousKey, Counter[int]] = defaultdict(Counter)  # by device, how often
+    arrived: Counter[tuple[_RendezvousKey, int]] = (
+        Counter()
+    )  # devices that have started it so often
+    finished: list[Counter[_RendezvousKey]] = [Counter() for _ in events]
+    waiting: dict[_RendezvousKey, list[int]] = {}
     ready = list(range(len(events)))
     while ready:
         device = ready.pop()
         while position[device] < len(events[device]):
             event = events[device][position[device]]
-            meeting = event.collective, numbers.of(event.group)
+            rendezvous = event.collective, numbers.of(event.group)
             if event.phase is Phase.START:
-                started[meeting][device] += 1
-                turn = started[meeting][device]
-                arrived[meeting, turn] += 1
-                if arrived[meeting, turn] == len(event.group):
-                    ready.extend(waiting.pop(meeting, ()))
-            elif arrived[meeting, finished[device][meeting] + 1] < len(event.group):
-                waiting.setdefault(meeting, []).append(device)
+                started[rendezvous][device] += 1
+                turn = started[rendezvous][device]
+                arrived[rendezvous, turn] += 1
+                if arrived[rendezvous, turn] == len(event.group):
+                    ready.extend(waiting.pop(rendezvous, ()))
+            elif arrived[rendezvous, finished[device][rendezvous] + 1] < len(event.group):
+                waiting.setdefault(rendezvous, []).append(device)
                 break
             else:
-                finished[device][meeting] += 1
+                finished[device][rendezvous] += 1
             position[device] += 1
     stuck = {
         device: events[device][p] for device, p in enumerate(position) if p < len(events[device])

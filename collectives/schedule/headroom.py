@@ -40,7 +40,7 @@ class Headroom:
         self._size = buffers.size
         self._spare: np.ndarray[Any, np.dtype[np.int64]] = limit - np.array(needs, np.int64)
         #: Turns at which each buffer begins and ends to be live, where all stand in their turns.
-        self._begin, self._end = _lives(graph, key, buffers, tracker)
+        self._begin, self._end = _live_ranges(graph, key, buffers, tracker)
 
     def allows(self, node: int, turn: int) -> bool:
         """Whether ``node`` may run now, where ``turn`` is the first that has not."""
@@ -59,13 +59,13 @@ class Headroom:
             spare[: last - turn] -= size
         return bool(spare.min() >= 0)
 
-    def take(self, node: int, turn: int) -> None:
+    def advance(self, node: int, turn: int) -> None:
         """``node`` runs now."""
         members = self._graph.members[node]
         for x in members if isinstance(self._tracker, ForwardTracker) else reversed(members):
             for last, size in self._changes(x, turn):
                 self._spare[turn:last] -= size
-            self._tracker.place(x)
+            self._tracker.schedule(x)
 
     def _changes(self, x: HloInstruction, turn: int) -> list[tuple[int, int]]:
         """(turn up to which, bytes that are held more) from ``turn`` on."""
@@ -75,7 +75,7 @@ class Headroom:
         return found
 
 
-def _lives(
+def _live_ranges(
     graph: ScheduleGraph, key: Sequence[int], buffers: LiveBuffers, tracker: Tracker
 ) -> tuple[list[int], list[int]]:
     count = len(buffers.size)

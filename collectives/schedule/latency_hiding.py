@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from collectives.cost.collective_bytes import collective_of
 from collectives.cost.estimator import Estimator
-from collectives.schedule.group_sharing import GroupSharing
+from collectives.schedule.group_overlap import GroupOverlap
 from collectives.schedule.latency_report import CollectiveReport, LatencyReport
 from collectives.schedule.order_search import Memory, OrderSearch
 from collectives.schedule.overlap_limits import OverlapLimits
@@ -75,7 +75,7 @@ class _Scheduling:
         self._module, self._options = module, options
         self._bytes = ModuleBytes.of(module)
         shares = not options.limits.apart
-        self._costs = WindowCosts(estimator, GroupSharing(module), options.busy, shares)
+        self._costs = WindowCosts(estimator, GroupOverlap(module), options.busy, shares)
         self._computations = list(self._bytes.buffers)
 
     def run(self) -> LatencyReport:
@@ -197,7 +197,9 @@ class _Scheduling:
                         max(exposed["a"][x] - exposed["c"][x], 0.0),
                     )
                 )
-        kept = [c for c in self._computations if list(chosen.orders[c]) == list(stands.orders[c])]
+        unchanged = [
+            c for c in self._computations if list(chosen.orders[c]) == list(stands.orders[c])
+        ]
         return LatencyReport(
             seconds_before=stands.seconds,
             seconds=chosen.seconds,
@@ -209,9 +211,9 @@ class _Scheduling:
             peak=self._measure(chosen),
             memory_limit=self._options.memory_limit,
             limits=self._options.limits,
-            kept=tuple(c.name for c in kept),
+            unchanged=tuple(c.name for c in unchanged),
             unknown_loops=tuple(self._costs.unknown_loops),
-            changed=len(kept) < len(self._computations),
+            changed=len(unchanged) < len(self._computations),
         )
 
     def _work(self) -> float:

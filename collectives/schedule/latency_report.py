@@ -22,7 +22,7 @@ class CollectiveReport:
     exposed_before: float
     exposed: float
     limited: float = 0.0
-    held: float = 0.0
+    in_flight_limited: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class LatencyReport:
     """Report of one step on one device. seconds: predicted, for the order before and after. work: the device's own.
 
     communication: seconds that each exchange is busy. peak: live bytes before and after (spmd.analysis.live_bytes, or
-    what the options measure). unlimited: seconds without the memory limit. limits: what could be in flight. kept:
+    what the options measure). unlimited: seconds without the memory limit. limits: what could be in flight. unchanged:
     computations whose order stands, as none was better. unknown_loops: counted as one trip.
     """
 
@@ -44,7 +44,7 @@ class LatencyReport:
     peak: int
     memory_limit: int | None
     limits: OverlapLimits
-    kept: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
     unknown_loops: tuple[str, ...] = ()
     changed: bool = False
 

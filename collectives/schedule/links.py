@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
-from collectives.schedule.slowed_work import Flight
+from collectives.schedule.slowed_work import LoadedTransfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Transfer:
     @property
     def uses(self) -> Iterator[tuple[str, float]]:
         """Yield for each port the fraction of its time that the transfer takes while it sends."""
-        whole = self.sending
-        return ((name, seconds / whole) for name, seconds in self.ports if whole)
+        total = self.sending
+        return ((name, seconds / total) for name, seconds in self.ports if total)
 
 
 class Links(ABC):
@@ -51,7 +51,7 @@ class Links(ABC):
         """When it begins and ends, if nothing more is opened before it does."""
 
     @abstractmethod
-    def flights(self, now: float) -> list[Flight]:
+    def active_transfers(self, now: float) -> list[LoadedTransfer]:
         """Return the collectives that are in flight at ``now``, or wait for their ports."""
 
 
@@ -61,21 +61,21 @@ class QueuedLinks(Links):
     def __init__(self) -> None:
         self._spans: dict[Hashable, tuple[float, float]] = {}
         self._free: dict[str, float] = {}
-        self._flights: list[Flight] = []
+        self._active: list[LoadedTransfer] = []
 
     def open(self, key: Hashable, transfer: Transfer, now: float) -> None:
         begun = max(now, self.free_at(transfer))
         for name, seconds in transfer.ports:
             self._free[name] = begun + seconds
         self._spans[key] = begun, begun + transfer.seconds
-        self._flights.append(Flight(*self._spans[key], transfer.load))
+        self._active.append(LoadedTransfer(*self._spans[key], transfer.load))
 
     def span(self, key: Hashable) -> tuple[float, float]:
         return self._spans[key]
 
-    def flights(self, now: float) -> list[Flight]:
-        self._flights = [one for one in self._flights if one.ended > now]
-        return self._flights
+    def active_transfers(self, now: float) -> list[LoadedTransfer]:
+        self._active = [one for one in self._active if one.ended > now]
+        return self._active
 
     def free_at(self, transfer: Transfer) -> float:
         """From when on it would find a place on its ports."""
@@ -106,13 +106,15 @@ class SharedLinks(Links):
         (begun, sent), transfer = self._spans[key], self._transfers[key]
         return begun, sent + (transfer.seconds - transfer.sending)
 
-    def flights(self, now: float) -> list[Flight]:
-        return [self._flight(key) for key in self._left if self._spans[key][1] > now]
+    def active_transfers(self, now: float) -> list[LoadedTransfer]:
+        return [self._loaded_transfer(key) for key in self._left if self._spans[key][1] > now]
 
-    def _flight(self, key: Hashable) -> Flight:
+    def _loaded_transfer(self, key: Hashable) -> LoadedTransfer:
         """The device is taken away while bytes are sent: here evenly, until the last is."""
         (begun, sent), transfer = self._spans[key], self._transfers[key]
-        return Flight(begun, sent, transfer.load * min(transfer.sending / (sent - begun), 1.0))
+        return LoadedTransfer(
+            begun, sent, transfer.load * min(transfer.sending / (sent - begun), 1.0)
+        )
 
     def _go_on(
         self, left: dict[Hashable, float], now: float, until: float

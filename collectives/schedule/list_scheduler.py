@@ -22,7 +22,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from collectives.schedule.group_sharing import GroupSharing
+from collectives.schedule.group_overlap import GroupOverlap
 from collectives.schedule.headroom import Headroom
 from collectives.schedule.links import QueuedLinks
 from collectives.schedule.overlap_limits import InFlight, OverlapLimits
@@ -59,7 +59,7 @@ class ListScheduler:
         self,
         graph: ScheduleGraph,
         priorities: Priorities,
-        sharing: GroupSharing,
+        group_overlap: GroupOverlap,
         limits: OverlapLimits,
         *,
         backward: bool,
@@ -72,11 +72,13 @@ class ListScheduler:
         )
         self._opening = NodeKind.DONE if backward else NodeKind.START
         sign = -1 if backward else 1
-        turn = [count - 1 - place for place in priorities.turn] if backward else priorities.turn
-        self._work_key = [sign * place for place in priorities.work]
-        self._window_key = [sign * place for place in priorities.windows]
+        turn = (
+            [count - 1 - position for position in priorities.turn] if backward else priorities.turn
+        )
+        self._work_key = [sign * position for position in priorities.work]
+        self._window_key = [sign * position for position in priorities.windows]
         self._headroom = make_headroom(turn) if make_headroom is not None else None
-        self._in_flight = InFlight(limits, sharing)
+        self._in_flight = InFlight(limits, group_overlap)
         self._links = QueuedLinks()
         self._left = [len(earlier) for earlier in self._before]
         self._order: list[int] = []
@@ -85,7 +87,7 @@ class ListScheduler:
         self._ready_work: list[tuple[int, int]] = []
         self._leads = priorities.leads
         self._patient = priorities.patient
-        self._leading: list[tuple[float, int, int]] = []
+        self._lead_queue: list[tuple[float, int, int]] = []
         self._placed = [False] * count
         #: Windows that may open as far as the graph goes: those whose turn it is, and those that are late by rule.
         self._openings: list[tuple[int, int]] = []
@@ -102,7 +104,7 @@ class ListScheduler:
                 self._ready(node)
         while len(self._order) < len(self._graph):
             moved = (
-                self._place_free()
+                self._schedule_free()
                 or self._close(self._now)
                 or self._open()
                 or self._work()
@@ -115,11 +117,11 @@ class ListScheduler:
         return self._order[::-1] if self._backward else self._order
 
     # ---- steps, each of which says whether it did anything
-    def _place_free(self) -> bool:
+    def _schedule_free(self) -> bool:
         if not self._ready_free:
             return False
         while self._ready_free:
-            self._place(self._ready_free.pop())
+            self._schedule_node(self._ready_free.pop())
         return True
 
     def _close(self, until: float) -> bool:
@@ -137,7 +139,7 @@ class ListScheduler:
     def _close_window(self, node: int) -> None:
         del self._in_flight.open[self._graph.window_of[node]]
         self._look_again = True
-        self._place(node)
+        self._schedule_node(node)
 
     def _open(self) -> bool:
         """The first window that may open, of those whose turn it is."""
@@ -161,12 +163,12 @@ class ListScheduler:
         return self._open_first(self._openings) or self._open_first(self._late)
 
     def _open_first(self, openings: list[tuple[int, int]]) -> bool:
-        found = self._take_first(openings, self._may_open)
+        found = self._pop_first(openings, self._may_open)
         if found is not None:
             self._open_window(found)
         return found is not None
 
-    def _take_first(self, heap: list[tuple[int, int]], may: Callable[[int], bool]) -> int | None:
+    def _pop_first(self, heap: list[tuple[int, int]], may: Callable[[int], bool]) -> int | None:
         """The first of the next nodes of ``heap`` that may be placed, taken out."""
         passed: list[tuple[int, int]] = []
         found = None
@@ -196,26 +198,26 @@ class ListScheduler:
         window = self._graph.windows[number]
         self._links.open(number, window.transfer, self._now)
         self._in_flight.open[number] = window.communication
-        self._place(node)
+        self._schedule_node(node)
 
     def _work(self, *, whatever: bool = False) -> bool:
         found = self._feed() if self._leads and not self._in_flight.open else None
         if found is None:
             may_run = self._may_run if whatever or not self._patient else self._may_run_now
-            found = self._take_first(self._ready_work, may_run)
+            found = self._pop_first(self._ready_work, may_run)
         if found is None:
             return False
         self._now = self._end_of(found)
-        self._place(found)
+        self._schedule_node(found)
         return True
 
     def _feed(self) -> int | None:
         """Work on the shortest way to a window."""
-        while self._leading and self._placed[self._leading[0][2]]:
-            heapq.heappop(self._leading)
-        if not self._leading or not self._may_run(self._leading[0][2]):
+        while self._lead_queue and self._placed[self._lead_queue[0][2]]:
+            heapq.heappop(self._lead_queue)
+        if not self._lead_queue or not self._may_run(self._lead_queue[0][2]):
             return None
-        return heapq.heappop(self._leading)[2]
+        return heapq.heappop(self._lead_queue)[2]
 
     def _may_run(self, node: int) -> bool:
         occupies = self._graph.occupies.get(node, Communication())
@@ -230,11 +232,11 @@ class ListScheduler:
             over = self._now + _IN_TIME * (self._end_of(node) - self._now)
             if over > end and self._work_key[closing] < self._work_key[node]:
                 return False
-            if over > end and self._is_kept_waiting(node, over, end):
+            if over > end and self._delays_window(node, over, end):
                 return False
         return self._may_run(node)
 
-    def _is_kept_waiting(self, node: int, over: float, end: float) -> bool:
+    def _delays_window(self, node: int, over: float, end: float) -> bool:
         """Whether ``node``, until ``over``, would leave a link idle for which a window waits that goes first.
 
         end: of the window that is over first, behind which that one may open.
@@ -246,8 +248,8 @@ class ListScheduler:
 
     def _end_of(self, node: int) -> float:
         """When work that begins now is over."""
-        flights = self._links.flights(self._now)
-        return end_of_work(self._now, self._graph.seconds[node], flights)
+        active_transfers = self._links.active_transfers(self._now)
+        return end_of_work(self._now, self._graph.seconds[node], active_transfers)
 
     def _wait(self) -> bool:
         """For the window that is over first; then what waits for memory may have it."""
@@ -259,12 +261,12 @@ class ListScheduler:
     def _fits(self, node: int) -> bool:
         return self._headroom is None or self._headroom.allows(node, self._turns.next)
 
-    def _place(self, node: int) -> None:
+    def _schedule_node(self, node: int) -> None:
         self._order.append(node)
         self._placed[node] = True
         if self._headroom is not None:
-            self._headroom.take(node, self._turns.next)
-        self._turns.take(node)
+            self._headroom.advance(node, self._turns.next)
+        self._turns.mark_opened(node)
         for later in self._after[node]:
             self._left[later] -= 1
             if not self._left[later]:
@@ -277,7 +279,7 @@ class ListScheduler:
         elif kind is NodeKind.WORK:
             heapq.heappush(self._ready_work, (self._work_key[node], node))
             if self._leads and self._leads[node] < float("inf"):
-                heapq.heappush(self._leading, (self._leads[node], self._work_key[node], node))
+                heapq.heappush(self._lead_queue, (self._leads[node], self._work_key[node], node))
         elif kind is self._opening:
             if self._is_early(node):
                 self._add_opening(node)
@@ -300,7 +302,7 @@ class _Turns:
         self._next_work = 0
         self._advance()
 
-    def take(self, node: int) -> None:
+    def mark_opened(self, node: int) -> None:
         self._taken[self.of[node]] = True
         self._advance()
 

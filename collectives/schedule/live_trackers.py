@@ -16,18 +16,21 @@ class ForwardTracker:
     """Live bytes of an order that is made from its beginning.
 
     need: bytes live while ``x`` runs if it is placed next. changes: buffers that are live, and that are no longer, from
-    there on. place: it is placed.
+    there on. schedule: it is placed.
     """
 
     def __init__(
-        self, buffers: LiveBuffers, inner: Mapping[HloInstruction, int], held: Sequence[Buffer]
+        self,
+        buffers: LiveBuffers,
+        inner: Mapping[HloInstruction, int],
+        persistent: Sequence[Buffer],
     ) -> None:
         self._buffers, self._inner = buffers, inner
         self._left = [0] * len(buffers.size)
         for read in buffers.read.values():
             for buffer in read:
                 self._left[buffer] += 1
-        for buffer in dict.fromkeys((*buffers.returned, *held)):
+        for buffer in dict.fromkeys((*buffers.returned, *persistent)):
             self._left[buffer] += 1
         self.live = sum(buffers.size[b] for b in buffers.inputs if self._left[b])
 
@@ -41,7 +44,7 @@ class ForwardTracker:
             result -= reused_bytes(self._buffers, written, self._dying(x))
         return self.live + result + self._inner.get(x, 0)
 
-    def place(self, x: HloInstruction) -> None:
+    def schedule(self, x: HloInstruction) -> None:
         size, left = self._buffers.size, self._left
         for buffer in self._buffers.written[x]:
             if left[buffer]:
@@ -62,11 +65,14 @@ class BackwardTracker:
     """Live bytes of an order that is made from its end: ``live`` are the buffers that the placed nodes need."""
 
     def __init__(
-        self, buffers: LiveBuffers, inner: Mapping[HloInstruction, int], held: Sequence[Buffer]
+        self,
+        buffers: LiveBuffers,
+        inner: Mapping[HloInstruction, int],
+        persistent: Sequence[Buffer],
     ) -> None:
         self._buffers, self._inner = buffers, inner
         self._is_live = [False] * len(buffers.size)
-        for buffer in (*buffers.returned, *held):
+        for buffer in (*buffers.returned, *persistent):
             self._is_live[buffer] = True
         self.live = sum(size for b, size in enumerate(buffers.size) if self._is_live[b])
 
@@ -85,7 +91,7 @@ class BackwardTracker:
         begins = [b for b in self._buffers.read[x] if not is_live[b]]
         return begins, [b for b in self._buffers.written[x] if is_live[b]]
 
-    def place(self, x: HloInstruction) -> None:
+    def schedule(self, x: HloInstruction) -> None:
         size, is_live = self._buffers.size, self._is_live
         for buffer in self._buffers.written[x]:
             if is_live[buffer]:

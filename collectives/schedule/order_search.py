@@ -39,16 +39,16 @@ LEAST_GAIN = 1e-9
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of one computation. inner: bytes of callers while they run; held: inputs that stay; limit: None for
+    """Memory of one computation. inner: bytes of callers while they run; persistent: inputs that stay; limit: None for
     none."""
 
     buffers: LiveBuffers
     inner: Mapping[HloInstruction, int]
-    held: Sequence[Buffer]
+    persistent: Sequence[Buffer]
     limit: int | None
 
     def needs(self, order: Sequence[HloInstruction]) -> list[int]:
-        return live_bytes(self.buffers, order, self.inner, self.held)
+        return live_bytes(self.buffers, order, self.inner, self.persistent)
 
     def allows(self, order: Sequence[HloInstruction]) -> bool:
         return self.limit is None or max(self.needs(order), default=0) <= self.limit
@@ -56,11 +56,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Found:
-    """An order, and what it takes. places: for each node, where it stands."""
+    """An order, and what it takes. positions: for each node, where it stands."""
 
     order: Sequence[HloInstruction]
     timeline: Timeline
-    places: Sequence[int]
+    positions: Sequence[int]
 
     def is_better(self, other: Found) -> bool:
         return self.timeline.seconds < other.timeline.seconds * (1 - LEAST_GAIN)
@@ -111,7 +111,7 @@ class OrderSearch:
             self._made = {self.best.timeline.seconds: self.best}
         if not self._graph.windows:
             return self.best
-        ranks = [self.best.places]
+        ranks = [self.best.positions]
         self._there_and_back()
         for number in range(MOST_ROUNDS):
             before = self.best.timeline.seconds
@@ -128,8 +128,8 @@ class OrderSearch:
             found: Found | None = stands
             for direction in (backward, not backward):
                 if found is not None and self._is_exposed():
-                    places = found.places
-                    found = self._try(places, Preference.ORDER, self._limits, backward=direction)
+                    positions = found.positions
+                    found = self._try(positions, Preference.ORDER, self._limits, backward=direction)
 
     def _try(
         self,
@@ -153,8 +153,8 @@ class OrderSearch:
         if self._memory.limit is not None:
             return self.best
         most = self.best.timeline.seconds * (1 + AS_LONG)
-        alike = [self._made[seconds] for seconds in sorted(self._made) if seconds <= most]
-        return min(alike[:MOST_ORDERS], key=lambda made: max(self._memory.needs(made.order)))
+        fastest = [self._made[seconds] for seconds in sorted(self._made) if seconds <= most]
+        return min(fastest[:MOST_ORDERS], key=lambda made: max(self._memory.needs(made.order)))
 
     def _round(self, ranks: Sequence[Sequence[int]]) -> list[Sequence[int]]:
         """All passes from each of ``ranks``; the best orders that they make, the quickest first."""
@@ -166,7 +166,7 @@ class OrderSearch:
                 made = self._try(rank, preference, limits, backward=backward)
                 if made is not None:
                     # Orders of one length are mostly the same.
-                    found.setdefault(made.timeline.seconds, made.places)
+                    found.setdefault(made.timeline.seconds, made.positions)
         return [found[seconds] for seconds in sorted(found)[:MOST_ORDERS]]
 
     def _is_exposed(self) -> bool:
@@ -174,7 +174,7 @@ class OrderSearch:
 
     def _stands_apart(self) -> bool:
         """Whether the order that stands keeps to the limits of what is in flight."""
-        in_flight = InFlight(self._limits, self._costs.sharing)
+        in_flight = InFlight(self._limits, self._costs.group_overlap)
         for node, kind in enumerate(self._graph.kinds):
             if kind is NodeKind.DONE:
                 del in_flight.open[self._graph.window_of[node]]
@@ -190,7 +190,7 @@ class OrderSearch:
 
     def _as_asked(self) -> Found:
         """Near the order that stands, with groups together and limits kept, whatever time that takes."""
-        nodes = self._pass(self.best.places, Preference.ORDER, self._limits, backward=False)
+        nodes = self._pass(self.best.positions, Preference.ORDER, self._limits, backward=False)
         if nodes is None:
             limit = self._memory.limit
             within = f" within {limit:,} bytes" if limit is not None else ""
@@ -205,11 +205,13 @@ class OrderSearch:
         """Places by how much has to follow (backward: to come before), by ``rank`` among equals."""
         paths = self._paths[backward]
         sign = 1.0 if backward else -1.0
-        return _places(sorted(range(len(rank)), key=lambda node: (sign * paths[node], rank[node])))
+        return _positions(
+            sorted(range(len(rank)), key=lambda node: (sign * paths[node], rank[node]))
+        )
 
     def _judge(self, nodes: Sequence[int]) -> Found:
         order = self._graph.instructions(nodes)
-        return Found(order, run_timeline(order, self._costs), _places(nodes))
+        return Found(order, run_timeline(order, self._costs), _positions(nodes))
 
     def _pass(
         self,
@@ -258,7 +260,7 @@ class OrderSearch:
         return ListScheduler(
             self._graph,
             priorities,
-            self._costs.sharing,
+            self._costs.group_overlap,
             limits,
             backward=backward,
             make_headroom=headroom,
@@ -268,15 +270,15 @@ class OrderSearch:
         memory = self._memory
         assert memory.limit is not None
         make = BackwardTracker if backward else ForwardTracker
-        tracker = make(memory.buffers, memory.inner, memory.held)
+        tracker = make(memory.buffers, memory.inner, memory.persistent)
         order = self._graph.instructions(sorted(range(len(rank)), key=rank.__getitem__))
         needs = needs_by_turn(self._graph, turn, order, memory.needs(order))
         return Headroom(self._graph, turn, memory.buffers, tracker, needs, memory.limit)
 
 
-def _places(nodes: Sequence[int]) -> list[int]:
+def _positions(nodes: Sequence[int]) -> list[int]:
     """For each node, where it stands."""
-    places = [0] * len(nodes)
-    for place, node in enumerate(nodes):
-        places[node] = place
-    return places
+    positions = [0] * len(nodes)
+    for position, node in enumerate(nodes):
+        positions[node] = position
+    return positions

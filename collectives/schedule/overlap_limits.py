@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 
-from collectives.schedule.group_sharing import GroupSharing
+from collectives.schedule.group_overlap import GroupOverlap
 from collectives.schedule.window_costs import Communication
 from spmd.machine.description import MachineDescription
 
@@ -44,9 +44,9 @@ class OverlapLimits:
 class InFlight:
     """Windows that are open, and whether another one may open beside them."""
 
-    def __init__(self, limits: OverlapLimits, sharing: GroupSharing) -> None:
+    def __init__(self, limits: OverlapLimits, group_overlap: GroupOverlap) -> None:
         self._limits = limits
-        self._sharing = sharing
+        self._group_overlap = group_overlap
         self.open: dict[int, Communication] = {}
 
     def admits(self, one: Communication) -> bool:
@@ -69,4 +69,4 @@ class InFlight:
 
     def _share_devices(self, one: Communication, other: Communication) -> bool:
         pairs = product(one.groups, other.groups)
-        return any(self._sharing.share(mine, theirs) for mine, theirs in pairs)
+        return any(self._group_overlap.share(mine, theirs) for mine, theirs in pairs)

@@ -169,7 +169,7 @@ def _readers_first(
     blocks: Mapping[HloInstruction, Block],
 ) -> dict[HloInstruction, list[HloInstruction]]:
     """Readers of what an instruction writes over, where all of them stand before it as things are."""
-    place = {x: n for n, x in enumerate(computation.instructions)}
+    position = {x: n for n, x in enumerate(computation.instructions)}
     readers: dict[int, list[HloInstruction]] = {}
     for x, read in buffers.read.items():
         for buffer in read:
@@ -181,7 +181,7 @@ def _readers_first(
         for written in buffers.written[x]:
             for target in buffers.over.get(written, ()):
                 others = [reader for reader in readers[target] if reader is not x]
-                if all(place[reader] < place[x] for reader in others):
+                if all(position[reader] < position[x] for reader in others):
                     found.setdefault(x, []).extend(others)
     return found
 

@@ -17,14 +17,14 @@ class ScheduledCollective:
     """One collective of the schedule, by the name of its start, or its own where it blocks; seconds of one run.
 
     seconds: alone on its links. exposed: of these and of waiting for its ports, what nothing hides. Of that, limited:
-    left by the memory limit alone; held: by the limits of what may be in flight on all exchanges together.
+    left by the memory limit alone; in_flight_limited: by the limits of what may be in flight on all exchanges together.
     """
 
     name: str
     seconds: float
     exposed: float
     limited: float = 0.0
-    held: float = 0.0
+    in_flight_limited: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,4 +62,4 @@ def scheduled_overlap(
 
 def _collective(row: CollectiveReport, blocking: str | None) -> ScheduledCollective:
     name, exposed = (row.name, row.exposed) if blocking is None else (blocking, row.seconds)
-    return ScheduledCollective(name, row.seconds, exposed, row.limited, row.held)
+    return ScheduledCollective(name, row.seconds, exposed, row.limited, row.in_flight_limited)

@@ -53,7 +53,7 @@ def blocks_of(computation: HloComputation) -> dict[HloInstruction, Block]:
     found: dict[HloInstruction, Block] = {}
     for name, members in groups.items():
         inside = dict.fromkeys(members)
-        _check_together(computation, name, inside)
+        _check_convex(computation, name, inside)
         block = Block(name, tuple(_overlapping(inside)))
         found.update(dict.fromkeys(members, block))
     if len(groups) > 1:
@@ -66,7 +66,7 @@ def _neighbours(x: HloInstruction) -> Iterator[HloInstruction]:
     yield from x.control_predecessors
 
 
-def _check_together(
+def _check_convex(
     computation: HloComputation, name: str, inside: Mapping[HloInstruction, None]
 ) -> None:
     """No path leaves the group and comes back."""
@@ -112,9 +112,9 @@ def _overlapping(inside: Mapping[HloInstruction, None]) -> Sequence[HloInstructi
     waiting = {x: sum(y in inside for y in dict.fromkeys(_neighbours(x))) for x in inside}
     order: list[HloInstruction] = []
     ready = [x for x, count in waiting.items() if not count]
-    place = {x: n for n, x in enumerate(inside)}
+    position = {x: n for n, x in enumerate(inside)}
     while ready:
-        x = min(ready, key=lambda y: (not is_start(y), is_done(y), place[y]))
+        x = min(ready, key=lambda y: (not is_start(y), is_done(y), position[y]))
         ready.remove(x)
         order.append(x)
         for user in dict.fromkeys((*x.users, *x.control_successors)):

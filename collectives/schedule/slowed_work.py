@@ -10,7 +10,7 @@ _LEAST_SPEED = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class LoadedTransfer:
     """A transfer, and the part of the device that it takes: ``load``."""
 
     begun: float
@@ -18,9 +18,10 @@ class Flight:
     load: float
 
 
-def end_of_work(now: float, seconds: float, flights: Iterable[Flight]) -> float:
-    """When work is over that would take ``seconds`` alone, beginning ``now``. flights: that have begun, or will."""
-    slowing = [one for one in flights if one.load > 0.0 and one.ended > now]
+def end_of_work(now: float, seconds: float, active_transfers: Iterable[LoadedTransfer]) -> float:
+    """When work is over that would take ``seconds`` alone, beginning ``now``. active_transfers: that have begun, or
+    will."""
+    slowing = [one for one in active_transfers if one.load > 0.0 and one.ended > now]
     if not slowing:
         return now + seconds
     turns = sorted({t for one in slowing for t in (one.begun, one.ended) if t > now})

@@ -79,6 +79,6 @@ def _on(links: Links, order: Sequence[HloInstruction], costs: WindowCosts) -> Ti
             now = ended
         else:
             seconds = costs.seconds_of(x)
-            now = end_of_work(now, seconds, links.flights(now))
+            now = end_of_work(now, seconds, links.active_transfers(now))
             work += seconds
     return Timeline(now, work, tuple(spans))

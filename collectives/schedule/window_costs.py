@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from collectives.cost.collective_bytes import collective_of
 from collectives.cost.estimator import CollectiveTime, Estimator
-from collectives.schedule.group_sharing import GroupClass, GroupSharing
+from collectives.schedule.group_overlap import GroupClass, GroupOverlap
 from collectives.schedule.links import Links, QueuedLinks, SharedLinks, Transfer
 from collectives.schedule.phases import is_blocking, is_done, is_start
 from spmd.analysis.executions import summed_over_callees
@@ -48,7 +48,7 @@ class WindowCosts:
     """
 
     estimator: Estimator
-    sharing: GroupSharing
+    group_overlap: GroupOverlap
     busy: Mapping[str, float] = field(default_factory=dict)
     shares: bool = False
     totals: dict[HloComputation, float] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class WindowCosts:
         """Return the resources of a collective or its start, or of all collectives of a caller; none for others."""
         if is_start(x) or is_blocking(x):
             return Communication(
-                frozenset((self.sharing.class_of(x),)),
+                frozenset((self.group_overlap.class_of(x),)),
                 frozenset(link.exchange for link in self.time_of(x).links),
                 frozenset((KIND[collective_of(x).opcode],)),
             )

@@ -97,17 +97,17 @@ class CutGraph:
             return tuple(map(self._given, shape.elements))
         return self._add(Node(()))
 
-    def _run(self, computation: HloComputation, given: list[Value], priced: bool = True) -> Value:
-        """The root's value. priced: whether instructions take time of their own, which a kernel's insides do not."""
+    def _run(self, computation: HloComputation, given: list[Value], timed: bool = True) -> Value:
+        """The root's value. timed: whether instructions take time of their own, which a kernel's insides do not."""
         values: dict[HloInstruction, Value] = {}
         for x in computation.instructions:
             if x.opcode is Opcode.PARAMETER:
                 values[x] = given[x.attrs_as(ParameterAttrs).number]
             else:
-                values[x] = self._value(x, [values[y] for y in x.operands], priced)
+                values[x] = self._value(x, [values[y] for y in x.operands], timed)
         return values[computation.root]
 
-    def _value(self, x: HloInstruction, read: list[Value], priced: bool) -> Value:
+    def _value(self, x: HloInstruction, read: list[Value], timed: bool) -> Value:
         match x.opcode:
             case Opcode.TUPLE:
                 return tuple(read)
@@ -116,28 +116,28 @@ class CutGraph:
             case Opcode.OPT_BARRIER:
                 return read[0]
             case Opcode.CALL:
-                return self._run(x.to_apply, read, priced)
+                return self._run(x.to_apply, read, timed)
             case Opcode.CONDITIONAL:
                 taken = self.branches.get(x, x.called_computations[0])
-                return self._run(taken, [read[1 + x.called_computations.index(taken)]], priced)
+                return self._run(taken, [read[1 + x.called_computations.index(taken)]], timed)
             case Opcode.WHILE:
                 return self._loop(x, read[0])
             case Opcode.FUSION:
-                made = self._run(x.called_computations[0], read, priced=False)
-                return self._kernel(x, made) if priced else made
+                made = self._run(x.called_computations[0], read, timed=False)
+                return self._kernel(x, made) if timed else made
         if is_done(x):
             return read[0]
         if is_start(x) or is_blocking(x):
             return self._collective(x, read)
-        return self._plain(x, read, priced)
+        return self._plain(x, read, timed)
 
-    def _plain(self, x: HloInstruction, read: list[Value], priced: bool) -> Value:
-        seconds = self.estimator.compute(x) if priced and x.opcode not in WEIGHTLESS else 0.0
+    def _plain(self, x: HloInstruction, read: list[Value], timed: bool) -> Value:
+        seconds = self.estimator.compute(x) if timed and x.opcode not in WEIGHTLESS else 0.0
         if isinstance(x.shape, ArrayShape) and all(isinstance(one, int) for one in read):
             made: Value = self._add(Node(tuple(_leaves(read)), self._cuts(x, seconds), seconds))
         else:
-            whole = tuple(_leaves(read))
-            made = self._each(x.shape, lambda: Node(whole, (), seconds))
+            read_nodes = tuple(_leaves(read))
+            made = self._each(x.shape, lambda: Node(read_nodes, (), seconds))
         self._computes(made, seconds)
         return made
 

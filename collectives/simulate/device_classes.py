@@ -25,11 +25,11 @@ Colors: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 #: More classes are not told apart: those of one pace are taken for alike, and every device for a member.
 MAX_CLASSES = 512
-_NOBODY = -1
+_NO_DEVICE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Rendezvous:
     """One transfer of a collective. members: the classes that must be ready before it begins. numbers: those of them
     whose transfer it is, all that meet in a group, one of them in a permute.
     """
@@ -49,11 +49,11 @@ class DeviceClasses:
     representatives: tuple[int, ...]
     sizes: tuple[int, ...]
     paces: tuple[int, ...]
-    meetings: tuple[tuple[tuple[Meeting, ...], ...], ...]
+    rendezvous_of_classes: tuple[tuple[tuple[Rendezvous, ...], ...], ...]
     exact: bool = True
 
 
-def fold_devices(
+def classify_devices(
     sites: Sequence[Site], partitions: int, replicas: int, paces: Sequence[int] | None = None
 ) -> DeviceClasses:
     """Classes of ``partitions * replicas`` devices. paces: of each device; all alike where none are given.
@@ -88,7 +88,7 @@ def _coarse(first: Colors, of_sites: Sequence[_Pattern]) -> DeviceClasses:
     colors = _numbered(first[:, None])
     classes = int(colors.max()) + 1
     representatives = _first_of_each(colors, classes)
-    everyone = Meeting(tuple(range(classes)), tuple(range(classes)))
+    everyone = Rendezvous(tuple(range(classes)), tuple(range(classes)))
     return DeviceClasses(
         tuple(representatives),
         tuple(np.bincount(colors, minlength=classes).tolist()),
@@ -107,7 +107,7 @@ class _Groups:
 
     def signatures(self, colors: Colors) -> Colors:
         """By device: a number that tells the colours of its group's members."""
-        return np.append(self._colorings(colors), _NOBODY)[self.group_of][:, None]
+        return np.append(self._colorings(colors), _NO_DEVICE)[self.group_of][:, None]
 
     def _colorings(self, colors: Colors) -> Colors:
         """By group: a number that tells the colours of its members."""
@@ -117,13 +117,13 @@ class _Groups:
         own = (np.sort(colors[list(group)]).tobytes() for group in self.groups)
         return np.array([known.setdefault(each, len(known)) for each in own], np.int64)
 
-    def meeting(self, device: int, colors: Colors) -> Meeting | None:
+    def rendezvous(self, device: int, colors: Colors) -> Rendezvous | None:
         """The one whose transfer is the device's."""
         group = int(self.group_of[device])
-        if group == _NOBODY:
+        if group == _NO_DEVICE:
             return None
         members = tuple(np.unique(colors[list(self.groups[group])]).tolist())
-        return Meeting(members, members)
+        return Rendezvous(members, members)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,15 +134,15 @@ class _Pairs:
     targets: Colors
 
     def signatures(self, colors: Colors) -> Colors:
-        seen = np.append(colors, _NOBODY)
+        seen = np.append(colors, _NO_DEVICE)
         return np.stack([seen[self.sources], seen[self.targets]], axis=1)
 
-    def meeting(self, device: int, colors: Colors) -> Meeting | None:
+    def rendezvous(self, device: int, colors: Colors) -> Rendezvous | None:
         """The one whose transfer is the device's."""
         others = [int(end[device]) for end in (self.sources, self.targets)]
-        met = {int(colors[one]) for one in others if one != _NOBODY}
+        met = {int(colors[one]) for one in others if one != _NO_DEVICE}
         own = int(colors[device])
-        return Meeting(tuple(sorted({own, *met})), (own,)) if met else None
+        return Rendezvous(tuple(sorted({own, *met})), (own,)) if met else None
 
 
 _Pattern: TypeAlias = _Groups | _Pairs
@@ -151,7 +151,7 @@ _Pattern: TypeAlias = _Groups | _Pairs
 def _pattern(operation: HloInstruction, partitions: int, replicas: int) -> _Pattern:
     count = partitions * replicas
     if isinstance(operation.attrs, CollectivePermuteAttrs):
-        sources, targets = (np.full(count, _NOBODY, np.int64) for _ in range(2))
+        sources, targets = (np.full(count, _NO_DEVICE, np.int64) for _ in range(2))
         pairs = device_ends(operation, partitions, replicas)
         moved = pairs[pairs[:, 0] != pairs[:, 1]]
         targets[moved[:, 0]] = moved[:, 1]
@@ -186,11 +186,11 @@ def _first_of_each(colors: Colors, classes: int) -> list[int]:
 
 def _meetings(
     pattern: _Pattern, colors: Colors, representatives: Sequence[int]
-) -> tuple[tuple[Meeting, ...], ...]:
+) -> tuple[tuple[Rendezvous, ...], ...]:
     """By class, those that it is a member of."""
-    own = (pattern.meeting(device, colors) for device in representatives)
-    of_class: list[list[Meeting]] = [[] for _ in representatives]
-    for meeting in dict.fromkeys(one for one in own if one is not None):
-        for number in meeting.members:
-            of_class[number].append(meeting)
+    own = (pattern.rendezvous(device, colors) for device in representatives)
+    of_class: list[list[Rendezvous]] = [[] for _ in representatives]
+    for rendezvous in dict.fromkeys(one for one in own if one is not None):
+        for number in rendezvous.members:
+            of_class[number].append(rendezvous)
     return tuple(map(tuple, of_class))

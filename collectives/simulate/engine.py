@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from collectives.simulate.compute import Done
 from collectives.simulate.device import Execution, Frame, SimulatedDevice, Total
-from collectives.simulate.device_classes import DeviceClasses, Meeting
+from collectives.simulate.device_classes import DeviceClasses, Rendezvous
 from collectives.simulate.events import EventQueue
 from collectives.simulate.periods import Periods
 from collectives.simulate.ports import Port, Transfer, begin, finish
@@ -43,7 +43,7 @@ class Engine:
     """
 
     program: Program
-    fold: DeviceClasses
+    device_classes: DeviceClasses
     busy: Mapping[str, float] = field(default_factory=dict)
     series: Sequence[Series] = ()
     extrapolated: bool = True
@@ -54,7 +54,7 @@ class Engine:
             SimulatedDevice(
                 number, pace, [Frame(self.program.steps)], self.series[pace] if self.series else {}
             )
-            for number, pace in enumerate(self.fold.paces)
+            for number, pace in enumerate(self.device_classes.paces)
         ]
         self._queue: EventQueue[_Computed | _Over] = EventQueue()
         self._executions: dict[tuple[int, int], dict[tuple[int, ...], Execution]] = {}
@@ -66,7 +66,7 @@ class Engine:
         for device in self.devices:
             self._advance(device, begins[device.pace] if begins else 0.0)
         while self._queue:
-            now, event = self._queue.take()
+            now, event = self._queue.pop()
             if isinstance(event, _Over):
                 if event.version == event.transfer.version:
                     self._finish(event.execution, event.transfer, now)
@@ -153,20 +153,20 @@ class Engine:
         turn = device.turns.get(site, 0)
         device.turns[site] = turn + 1
         device.begun[site] = None
-        for meeting in self.fold.meetings[site][device.number]:
-            execution = self._execution(site, turn, meeting)
-            if device.number in meeting.numbers:
+        for rendezvous in self.device_classes.rendezvous_of_classes[site][device.number]:
+            execution = self._execution(site, turn, rendezvous)
+            if device.number in rendezvous.numbers:
                 device.begun[site] = execution
             execution.ready[device.number] = now
             execution.last = device.number
-            if len(execution.ready) == len(meeting.members):
+            if len(execution.ready) == len(rendezvous.members):
                 self._begin(execution, now)
 
-    def _execution(self, site: int, turn: int, meeting: Meeting) -> Execution:
+    def _execution(self, site: int, turn: int, rendezvous: Rendezvous) -> Execution:
         known = self._executions.setdefault((site, turn), {})
-        if meeting.numbers not in known:
-            known[meeting.numbers] = Execution(site, turn, meeting.numbers)
-        return known[meeting.numbers]
+        if rendezvous.numbers not in known:
+            known[rendezvous.numbers] = Execution(site, turn, rendezvous.numbers)
+        return known[rendezvous.numbers]
 
     def _begin(self, execution: Execution, now: float) -> None:
         """All members are ready. Where it takes them differently long, each has a transfer of its own."""

@@ -19,7 +19,7 @@ class EventQueue(Generic[Event]):
         heapq.heappush(self._heap, (at, self._count, event))
         self._count += 1
 
-    def take(self) -> tuple[float, Event]:
+    def pop(self) -> tuple[float, Event]:
         """The next event and its time. IndexError where none is left."""
         at, _, event = heapq.heappop(self._heap)
         return at, event

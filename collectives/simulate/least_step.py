@@ -56,13 +56,13 @@ def least_step(
     """
     asked = RememberedEstimator(estimator)
     graph = CutGraph.of(module.entry, asked, program_of(module, [asked]).branches)
-    heads, tails = Heads.of(graph), Tails.of(graph)
+    earliest, remaining = EarliestTimes.of(graph), RemainingTimes.of(graph)
     jobs: dict[str, list[Job]] = defaultdict(list)
     work: dict[str, float] = defaultdict(float)
     waiting = 0.0
     for task in graph.tasks:
-        head = min(heads.begin[n] for n in task.nodes)
-        tail = min(tails.after[n] for n in task.nodes)
+        head = min(earliest.begin[n] for n in task.nodes)
+        tail = min(remaining.after[n] for n in task.nodes)
         for resource, seconds in task.uses:
             jobs[resource].append(Job(head, task.times * seconds, tail))
             work[resource] += task.times * seconds
@@ -70,14 +70,14 @@ def least_step(
     taken = sum((busy or {}).get(name, 0.0) * seconds for name, seconds in work.items())
     found = [(least_end(those), name) for name, those in jobs.items()]
     found.append((work.get(COMPUTE, 0.0) + taken, COMPUTE))
-    found.append((max(heads.end, default=0.0), "critical path"))
+    found.append((max(earliest.end, default=0.0), "critical path"))
     seconds, what = max(found, key=lambda one: one[0])
     idle = seconds - work.get(what, max(work.values(), default=0.0))
     return LeastStep(seconds, what, max(idle, 0.0), waiting, graph.pieces)
 
 
 @dataclass
-class Heads:
+class EarliestTimes:
     """begin: when a node's first piece can. end: when all of it can be there. first: its first piece, by dimension."""
 
     begin: list[float] = field(default_factory=list)
@@ -85,8 +85,8 @@ class Heads:
     first: list[dict[int, float]] = field(default_factory=list)
 
     @staticmethod
-    def of(graph: CutGraph) -> Heads:
-        found = Heads()
+    def of(graph: CutGraph) -> EarliestTimes:
+        found = EarliestTimes()
         for node in graph.nodes:
             found._add(node)
         return found
@@ -111,47 +111,55 @@ class Heads:
 
 
 @dataclass
-class Tails:
-    """Least remaining time after a node, for any cut of its readers. whole: after all of it if none is cut. pieces:
+class RemainingTimes:
+    """Least remaining time after a node, for any cut of its readers. unsplit: after all of it if none is cut. pieces:
     after its last piece, by dimension. after: the least of these.
     """
 
-    whole: list[float]
+    unsplit: list[float]
     pieces: list[dict[int, float]]
     after: list[float]
 
     @staticmethod
-    def of(graph: CutGraph) -> Tails:
+    def of(graph: CutGraph) -> RemainingTimes:
         count = len(graph.nodes)
-        found = Tails([0.0] * count, [{} for _ in range(count)], [0.0] * count)
+        found = RemainingTimes([0.0] * count, [{} for _ in range(count)], [0.0] * count)
         readers: list[list[tuple[int, int]]] = [[] for _ in range(count)]
         for n in reversed(range(count)):
-            found._set(n, [(reader, place, graph.nodes[reader]) for reader, place in readers[n]])
-            for place, source in enumerate(graph.nodes[n].reads):
-                readers[source].append((n, place))
+            found._set(
+                n,
+                [
+                    (reader, operand_index, graph.nodes[reader])
+                    for reader, operand_index in readers[n]
+                ],
+            )
+            for operand_index, source in enumerate(graph.nodes[n].reads):
+                readers[source].append((n, operand_index))
         return found
 
     def _set(self, n: int, readers: list[tuple[int, int, Node]]) -> None:
         uncut = [node.seconds + self.after[reader] for reader, _, node in readers]
         cut = [
-            self._after_cut(reader, place, node, otherwise)
-            for (reader, place, node), otherwise in zip(readers, uncut, strict=True)
+            self._after_cut(reader, operand_index, node, otherwise)
+            for (reader, operand_index, node), otherwise in zip(readers, uncut, strict=True)
         ]
-        self.whole[n] = max(uncut, default=0.0)
+        self.unsplit[n] = max(uncut, default=0.0)
         for dim in {dim for one in cut for dim in one}:
             self.pieces[n][dim] = max(map(lambda one, rest: one.get(dim, rest), cut, uncut))
-        self.after[n] = min([self.whole[n], *self.pieces[n].values()])
+        self.after[n] = min([self.unsplit[n], *self.pieces[n].values()])
 
-    def _after_cut(self, reader: int, place: int, node: Node, otherwise: float) -> dict[int, float]:
-        """After the last piece of what ``node`` reads at ``place``, by the dimension that it is cut along."""
+    def _after_cut(
+        self, reader: int, operand_index: int, node: Node, otherwise: float
+    ) -> dict[int, float]:
+        """After the last piece of what ``node`` reads at ``operand_index``, by the dimension that it is cut along."""
         found: dict[int, float] = {}
         for cut in node.cuts:
-            dim, made = cut.along.operands[place], cut.along.result
+            dim, made = cut.along.operands[operand_index], cut.along.result
             if dim is None:
                 continue
             if made is None:
                 then = self.after[reader]
             else:
-                then = self.pieces[reader].get(made, self.whole[reader])
+                then = self.pieces[reader].get(made, self.unsplit[reader])
             found[dim] = min(found.get(dim, otherwise), cut.last + then)
         return found

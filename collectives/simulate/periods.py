@@ -73,7 +73,7 @@ class Periods:
         state = self._state(device, depth, now)
         seen = self._seen.setdefault(around, deque(maxlen=LONGEST_PERIOD))
         for earlier in reversed(seen):
-            if _alike(earlier, state):
+            if _states_match(earlier, state):
                 self._skip(earlier, state, frames, left, now)
                 seen.clear()
                 return
@@ -143,7 +143,7 @@ def _around(frames: Sequence[Frame], depth: int) -> _Around:
     return tuple((id(frame.steps), frame.index, frame.trip) for frame in frames[:depth])
 
 
-def _alike(earlier: _State, state: _State) -> bool:
+def _states_match(earlier: _State, state: _State) -> bool:
     if earlier.discrete != state.discrete or len(earlier.times) != len(state.times):
         return False
     close = CLOSE * (state.clock - earlier.clock)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 #: What slows a transfer down: an exchange by name, and the keys of the transfers that it shares it with.
-HeldBy: TypeAlias = tuple[tuple[str, Hashable], ...]
+LimitedBy: TypeAlias = tuple[tuple[str, Hashable], ...]
 
 #: Rates and uses closer than this are equal.
 _EQUAL = 1e-12
@@ -36,7 +36,7 @@ class Transfer:
     since: float = 0.0
     rate: float = 0.0
     version: int = 0
-    held_by: HeldBy = ()
+    limited_by: LimitedBy = ()
     delays: dict[tuple[str, Hashable], float] = field(default_factory=dict)
 
     def end(self) -> float:
@@ -52,8 +52,8 @@ class Transfer:
         if gone > 0.0:
             self.left = self.left_at(now)
             lost = gone * (1.0 - self.rate)
-            for reason in self.held_by:
-                self.delays[reason] = self.delays.get(reason, 0.0) + lost / len(self.held_by)
+            for reason in self.limited_by:
+                self.delays[reason] = self.delays.get(reason, 0.0) + lost / len(self.limited_by)
         self.since = now
 
 
@@ -102,9 +102,9 @@ def _settle(first: Iterable[Transfer], ports: Iterable[Port], now: float) -> lis
     transfers, around = _component(first, ports)
     changed = []
     rates = fair_rates(transfers)
-    for transfer, (rate, held_by) in rates.items():
+    for transfer, (rate, limited_by) in rates.items():
         transfer.proceed(now)
-        transfer.held_by = held_by
+        transfer.limited_by = limited_by
         if abs(rate - transfer.rate) > _EQUAL:
             transfer.rate = rate
             transfer.version += 1
@@ -130,13 +130,13 @@ def _component(
     return transfers, around
 
 
-def fair_rates(transfers: Iterable[Transfer]) -> dict[Transfer, tuple[float, HeldBy]]:
+def fair_rates(transfers: Iterable[Transfer]) -> dict[Transfer, tuple[float, LimitedBy]]:
     """The rate of each, at most 1, and what holds it back: the port, with the keys of the others on it.
 
     All rates rise together until a port is full; its transfers stay at that rate and the others go on rising.
     """
     rising = dict.fromkeys(transfers)
-    found: dict[Transfer, tuple[float, HeldBy]] = {}
+    found: dict[Transfer, tuple[float, LimitedBy]] = {}
     taken: dict[Port, float] = {}
     while rising:
         level, full = 1.0, None
@@ -154,7 +154,7 @@ def fair_rates(transfers: Iterable[Transfer]) -> dict[Transfer, tuple[float, Hel
     return found
 
 
-def _others(transfer: Transfer, full: Port | None) -> HeldBy:
+def _others(transfer: Transfer, full: Port | None) -> LimitedBy:
     if full is None:
         return ()
     return tuple((full.exchange, one.key) for one in full.transfers if one is not transfer)

@@ -49,12 +49,14 @@ def program_of(module: HloModule, estimators: Sequence[Estimator]) -> Program:
         raise UnsupportedError(
             f"{module.name} is {module.stage.name.lower()}: a simulation runs the order of a scheduled module"
         )
-    walk = _Walk(estimators)
-    steps = walk.of(module.entry)
-    return Program(steps, tuple(walk.sites), len(estimators), walk.branches, tuple(walk.notes))
+    reader = _ProgramReader(estimators)
+    steps = reader.of(module.entry)
+    return Program(
+        steps, tuple(reader.sites), len(estimators), reader.branches, tuple(reader.notes)
+    )
 
 
-class _Walk:
+class _ProgramReader:
     """Each computation is read once, however often it is called."""
 
     def __init__(self, estimators: Sequence[Estimator]) -> None:
@@ -81,7 +83,7 @@ class _Walk:
         if x.opcode is Opcode.WHILE:
             yield from self._loop(x)
         elif x.opcode is Opcode.CONDITIONAL:
-            yield from self._dearest(x)
+            yield from self._costliest_branch(x)
         elif x.opcode is Opcode.CALL:
             yield from self._once(x.name, x.to_apply)
         elif is_done(x):
@@ -134,12 +136,12 @@ class _Walk:
         paces = range(len(self._estimators))
         yield from self._work(name, tuple(times * sum(one[pace] for one in work) for pace in paces))
 
-    def _dearest(self, conditional: HloInstruction) -> Iterator[Step]:
+    def _costliest_branch(self, conditional: HloInstruction) -> Iterator[Step]:
         for branch in conditional.called_computations:
             self.of(branch)
         costs = [self._alone[branch] for branch in conditional.called_computations]
-        dearest = costs.index(max(costs))
-        self.branches[conditional] = conditional.called_computations[dearest]
+        costliest = costs.index(max(costs))
+        self.branches[conditional] = conditional.called_computations[costliest]
         if len(set(costs)) > 1:
             name = self.branches[conditional].name
             self.notes.append(

@@ -102,20 +102,20 @@ def why(
     if cause is Cause.CONTENTION:
         exchange, other = max(waiting.contended, key=lambda one: waiting.contended[one])
         return f"contention: {other} is on {exchange} at the same time"
-    beside = f"{brief(waiting.independent)} of work may run beside its {brief(waiting.alone)}"
+    concurrent = f"{brief(waiting.independent)} of work may run beside its {brief(waiting.alone)}"
     if cause is Cause.DEPENDENCY:
-        return f"dependency: {beside}; {_between(site.instruction, around)}"
+        return f"dependency: {concurrent}; {_between(site.instruction, around)}"
     if cause is Cause.BLOCKING:
-        return f"blocking: it has no start and done, though {beside}"
+        return f"blocking: it has no start and done, though {concurrent}"
     if cause is Cause.MEMORY:
-        return f"memory limit: so the scheduler says, though {beside}"
+        return f"memory limit: so the scheduler says, though {concurrent}"
     if cause is Cause.LINKS:
         exchange = max(waiting.links, key=lambda one: waiting.links[one])
         sent = brief(waiting.links[exchange])
         return (
             f"links: {exchange} is busy for {sent} beside {brief(waiting.work)} of work around it"
         )
-    return f"order: {beside}, but stands elsewhere in the schedule; {_between(site.instruction, around)}"
+    return f"order: {concurrent}, but stands elsewhere in the schedule; {_between(site.instruction, around)}"
 
 
 def _between(start: HloInstruction, around: Neighbours) -> str:
@@ -129,14 +129,15 @@ def _between(start: HloInstruction, around: Neighbours) -> str:
 def neighbours(
     start: HloInstruction,
     seconds: Callable[[HloInstruction], float],
-    place: Callable[[HloInstruction], int],
+    position: Callable[[HloInstruction], int],
 ) -> Neighbours:
-    """Those of a collective. seconds: of an instruction, with what it calls; place: in its computation's schedule."""
+    """Those of a collective. seconds: of an instruction, with what it calls; position: in its computation's
+    schedule."""
     dones = [user for user in start.users if is_done(user)]
     end = dones[0] if dones else start
     return (
-        max(_nearest(start, seconds, lambda x: x.operands), key=place, default=None),
-        min(_nearest(end, seconds, lambda x: x.users), key=place, default=None),
+        max(_nearest(start, seconds, lambda x: x.operands), key=position, default=None),
+        min(_nearest(end, seconds, lambda x: x.users), key=position, default=None),
     )
 
 

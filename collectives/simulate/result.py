@@ -64,7 +64,7 @@ class Simulation:
     communication: some collective is under way.
     bound: of any order of the same instructions. least: of any order of the program's pieces, and what the program
     takes where nothing overlaps; None where that is not known. peak_bytes: parameters, constants and results included.
-    device: the one whose figures these are. alike: how many devices do the same, out of ``devices`` in ``classes``
+    device: the one whose figures these are. class_size: how many devices do the same, out of ``devices`` in ``classes``
     classes. notes: what was taken for granted. slices: what the device does when, where that was kept.
     """
 
@@ -79,7 +79,7 @@ class Simulation:
     devices: int
     classes: int
     device: int
-    alike: int
+    class_size: int
     collectives: tuple[CollectiveResult, ...]
     resources: tuple[ResourceUse, ...]
     notes: tuple[str, ...]

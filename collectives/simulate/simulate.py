@@ -13,7 +13,7 @@ from collectives.cost.estimator import Estimator
 from collectives.cost.independence import independent_seconds
 from collectives.simulate.bound import Bounds
 from collectives.simulate.device import ANY_LINK, SimulatedDevice, Total
-from collectives.simulate.device_classes import MAX_CLASSES, DeviceClasses, fold_devices
+from collectives.simulate.device_classes import MAX_CLASSES, DeviceClasses, classify_devices
 from collectives.simulate.engine import Engine
 from collectives.simulate.program import program_of
 from collectives.simulate.reasons import Waiting, causes_of, neighbours, why
@@ -62,14 +62,20 @@ def simulate(
     options = options or SimulationOptions()
     asked = tuple(RememberedEstimator(one) for one in estimators)
     program = program_of(module, asked)
-    fold = fold_devices(program.sites, module.num_partitions, module.replica_count, options.paces)
+    device_classes = classify_devices(
+        program.sites, module.num_partitions, module.replica_count, options.paces
+    )
     timeline = Timeline(options.timeline)
-    engine = Engine(program, fold, options.busy, options.series, options.extrapolated, timeline)
+    engine = Engine(
+        program, device_classes, options.busy, options.series, options.extrapolated, timeline
+    )
     seconds = engine.run(options.begins)
     device = max(engine.devices, key=lambda one: one.end or 0.0)
-    bounds = Bounds(asked[device.pace], program.branches, _absent(program, fold, device.number))
+    bounds = Bounds(
+        asked[device.pace], program.branches, _absent(program, device_classes, device.number)
+    )
     notes = program.notes
-    if not fold.exact:
+    if not device_classes.exact:
         notes += (
             f"more than {MAX_CLASSES} classes of devices: all that are as fast are taken for alike",
         )
@@ -82,20 +88,20 @@ def simulate(
         communication=device.busy(device.end or 0.0).get(ANY_LINK, 0.0),
         bound=bounds.of(module.entry),
         peak_bytes=peak_bytes(module),
-        devices=sum(fold.sizes),
-        classes=len(fold.sizes),
-        device=fold.representatives[device.number],
-        alike=fold.sizes[device.number],
-        collectives=_collectives(program, fold, device, bounds, options.limited),
+        devices=sum(device_classes.sizes),
+        classes=len(device_classes.sizes),
+        device=device_classes.representatives[device.number],
+        class_size=device_classes.sizes[device.number],
+        collectives=_collectives(program, device_classes, device, bounds, options.limited),
         resources=_resources(device),
         notes=notes,
         slices=tuple(timeline.of(device.number)),
     )
 
 
-def _without_rounding(difference: float, whole: float) -> float:
-    """Return the difference of two sums of about ``whole``; 0 if it is rounding of the order of additions."""
-    return difference if difference > _ROUNDING * whole else 0.0
+def _without_rounding(difference: float, total: float) -> float:
+    """Return the difference of two sums of about ``total``; 0 if it is rounding of the order of additions."""
+    return difference if difference > _ROUNDING * total else 0.0
 
 
 # ---- resources
@@ -119,7 +125,7 @@ def _by_part(device: SimulatedDevice, what: Total) -> dict[object, float]:
 # ---- collectives
 def _collectives(
     program: Program,
-    fold: DeviceClasses,
+    device_classes: DeviceClasses,
     device: SimulatedDevice,
     bounds: Bounds,
     limited: Mapping[str, float],
@@ -133,11 +139,11 @@ def _collectives(
     for key, seconds in device.totals.items():
         match key:
             case (Total.LATE, site, int(peer)):
-                late[site][fold.representatives[peer]] = seconds
+                late[site][device_classes.representatives[peer]] = seconds
             case (Total.CONTENDED, site, str(exchange), int(other)):
                 contended[site][exchange, program.sites[other].name] = seconds
     independent = _independent(program.sites, bounds)
-    place = _places(program.sites)
+    position = _positions(program.sites)
     found = []
     for number, site in enumerate(program.sites):
         if number not in executions:
@@ -156,7 +162,7 @@ def _collectives(
             contended=contended[number],
         )
         causes = causes_of(site, waiting)
-        producer, user = neighbours(site.instruction, _length(bounds), place.__getitem__)
+        producer, user = neighbours(site.instruction, _length(bounds), position.__getitem__)
         found.append(
             CollectiveResult(
                 name=site.name,
@@ -178,12 +184,16 @@ def _collectives(
     return tuple(found)
 
 
-def _absent(program: Program, fold: DeviceClasses, number: int) -> dict[HloInstruction, None]:
+def _absent(
+    program: Program, device_classes: DeviceClasses, number: int
+) -> dict[HloInstruction, None]:
     """The collectives that a class of devices takes no part in."""
     return {
         site.instruction: None
-        for site, meetings in zip(program.sites, fold.meetings, strict=True)
-        if not any(number in meeting.numbers for meeting in meetings[number])
+        for site, rendezvous_of_classes in zip(
+            program.sites, device_classes.rendezvous_of_classes, strict=True
+        )
+        if not any(number in rendezvous.numbers for rendezvous in rendezvous_of_classes[number])
     }
 
 
@@ -204,7 +214,7 @@ def _independent(sites: Sequence[Site], bounds: Bounds) -> dict[HloInstruction, 
     return found
 
 
-def _places(sites: Sequence[Site]) -> dict[HloInstruction, int]:
+def _positions(sites: Sequence[Site]) -> dict[HloInstruction, int]:
     """In the schedules of the computations that hold collectives."""
     computations = dict.fromkeys(map(_computation, sites))
     return {x: n for inside in computations for n, x in enumerate(inside.instructions)}

@@ -19,9 +19,9 @@ PERF_VARIABLE = "SPMD_PERF_MAP"
 
 def object_folder(environment: Mapping[str, str] = os.environ) -> Path | None:
     """SPMD_OBJECT_CACHE, else spmd-executor/objects in XDG_CACHE_HOME or ~/.cache. None: nowhere."""
-    told = environment.get(VARIABLE, "")
-    if told:
-        return Path(told) if Path(told).is_absolute() else None
+    value = environment.get(VARIABLE, "")
+    if value:
+        return Path(value) if Path(value).is_absolute() else None
     cache = environment.get("XDG_CACHE_HOME", "")
     home = environment.get("HOME", "")
     if Path(cache).is_absolute():

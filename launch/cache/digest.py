@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 
-_DIGITS = 16
+_LENGTH = 16
 
 
 def digest_of(data: bytes) -> str:
     """Enough of SHA-256 to tell what differs by mistake."""
-    return full_digest_of(data)[:_DIGITS]
+    return full_digest_of(data)[:_LENGTH]
 
 
 def full_digest_of(data: bytes) -> str:

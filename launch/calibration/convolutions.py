@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 import runtime.emit  # noqa: F401 - fills the lowerings
-from launch.calibration.memory import FAR_BYTES, Arena
+from launch.calibration.memory import UNCACHED_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
 from runtime.buffers.types import ArrayView
@@ -97,16 +97,16 @@ LAYERS = (
 
 
 #: Layers of each form, the first ones, that are timed where operands and results are far, too.
-FAR_LAYERS = 3
+UNCACHED_LAYERS = 3
 
 
 @dataclass(frozen=True)
 class ConvolutionOptions:
-    """far_bytes: how far what is far was touched before. budget: seconds of one round of a layer."""
+    """uncached_bytes: how far what is far was touched before. budget: seconds of one round of a layer."""
 
     layers: tuple[Layer, ...] = LAYERS
     types: tuple[PrimitiveType, ...] = (PrimitiveType.F32,)
-    far_bytes: int = FAR_BYTES
+    uncached_bytes: int = UNCACHED_BYTES
     budget: float = 0.0035
 
 
@@ -128,28 +128,32 @@ class LayerProbe(CoreProbe):
 
 
 def layer_probes(kind: PrimitiveType, options: ConvolutionOptions) -> tuple[LayerProbe, ...]:
-    forms = _by_form(kind, options)
+    algorithms = _by_algorithm(kind, options)
     return (
-        *(_near(layer, kind, options) for layers in forms.values() for layer in layers),
-        *(_far(layer, kind, options) for layers in forms.values() for layer in layers[:FAR_LAYERS]),
+        *(_cached(layer, kind, options) for layers in algorithms.values() for layer in layers),
+        *(
+            _uncached(layer, kind, options)
+            for layers in algorithms.values()
+            for layer in layers[:UNCACHED_LAYERS]
+        ),
     )
 
 
-def _near(layer: Layer, kind: PrimitiveType, options: ConvolutionOptions) -> LayerProbe:
+def _cached(layer: Layer, kind: PrimitiveType, options: ConvolutionOptions) -> LayerProbe:
     return LayerProbe(options.budget, layer, kind)
 
 
-def _far(layer: Layer, kind: PrimitiveType, options: ConvolutionOptions) -> LayerProbe:
-    count = -(-options.far_bytes // _moved(_thunk(layer, kind)))
+def _uncached(layer: Layer, kind: PrimitiveType, options: ConvolutionOptions) -> LayerProbe:
+    count = -(-options.uncached_bytes // _moved(_thunk(layer, kind)))
     return LayerProbe(options.budget, layer, kind, count)
 
 
 def _moved(thunk: KernelThunk) -> int:
     """Bytes of operands and result."""
-    return sum(place.view.byte_size for place in (*thunk.operands, *thunk.results))
+    return sum(argument.view.byte_size for argument in (*thunk.operands, *thunk.results))
 
 
-def _by_form(
+def _by_algorithm(
     kind: PrimitiveType, options: ConvolutionOptions
 ) -> dict[ConvolutionForm, list[Layer]]:
     """Without layers that are made otherwise."""
@@ -168,13 +172,13 @@ def convolution_classes(
     """Return the class of each form of the layers, by type. levels: of copies."""
     classes = []
     for kind in options.types:
-        for form, layers in _by_form(kind, options).items():
-            near = [seconds[_near(layer, kind, options)] for layer in layers]
+        for algorithm, layers in _by_algorithm(kind, options).items():
+            cached = [seconds[_cached(layer, kind, options)] for layer in layers]
             found_parts = [_parts(_thunk(layer, kind)) for layer in layers]
             parts = [one.counts for one in found_parts if one is not None]
-            found = ConvolutionClass(form, kind, *nonnegative_fit(parts, near))
-            far = _farther(layers[:FAR_LAYERS], kind, options, levels, seconds)
-            classes.append(replace(found, far=far))
+            found = ConvolutionClass(algorithm, kind, *nonnegative_fit(parts, cached))
+            uncached = _farther(layers[:UNCACHED_LAYERS], kind, options, levels, seconds)
+            classes.append(replace(found, far=uncached))
     return tuple(classes)
 
 
@@ -186,16 +190,16 @@ def _farther(
     seconds: Seconds,
 ) -> float:
     """Return by which factor layers on arrays that are in no cache take longer than copies of as many bytes."""
-    # Of all time that they take, those that are near: so that small differences of short ones do not weigh most.
+    # Of all time that they take, those that are cached: so that small differences of short ones do not weigh most.
     wanted = found = 0.0
     for layer in layers:
         moved = _moved(_thunk(layer, kind))
-        near = seconds[_near(layer, kind, options)]
-        more = byte_seconds(levels, options.far_bytes) - byte_seconds(
+        cached = seconds[_cached(layer, kind, options)]
+        more = byte_seconds(levels, options.uncached_bytes) - byte_seconds(
             levels, min(TIMED_BYTES, moved)
         )
-        wanted += more * moved / near
-        found += seconds[_far(layer, kind, options)] / near - 1
+        wanted += more * moved / cached
+        found += seconds[_uncached(layer, kind, options)] / cached - 1
     return max(found, 0.0) / wanted if wanted > 0 else 1.0
 
 
@@ -217,7 +221,7 @@ def _parts(thunk: KernelThunk) -> ConvolutionParts | None:
         kernel = kernel.undivided
     if not isinstance(kernel, PanelConvolutionKernel):
         return None
-    x, w = (place.view.dims for place in thunk.operands)
+    x, w = (argument.view.dims for argument in thunk.operands)
     sizes = ConvolutionSizes(kernel.window, x, w, thunk.results[0].view.dims)
     return parts_of(sizes, plan_here(kernel))
 
@@ -225,11 +229,11 @@ def _parts(thunk: KernelThunk) -> ConvolutionParts | None:
 def _action(thunk: KernelThunk, arena: Arena) -> Action:
     """On memory of its own."""
     memory: dict[int, NDArray] = {}
-    operands = {place.slice.allocation for place in thunk.operands}
+    operands = {argument.slice.allocation for argument in thunk.operands}
 
-    def array(place: ArrayView) -> NDArray:
-        view = place.view
-        number, size = place.slice.allocation, place.slice.size
+    def array(argument: ArrayView) -> NDArray:
+        view = argument.view
+        number, size = argument.slice.allocation, argument.slice.size
         if number not in memory:
             if number in operands:
                 count = size // view.element_type.byte_size
@@ -239,6 +243,6 @@ def _action(thunk: KernelThunk, arena: Arena) -> Action:
         own = memory[number]
         return np.ndarray(view.dims, view.element_type.numpy, own.data, view.offset, view.strides)
 
-    places = (thunk.operands, thunk.results, thunk.scratch)
-    arrays = KernelArrays(*(tuple(map(array, each)) for each in places))
+    arguments = (thunk.operands, thunk.results, thunk.scratch)
+    arrays = KernelArrays(*(tuple(map(array, each)) for each in arguments))
     return CPU_KERNELS.bind(thunk.kernel, arrays)

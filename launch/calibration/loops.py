@@ -34,15 +34,15 @@ CHAIN = (Opcode.ADD, Opcode.MULTIPLY, Opcode.MAXIMUM, Opcode.SUBTRACT)
 
 @dataclass(frozen=True)
 class LoopSizes:
-    """working_sets: bytes read and written together, up to each of which a bandwidth is measured. near_bytes: fits into
-    the nearest cache of anything this runs on. elements: of one call, so many that the call itself does not count.
+    """working_sets: bytes read and written together, up to each of which a bandwidth is measured. cached_bytes: fits
+    into the nearest cache of anything this runs on. elements: of one call, so many that the call itself does not count.
     chain: operations whose time is shared out. budget: seconds of one round of a bandwidth.
     """
 
     working_sets: tuple[int, ...] = tuple(
         1 << power for power in (14, 15, 17, 19, 20, 21, 22, 24, 25, 26, 28)
     )
-    near_bytes: int = 1 << 14
+    cached_bytes: int = 1 << 14
     elements: int = 1 << 20
     types: tuple[PrimitiveType, ...] = TYPES
     functions: tuple[Opcode, ...] = FUNCTIONS
@@ -123,7 +123,7 @@ def element_probes(kind: PrimitiveType, sizes: LoopSizes) -> tuple[ElementProbe,
 
 
 def _element(chain: tuple[Opcode, ...], kind: PrimitiveType, sizes: LoopSizes) -> ElementProbe:
-    count = sizes.near_bytes // (4 * kind.byte_size)
+    count = sizes.cached_bytes // (4 * kind.byte_size)
     repeats = max(1, sizes.elements // (16 * count))
     return ElementProbe(sizes.budget / 4, chain, kind, count, repeats)
 

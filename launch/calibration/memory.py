@@ -16,7 +16,7 @@ from spmd.shape import PrimitiveType
 BLOCK_BYTES = 8 << 20
 #: That a core goes over between two touches of what counts as far. All cores do: together more than the last cache
 #: holds that they share, so that products come from where a large program's do.
-FAR_BYTES = 32 << 20
+UNCACHED_BYTES = 32 << 20
 
 
 class Arena:

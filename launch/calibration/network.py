@@ -53,7 +53,7 @@ class NetworkSizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class ConcurrentRun:
     """Seconds of a message, of products, and of the products while the message is under way."""
 
     message: float
@@ -68,12 +68,12 @@ class Beside:
 
 @dataclass(frozen=True)
 class NetworkSeconds:
-    """messages: seconds by bytes. nodes; devices of each. beside: of each round."""
+    """messages: seconds by bytes. nodes; devices of each. concurrent: of each round."""
 
     messages: tuple[tuple[int, float], ...]
     nodes: int
     devices: int
-    beside: tuple[Beside, ...] = ()
+    concurrent: tuple[ConcurrentRun, ...] = ()
 
     @property
     def exchange(self) -> Exchange:
@@ -87,7 +87,7 @@ class NetworkSeconds:
             self.devices / byte,
             latency,
             ports=1,
-            busy=statistics.median(one.busy for one in self.beside) if self.beside else 1.0,
+            busy=statistics.median(one.busy for one in self.concurrent) if self.concurrent else 1.0,
         )
 
     def seconds_of(self, size: int) -> float:
@@ -130,8 +130,8 @@ def measure_network(world: MpiCommunicator, devices: int, sizes: NetworkSizes) -
     few = min(seconds for (seconds,) in rounds([(0, _FEW)]))
     size = min(found.bytes_in(sizes.transfer_seconds), sizes.most_bytes)
     count = max(round(sizes.longer * found.seconds_of(size) * _FEW / few), 1)
-    beside = rounds([(size, 0), (0, count), (size, count)])
-    return replace(found, beside=tuple(Beside(*each) for each in beside))
+    concurrent = rounds([(size, 0), (0, count), (size, count)])
+    return replace(found, concurrent=tuple(ConcurrentRun(*each) for each in concurrent))
 
 
 def joined(node: MachineDescription, found: NetworkSeconds) -> MachineDescription:
@@ -204,7 +204,7 @@ def _ready(world: MpiCommunicator, text: str) -> _Ready:
         return Compiled(compile_module(parse_module(text), world.size, options), "")
 
     executable = compile_on_first(world, compiled)
-    state = executable.put([_values(place.shape.dims) for place in executable.inputs])
+    state = executable.put([_values(argument.shape.dims) for argument in executable.inputs])
     return _Ready(executable, state)
 
 

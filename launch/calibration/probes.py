@@ -10,10 +10,10 @@ from functools import partial
 from typing import TypeAlias
 
 from launch.calibration.memory import Arena
-from launch.calibration.timing import Action, Tries, cores, each_at_once, tried
+from launch.calibration.timing import Action, Samples, cores, each_at_once, tried
 
 #: On each core that took part, of one round.
-OfCores: TypeAlias = tuple[Tries, ...]
+OfCores: TypeAlias = tuple[Samples, ...]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class CoreProbe(Probe):
 
     def _round(self, actions: Sequence[Action]) -> OfCores:
         found = each_at_once(actions, partial(tried, budget=self.budget))
-        return tuple(Tries.of(seconds, self.executions) for seconds in found)
+        return tuple(Samples.of(seconds, self.executions) for seconds in found)
 
 
 #: Of one execution, by probe: what descriptions are made of.
@@ -78,7 +78,7 @@ def least(rounds: Sequence[Round]) -> dict[Probe, float]:
             by_probe.setdefault(probe, []).append(found)
     return {
         probe: statistics.fmean(
-            min(tries.least for tries in of_core) for of_core in zip(*found, strict=True)
+            min(samples.least for samples in of_core) for of_core in zip(*found, strict=True)
         )
         for probe, found in by_probe.items()
     }
@@ -87,14 +87,14 @@ def least(rounds: Sequence[Round]) -> dict[Probe, float]:
 def typical(one: Round) -> dict[Probe, float]:
     """Return for each probe the mean over cores of their medians."""
     return {
-        probe: statistics.fmean(tries.median for tries in found) for probe, found in one.items()
+        probe: statistics.fmean(samples.median for samples in found) for probe, found in one.items()
     }
 
 
 def spread(rounds: Sequence[Round]) -> float:
     """Return by how much longer the median probe took in its worst round than in its best one: 0.1 is a tenth."""
     sums = [
-        {probe: sum(tries.least for tries in found) for probe, found in one.items()}
+        {probe: sum(samples.least for samples in found) for probe, found in one.items()}
         for one in rounds
     ]
     probes = set(sums[0]).intersection(*sums[1:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.calibration.memory import FAR_BYTES, Arena
+from launch.calibration.memory import UNCACHED_BYTES, Arena
 from launch.calibration.probes import CoreProbe, Seconds
 from launch.calibration.timing import Action, in_turn
 from runtime.cpu.kernels.gemm.dot import plan_dot
@@ -40,8 +40,8 @@ TYPES: tuple[Types, ...] = (
 
 @dataclass(frozen=True)
 class ProductShapes:
-    """A class's least sizes, blocks as ``ProductClass`` has them, and the shapes m, k, n that it is fitted to; turned:
-    those of which an operand lies the other way round, too.
+    """A class's least sizes, blocks as ``ProductClass`` has them, and the shapes m, k, n that it is fitted to;
+    transposed: those of which an operand lies the other way round, too.
 
     Of all but the largest everything lies in a core's second-level cache: what more bytes take is the caches', not the
     product's.
@@ -50,7 +50,7 @@ class ProductShapes:
     least: Sizes
     blocks: tuple[int, int]
     shapes: tuple[Sizes, ...]
-    turned: tuple[Sizes, ...]
+    transposed: tuple[Sizes, ...]
 
 
 CLASSES = (
@@ -97,21 +97,21 @@ CLASSES = (
 )
 
 
-#: Shapes of the first class that are timed where operands and results are far: matrices that are far are large, and
-#: their rows are long. One that is mostly lhs, one that is mostly rhs, one that is mostly result, and one of all.
-FAR = ((512, 1024, 64), (64, 256, 1024), (512, 64, 1024), (128, 512, 1024))
+#: Shapes of the first class that are timed where operands and results are uncached: matrices that are far are large,
+#: and their rows are long. One that is mostly lhs, one that is mostly rhs, one that is mostly result, and one of all.
+UNCACHED = ((512, 1024, 64), (64, 256, 1024), (512, 64, 1024), (128, 512, 1024))
 
 
 @dataclass(frozen=True)
 class ProductOptions:
-    """far_bytes: how far what is far was touched before: where copies, too, take clearly longer than near, as all cores
-    together have gone over more than their last cache holds. budget: seconds of one round of a shape.
+    """uncached_bytes: how far what is far was touched before: where copies, too, take clearly longer than near, as all
+    cores together have gone over more than their last cache holds. budget: seconds of one round of a shape.
     """
 
     types: tuple[Types, ...] = TYPES
     classes: tuple[ProductShapes, ...] = CLASSES
-    far: tuple[Sizes, ...] = FAR
-    far_bytes: int = FAR_BYTES
+    uncached: tuple[Sizes, ...] = UNCACHED
+    uncached_bytes: int = UNCACHED_BYTES
     budget: float = 0.0035
 
 
@@ -121,7 +121,7 @@ class ProductProbe(CoreProbe):
 
     types: Types
     sizes: Sizes
-    turned: Turned = (False, False)
+    transposed: Turned = (False, False)
     count: int = 1
 
     @property
@@ -136,51 +136,57 @@ class ProductProbe(CoreProbe):
         scratch = tuple(arena.array(dims, kernel.compute.numpy) for dims in kernel.scratch_dims())
         actions = []
         for seed in range(self.count):
-            lhs = _matrix(arena, (m, k), self.types[0], seed, turned=self.turned[0])
-            rhs = _matrix(arena, (k, n), self.types[1], seed, turned=self.turned[1])
+            lhs = _matrix(arena, (m, k), self.types[0], seed, transposed=self.transposed[0])
+            rhs = _matrix(arena, (k, n), self.types[1], seed, transposed=self.transposed[1])
             out = arena.array((m, n), self.types[2].numpy)
             actions.append(CPU_KERNELS.bind(kernel, KernelArrays((lhs, rhs), (out,), scratch)))
         return in_turn(actions)
 
 
 def _matrix(
-    arena: Arena, dims: tuple[int, int], kind: PrimitiveType, seed: int, *, turned: bool
+    arena: Arena, dims: tuple[int, int], kind: PrimitiveType, seed: int, *, transposed: bool
 ) -> NDArray:
     """Row by row, or column by column."""
-    return arena.numbers(dims[::-1], kind, seed).T if turned else arena.numbers(dims, kind, seed)
+    return (
+        arena.numbers(dims[::-1], kind, seed).T if transposed else arena.numbers(dims, kind, seed)
+    )
 
 
 #: As rows and columns of operands lie: each is timed both ways.
 STRAIGHT: Turned = (False, False)
-TURNED: tuple[Turned, ...] = ((True, False), (False, True))
+TRANSPOSED: tuple[Turned, ...] = ((True, False), (False, True))
 
 
 def product_probes(types: Types, options: ProductOptions) -> tuple[ProductProbe, ...]:
-    near = [_near(types, *one, options) for shapes in options.classes for one in _of(shapes)]
-    far = [_far(types, *one, options) for one in _far_layouts(options)]
-    return (*dict.fromkeys(near), *far)
+    cached = [_cached(types, *one, options) for shapes in options.classes for one in _of(shapes)]
+    uncached = [_uncached(types, *one, options) for one in _uncached_layouts(options)]
+    return (*dict.fromkeys(cached), *uncached)
 
 
 def _of(shapes: ProductShapes) -> list[tuple[Sizes, Turned]]:
     """Return the products to which a class is fitted."""
-    turned = [(sizes, turned) for sizes in shapes.turned for turned in TURNED]
-    return [*((sizes, STRAIGHT) for sizes in shapes.shapes), *turned]
+    transposed = [(sizes, transposed) for sizes in shapes.transposed for transposed in TRANSPOSED]
+    return [*((sizes, STRAIGHT) for sizes in shapes.shapes), *transposed]
 
 
-def _far_layouts(options: ProductOptions) -> list[tuple[Sizes, Turned]]:
+def _uncached_layouts(options: ProductOptions) -> list[tuple[Sizes, Turned]]:
     return [
-        *((sizes, STRAIGHT) for sizes in options.far),
-        *((options.far[-1], turned) for turned in TURNED),
+        *((sizes, STRAIGHT) for sizes in options.uncached),
+        *((options.uncached[-1], transposed) for transposed in TRANSPOSED),
     ]
 
 
-def _near(types: Types, sizes: Sizes, turned: Turned, options: ProductOptions) -> ProductProbe:
-    return ProductProbe(options.budget, types, sizes, turned)
+def _cached(
+    types: Types, sizes: Sizes, transposed: Turned, options: ProductOptions
+) -> ProductProbe:
+    return ProductProbe(options.budget, types, sizes, transposed)
 
 
-def _far(types: Types, sizes: Sizes, turned: Turned, options: ProductOptions) -> ProductProbe:
-    count = -(-options.far_bytes // sum(_moved(types, sizes)))
-    return ProductProbe(options.budget, types, sizes, turned, count)
+def _uncached(
+    types: Types, sizes: Sizes, transposed: Turned, options: ProductOptions
+) -> ProductProbe:
+    count = -(-options.uncached_bytes // sum(_moved(types, sizes)))
+    return ProductProbe(options.budget, types, sizes, transposed, count)
 
 
 def _moved(types: Types, sizes: Sizes) -> tuple[int, int, int]:
@@ -196,8 +202,8 @@ def product_classes(
     classes: list[ProductClass] = []
     for types in options.types:
         own = [_fitted(types, shapes, options, seconds) for shapes in options.classes]
-        far = _farther(types, own, options, levels, seconds)
-        classes += [one.where_far(*far) for one in own]
+        uncached = _farther(types, own, options, levels, seconds)
+        classes += [one.where_far(*uncached) for one in own]
     return tuple(classes)
 
 
@@ -216,42 +222,42 @@ def _fitted(
     sizes = (*shapes.least, *shapes.blocks, *_at_once(types))
     unknown, layouts = ProductClass(*types, *sizes), _of(shapes)
     found = nonnegative_fit(
-        [unknown.parts(*own, turned) for own, turned in layouts],
-        [seconds[_near(types, *layout, options)] for layout in layouts],
+        [unknown.parts(*own, transposed) for own, transposed in layouts],
+        [seconds[_cached(types, *layout, options)] for layout in layouts],
     )
     return ProductClass(*types, *sizes, *found)
 
 
 def _farther(
     types: Types,
-    near: Sequence[ProductClass],
+    cached: Sequence[ProductClass],
     options: ProductOptions,
     levels: tuple[MemoryLevel, ...],
     seconds: Seconds,
 ) -> list[float]:
     """Return the factors of far reads over those of a copy, as in ``ProductClass.where_far``: products on arrays that
-    are in no cache take so much longer than ``near`` predicts.
+    are in no cache take so much longer than ``cached`` predicts.
     """
-    more = byte_seconds(levels, options.far_bytes) - byte_seconds(levels, TIMED_BYTES)
+    more = byte_seconds(levels, options.uncached_bytes) - byte_seconds(levels, TIMED_BYTES)
     if more <= 0:
         return []
-    layouts = _far_layouts(options)
+    layouts = _uncached_layouts(options)
     parts, known = [], []
-    for sizes, turned in layouts:
+    for sizes, transposed in layouts:
         lhs, rhs, result = (more * size for size in _moved(types, sizes))
-        parts.append((lhs, rhs, result, lhs * turned[0], rhs * turned[1]))
-        one = class_for(near, types, sizes)
+        parts.append((lhs, rhs, result, lhs * transposed[0], rhs * transposed[1]))
+        one = class_for(cached, types, sizes)
         assert one is not None, "what is far is of a class that has no least sizes, or few"
-        known.append(one.seconds(*sizes, turned))
-    found = [seconds[_far(types, *layout, options)] for layout in layouts]
+        known.append(one.seconds(*sizes, transposed))
+    found = [seconds[_uncached(types, *layout, options)] for layout in layouts]
     return nonnegative_fit(parts, found, known)
 
 
 def _at_once(types: Types) -> tuple[int, int]:
     """Columns and depth that are gone over before anything is met again: all of it where nothing is known of it."""
-    form = TileTypes(*types)
-    if form not in TILE_TYPES or unit_of(form) is None:
+    variant = TileTypes(*types)
+    if variant not in TILE_TYPES or unit_of(variant) is None:
         return EVERYTHING, EVERYTHING
-    deep = most_depth(form)
-    steps = deep // form.step_depth
-    return _PACKED_BYTES // (steps * form.rhs_step_bytes) * PANEL, deep
+    deep = most_depth(variant)
+    steps = deep // variant.step_depth
+    return _PACKED_BYTES // (steps * variant.rhs_step_bytes) * PANEL, deep

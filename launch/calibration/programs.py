@@ -11,7 +11,7 @@ import numpy as np
 
 from launch.calibration.memory import Arena
 from launch.calibration.probes import OfCores, Probe, Seconds
-from launch.calibration.timing import Tries
+from launch.calibration.timing import Samples
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from launch.stages.collective_groups import COLLECTIVE_GROUPS
@@ -57,8 +57,8 @@ class StepProbe(Probe):
     def ready(self, arena: Arena) -> Callable[[], OfCores]:
         """The program's memory is its own."""
         executable = self.compiled()
-        places = executable.inputs
-        state = executable.put([np.ones(place.shape.dims, np.float32) for place in places])
+        inputs = executable.inputs
+        state = executable.put([np.ones(argument.shape.dims, np.float32) for argument in inputs])
         return partial(self._round, partial(executable.run, state))
 
     def _round(self, step: Callable[[], object]) -> OfCores:
@@ -68,7 +68,7 @@ class StepProbe(Probe):
             start = time.perf_counter()
             step()
             seconds.append(time.perf_counter() - start)
-        return (Tries.of(seconds),)
+        return (Samples.of(seconds),)
 
 
 def dispatch_probes(sizes: ProgramSizes) -> tuple[StepProbe, ...]:
@@ -81,11 +81,11 @@ def exchange_probes(sizes: ProgramSizes) -> tuple[StepProbe, ...]:
 
 def dispatch_seconds(sizes: ProgramSizes, seconds: Seconds) -> tuple[float, float]:
     """Return the seconds of a thunk whose code has just run, and the additional seconds of a thunk with other code."""
-    alike, unlike = (
+    uniform, unlike = (
         _added(_chains(opcodes, sizes), sizes.thunks, seconds)
         for opcodes in (_OPCODES[:1], _OPCODES)
     )
-    return alike, max(unlike - alike, 0.0)
+    return uniform, max(unlike - uniform, 0.0)
 
 
 def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seconds) -> Exchange:
@@ -94,14 +94,16 @@ def exchange(sizes: ProgramSizes, levels: tuple[MemoryLevel, ...], seconds: Seco
 
     levels: of copies.
     """
-    near, parts, each = byte_seconds(levels, TIMED_BYTES), [], []
+    cached, parts, each = byte_seconds(levels, TIMED_BYTES), [], []
     for count in sizes.elements:
         sent = 4.0 * count
         touched = 2 * sent
-        parts.append((1.0, sent, touched * max(byte_seconds(levels, touched) - near, 0.0)))
+        parts.append((1.0, sent, touched * max(byte_seconds(levels, touched) - cached, 0.0)))
         each.append(_added(_all_reduces(count, sizes), sizes.collectives, seconds))
-    latency, byte, far = nonnegative_fit(parts, each)
-    return Exchange("devices of one process", NODE_DEVICES, 1.0 / max(byte, 1e-15), latency, far)
+    latency, byte, uncached = nonnegative_fit(parts, each)
+    return Exchange(
+        "devices of one process", NODE_DEVICES, 1.0 / max(byte, 1e-15), latency, uncached
+    )
 
 
 def _added(probes: Sequence[StepProbe], counts: tuple[int, int], seconds: Seconds) -> float:

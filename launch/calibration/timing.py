@@ -20,7 +20,7 @@ Action = Callable[[], object]
 Timed = TypeVar("Timed")
 
 #: Tries, and what is run together so that the clock's own time does not.
-LEAST_TRIES, MOST_TRIES = 3, 1000
+LEAST_SAMPLES, MOST_SAMPLES = 3, 1000
 LEAST_SECONDS = 2e-5
 
 
@@ -29,16 +29,16 @@ def cores() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Tries:
+class Samples:
     """Seconds of one run, of several that were tried."""
 
     least: float
     median: float
 
     @staticmethod
-    def of(seconds: Sequence[float], executions: int = 1) -> Tries:
+    def of(seconds: Sequence[float], executions: int = 1) -> Samples:
         """``executions``: of which each run consisted."""
-        return Tries(min(seconds) / executions, statistics.median(seconds) / executions)
+        return Samples(min(seconds) / executions, statistics.median(seconds) / executions)
 
 
 def tried(action: Action, budget: float) -> list[float]:
@@ -49,8 +49,8 @@ def tried(action: Action, budget: float) -> list[float]:
     action()
     once = max(_thread_seconds(action, 1), 1e-8)
     times = max(1, int(LEAST_SECONDS / once))
-    tries = max(LEAST_TRIES, min(int(budget / (times * once)), MOST_TRIES))
-    return [_thread_seconds(action, times) for _ in range(tries)]
+    samples = max(LEAST_SAMPLES, min(int(budget / (times * once)), MOST_SAMPLES))
+    return [_thread_seconds(action, times) for _ in range(samples)]
 
 
 def in_turn(actions: Sequence[Action]) -> Action:

@@ -31,10 +31,10 @@ Sketch: TypeAlias = tuple[Array, ...]
 
 
 @dataclass
-class Gains:
+class Amplification:
     """Gains and relative errors of results. It observes two evaluations; `second` begins the second one."""
 
-    gains: dict[HloInstruction, float] = field(default_factory=dict)
+    amplification: dict[HloInstruction, float] = field(default_factory=dict)
     errors: dict[HloInstruction, float] = field(default_factory=dict)
     _first: list[tuple[Sketch, Sketch]] = field(default_factory=list)
     _number: int = -1
@@ -82,12 +82,14 @@ class Gains:
             before = max(_relative_error(given, _sketch(operands)), _LEAST_ERROR)
             error = _relative_error(result, _sketch((value,)))
             self.errors[instruction] = max(error, self.errors.get(instruction, 0.0))
-            self.gains[instruction] = max(error / before, self.gains.get(instruction, 0.0))
+            self.amplification[instruction] = max(
+                error / before, self.amplification.get(instruction, 0.0)
+            )
         self._number += 1
 
 
 def amplifiers(
-    module: HloModule, numbers: Sequence[int], evaluate: Callable[[Gains, bool], object]
+    module: HloModule, numbers: Sequence[int], evaluate: Callable[[Amplification, bool], object]
 ) -> dict[int, str]:
     """Name the instruction of the largest gain for each of the outputs `numbers`; none where nothing was observed.
 
@@ -95,13 +97,16 @@ def amplifiers(
 
     `evaluate` runs `module` with the tables that a `Gains` observes, with noise if its second argument is True.
     """
-    gains = Gains()
-    evaluate(gains, False)
-    gains.second()
-    evaluate(gains, True)
+    amplification = Amplification()
+    evaluate(amplification, False)
+    amplification.second()
+    evaluate(amplification, True)
     named = {}
     for number in numbers:
-        found = [(gains.gains.get(i, 0.0), i) for i in _path(module, number, gains)]
+        found = [
+            (amplification.amplification.get(i, 0.0), i)
+            for i in _path(module, number, amplification)
+        ]
         gain, worst = max(found, key=lambda pair: pair[0], default=(0.0, None))
         if worst is not None and gain > 0:
             named[number] = located(worst, module)
@@ -116,7 +121,7 @@ def located(instruction: HloInstruction, module: HloModule) -> str:
     return instruction.name
 
 
-def _path(module: HloModule, number: int, gains: Gains) -> Iterator[HloInstruction]:
+def _path(module: HloModule, number: int, amplification: Amplification) -> Iterator[HloInstruction]:
     """Instructions from leaf `number` of the result back, each time to the operand of the largest relative error.
 
     What an instruction calls comes after it.
@@ -127,7 +132,9 @@ def _path(module: HloModule, number: int, gains: Gains) -> Iterator[HloInstructi
         value = value.operands[index[0]]
     while value is not None:
         yield from _with_callees(value)
-        value = max(value.operands, key=lambda one: gains.errors.get(one, 0.0), default=None)
+        value = max(
+            value.operands, key=lambda one: amplification.errors.get(one, 0.0), default=None
+        )
 
 
 def _with_callees(instruction: HloInstruction) -> Iterator[HloInstruction]:

@@ -116,7 +116,7 @@ def first_diverging_op(
     logical = clone_module(module)
     prepare(logical)
     propagated = propagate_module(module, devices)
-    whole: list[HloInstruction] = []
+    undivided: list[HloInstruction] = []
 
     def find(inner: HloModule, arrays: Sequence[Array]) -> str | None:
         return first_diverging_op(inner, devices, arrays, options, limit)
@@ -137,12 +137,14 @@ def first_diverging_op(
         source = source_of(instruction)
         if not has_inside(source):
             return instruction.name
-        if source not in whole:
+        if source not in undivided:
             op = find_inside(source, logical, propagated, inputs, find, parts)
             if op is not None:
                 return op
-            whole.append(source)
-    return f"{whole[0].name}, as a whole: no part of it differs by itself" if whole else None
+            undivided.append(source)
+    return (
+        f"{undivided[0].name}, as a whole: no part of it differs by itself" if undivided else None
+    )
 
 
 def _wrong_values(

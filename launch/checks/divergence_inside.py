@@ -21,7 +21,7 @@ from spmd.hlo.clone import clone_module
 from spmd.ops.attrs import ConditionalAttrs
 
 #: Trips in which results part by rounding alone, before the loop is taken to do nothing else.
-_MOST_TRIES = 3
+_MOST_TRIPS = 3
 
 Find = Callable[[HloModule, Sequence[Array]], str | None]
 """The first operation of a module that goes wrong on inputs; None if there is none."""
@@ -73,14 +73,14 @@ def find_inside(
         return op and f"{op} in {chosen.entry.name}, branch {branch} of {instruction.name}"
     condition = _program(propagated, instruction.while_condition)
     body = _program(propagated, instruction.while_body)
-    state, trip, tries = _arrays(operands[0]), 0, 0
-    while tries < _MOST_TRIES and bool(evaluate(condition, *state)[0]):
+    state, trip, trips = _arrays(operands[0]), 0, 0
+    while trips < _MOST_TRIPS and bool(evaluate(condition, *state)[0]):
         after = evaluate(body, *state)
         if parts(body, state, after):
             op = find(body, state)
             if op is not None:
                 return f"{op} in {body.entry.name}, trip {trip} of {instruction.name}"
-            tries += 1
+            trips += 1
         state, trip = after, trip + 1
     return None
 

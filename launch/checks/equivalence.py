@@ -30,10 +30,10 @@ def verify_equivalent(
     A per-device module is evaluated on all its devices, its tiles gathered. ``logical``: the unpartitioned module that
     both come from, whose entry has the global shapes.
     """
-    places = array_specs(before if before.stage >= Stage.PARTITIONED else after, logical)
-    inputs = seeded_inputs(seed, [one.shape for one in places[0]])
-    wanted, found = (_outputs(module, inputs, places) for module in (before, after))
-    differences = _differences(wanted, found, places[1])
+    specs = array_specs(before if before.stage >= Stage.PARTITIONED else after, logical)
+    inputs = seeded_inputs(seed, [one.shape for one in specs[0]])
+    wanted, found = (_outputs(module, inputs, specs) for module in (before, after))
+    differences = _differences(wanted, found, specs[1])
     if differences:
         raise CheckFailed(
             f"{after.name}: not equivalent to what it was made of: {_listed(differences)}"
@@ -54,9 +54,9 @@ class EquivalenceCheck:
         """Return the results of ``before``. Raises SpmdError if it does not verify or has no value."""
         if self._wanted is None or self._wanted.module is not before:
             verify(before)
-            places = array_specs(before, before if before.stage < Stage.PARTITIONED else None)
-            inputs = seeded_inputs(self._seed, [one.shape for one in places[0]])
-            self._wanted = _Wanted(before, places, inputs, _outputs(before, inputs, places))
+            specs = array_specs(before, before if before.stage < Stage.PARTITIONED else None)
+            inputs = seeded_inputs(self._seed, [one.shape for one in specs[0]])
+            self._wanted = _Wanted(before, specs, inputs, _outputs(before, inputs, specs))
         return self._wanted
 
     def __call__(self, before: HloModule, after: HloModule) -> str:
@@ -66,10 +66,10 @@ class EquivalenceCheck:
             return ""  # no program, so nothing that could be made wrong
         try:
             verify(after)
-            found = _outputs(after, wanted.inputs, wanted.places)
+            found = _outputs(after, wanted.inputs, wanted.specs)
         except SpmdError as error:
             return str(error)
-        return _listed(_differences(wanted.outputs, found, wanted.places[1]))
+        return _listed(_differences(wanted.outputs, found, wanted.specs[1]))
 
 
 def _listed(differences: Sequence[str]) -> str:
@@ -77,25 +77,25 @@ def _listed(differences: Sequence[str]) -> str:
     return ", ".join(differences[:MOST_NAMED]) + (f" and {rest} more outputs" if rest > 0 else "")
 
 
-Places: TypeAlias = tuple[Sequence[ArraySpec], Sequence[ArraySpec]]
+ArraySpecs: TypeAlias = tuple[Sequence[ArraySpec], Sequence[ArraySpec]]
 
 
 @dataclass(frozen=True)
 class _Wanted:
     module: HloModule
-    places: Places
+    specs: ArraySpecs
     inputs: Sequence[Array]
     outputs: Sequence[Array]
 
 
 def _differences(
-    wanted: Sequence[Array], found: Sequence[Array], places: Sequence[ArraySpec]
+    wanted: Sequence[Array], found: Sequence[Array], specs: Sequence[ArraySpec]
 ) -> list[str]:
     """A phrase for each output that is further off than its type's tolerance."""
     differences = []
-    for k, (want, got, place) in enumerate(zip(wanted, found, places, strict=True)):
-        tolerance = default_tolerance(place.shape.element_type, want)
-        check = check_output(got, Expected(f"out{k}", place.shape, want, tolerance))
+    for k, (want, got, spec) in enumerate(zip(wanted, found, specs, strict=True)):
+        tolerance = default_tolerance(spec.shape.element_type, want)
+        check = check_output(got, Expected(f"out{k}", spec.shape, want, tolerance))
         if not check.ok:
             differences.append(
                 f"{check.name} by {check.max_abs_diff:.3g} ({check.of_tolerance:.2g} of tolerance)"
@@ -106,13 +106,13 @@ def _differences(
 def _outputs(
     module: HloModule,
     inputs: Sequence[Array],
-    places: Places,
+    specs: ArraySpecs,
 ) -> list[Array]:
     if module.stage < Stage.PARTITIONED:
         outputs = evaluate(module, *inputs)
     else:
-        outputs = evaluate_per_device(module, inputs, places)
-    shapes = [place.shape for place in places[1]]
+        outputs = evaluate_per_device(module, inputs, specs)
+    shapes = [spec.shape for spec in specs[1]]
     if not have_sizes(shapes):
         return outputs
     # One of the modules may hold arrays at their bounds that the other has cut.

@@ -35,33 +35,33 @@ class Reference(Protocol):
 def evaluate_per_device(
     module: HloModule,
     inputs: Sequence[Array],
-    places: tuple[Sequence[ArraySpec], Sequence[ArraySpec]],
+    specs: tuple[Sequence[ArraySpec], Sequence[ArraySpec]],
     tables: OpTables = REGISTERED,
     feed: HostFeed | None = None,
 ) -> list[Array]:
     """Outputs of one device's program, run in lock step on all of them; replica 0's where there are several.
 
-    ``places`` of inputs and outputs: how whole arrays become tiles and back.
+    ``specs`` of inputs and outputs: how whole arrays become tiles and back.
     """
     partitions = range(module.num_partitions)
-    tiles = tiles_of(module, inputs, places)
+    tiles = tiles_of(module, inputs, specs)
     results = evaluate_partitions(module, tiles, tables, feed)
     return [
-        gather([results[partition][k] for partition in partitions], place.sharding, place.shape)
-        for k, place in enumerate(places[1])
+        gather([results[partition][k] for partition in partitions], spec.sharding, spec.shape)
+        for k, spec in enumerate(specs[1])
     ]
 
 
 def tiles_of(
     module: HloModule,
     inputs: Sequence[Array],
-    places: tuple[Sequence[ArraySpec], Sequence[ArraySpec]],
+    specs: tuple[Sequence[ArraySpec], Sequence[ArraySpec]],
 ) -> list[list[Array]]:
     """Return the inputs of every device, replica after replica."""
     return [
         [
-            shard_of(array, place.sharding, place.shape, partition)
-            for array, place in zip(inputs, places[0], strict=True)
+            shard_of(array, spec.sharding, spec.shape, partition)
+            for array, spec in zip(inputs, specs[0], strict=True)
         ]
         for _ in range(module.replica_count)
         for partition in range(module.num_partitions)
@@ -76,7 +76,7 @@ class ReferenceProgram:
     """
 
     module: HloModule
-    places: tuple[Sequence[ArraySpec], Sequence[ArraySpec]] | None = None
+    specs: tuple[Sequence[ArraySpec], Sequence[ArraySpec]] | None = None
     seconds: float = math.inf
     show: Callable[[str], None] | None = None
 
@@ -93,21 +93,21 @@ class ReferenceProgram:
         Raises RunError after `seconds`.
         """
         tables = replace(tables, on_trip=_watch(self.seconds, self.show))
-        if self.places is None:
+        if self.specs is None:
             return evaluate(self.module, *arrays, tables=tables, infeed=feed)
-        return evaluate_per_device(self.module, arrays, self.places, tables, feed)
+        return evaluate_per_device(self.module, arrays, self.specs, tables, feed)
 
     def feed(self, files: FeedOptions) -> GivingFeed | None:
         """Return the host's side of an evaluation, from its beginning; None for a program without one."""
         feeds = (Opcode.INFEED, Opcode.OUTFEED)
         if all(x.opcode not in feeds for x in self.module.all_instructions()):
             return None
-        return files.reference(self.module, partitioned=self.places is not None)
+        return files.reference(self.module, partitioned=self.specs is not None)
 
     def tiles(self, arrays: Sequence[Array]) -> list[list[Array]]:
         """Return the inputs of every device of one device's program."""
-        assert self.places is not None
-        return tiles_of(self.module, arrays, self.places)
+        assert self.specs is not None
+        return tiles_of(self.module, arrays, self.specs)
 
 
 #: Trips of loops between two looks at the clock.

@@ -90,8 +90,8 @@ class Doubt:
     def _within(self) -> Array:
         """Return whether each difference is at most `FACTOR` times what noise does; integers lie between its values."""
         if self.base.dtype.kind not in "iu":
-            near = distance(self.have, self.want) <= self.limit + FACTOR * self.furthest
-            return np.asarray(near)
+            is_close = distance(self.have, self.want) <= self.limit + FACTOR * self.furthest
+            return np.asarray(is_close)
         values = np.sort(np.stack([self.base, *self.seen]), axis=0)
         inside = np.count_nonzero(np.diff(values, axis=0), axis=0) + 1 >= A_RANGE
         for one in (self.have, self.want):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from launch.checks.amplification import Gains, amplifiers
+from launch.checks.amplification import Amplification, amplifiers
 from launch.checks.expect import Expected, OutputCheck, Verdict
 from launch.checks.reference import ReferenceProgram
 from launch.checks.rounding import ULPS, judge_rounding
@@ -87,8 +87,8 @@ def _with_amplifiers(
         return list(checks)
     noise = RoundingNoise(0, ULPS[0], question.excess)
 
-    def evaluate(gains: Gains, noisy: bool) -> None:
-        question.evaluate(gains.observed(noise.tables() if noisy else REGISTERED))
+    def evaluate(amplification: Amplification, noisy: bool) -> None:
+        question.evaluate(amplification.observed(noise.tables() if noisy else REGISTERED))
 
     named = amplifiers(question.reference.module, explained, evaluate)
     return [replace(check, amplified_at=named.get(k, "")) for k, check in enumerate(checks)]

@@ -8,7 +8,7 @@ import contextlib
 
 def positive(text: str) -> int:
     """Return an integer of at least one."""
-    value = _whole(text)
+    value = _integer(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not at least 1")
     return value
@@ -16,7 +16,7 @@ def positive(text: str) -> int:
 
 def seed(text: str) -> int:
     """Return what NumPy takes to make numbers from."""
-    value = _whole(text)
+    value = _integer(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{value} is below zero")
     return value
@@ -30,7 +30,7 @@ def tolerance(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text} is no tolerance: a number from 0 on")
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:

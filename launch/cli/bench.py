@@ -61,11 +61,11 @@ def _run_here(options: argparse.Namespace) -> int:
 
 
 def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
-    def alike() -> dict[str, str]:
+    def agreed_values() -> dict[str, str]:
         asked = (compile_options(options), options.devices, options.repeat, options.seed)
         return {"options": str(asked)}
 
-    program = program_on_ranks(options, world, alike)
+    program = program_on_ranks(options, world, agreed_values)
     seconds = _seconds(options, program)
     if world.rank == 0:
         _report(options, program, program.compile_seconds, seconds, ranks=world.size)
@@ -75,7 +75,7 @@ def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
 
 def _seconds(options: argparse.Namespace, program: Program) -> list[float]:
     executable = program.executable
-    shapes = [boundary.shape for boundary in executable.inputs]
+    shapes = [argument.shape for argument in executable.inputs]
     state = executable.put(SeededInputs(options.seed, shapes, DEVIATION))
     return time_steps(executable, state, WARM_UP + options.repeat)
 
@@ -93,7 +93,7 @@ def _report(
     where = describe_environment()
     machine = compile_options(options).machine
     executable = program.executable
-    forms = executable.kernel_report
+    kernels = executable.kernel_report
     predicted = predicted_step(executable.program, executable.module, machine, cores_of(executable))
     if options.json:
         figures = {
@@ -106,7 +106,7 @@ def _report(
             "ranks": ranks,
             "backend": options.backend,
             "environment": where,
-            **({} if forms is None else {"kernels": forms.as_json()}),
+            **({} if kernels is None else {"kernels": kernels.as_json()}),
         }
         print(json.dumps(figures))
         return
@@ -117,8 +117,8 @@ def _report(
         f"(least {times['min']:.2f}, most {times['max']:.2f}; {options.repeat} steps), "
         f"{devices} devices in {processes}, {made} in {ready:.2f} s"
     )
-    if forms is not None:
-        print(forms)
+    if kernels is not None:
+        print(kernels)
     most = ", ".join(f"{name} {1e3 * share:.2f}" for name, share in predicted.by_kind[:3])
     print(f"predicted for {machine.name}: {1e3 * predicted.seconds:.2f} ms ({most})")
     print(f"{where['cores']} cores of {where['cpu']}, {where['blas']} for {where['blas_core']}")

@@ -72,16 +72,16 @@ def run(options: argparse.Namespace) -> int:
         as_rank = partial(_between_nodes, options)
         return run_rank(open_world(world[1], timeout_seconds(None)), as_rank)
     path = options.output or calibration_path()
-    _require_place(path, options.output is None)
+    _require_writable(path, options.output is None)
     measuring = CalibrationOptions()
     progress = _Progress(len(measuring.families()))
     found = measure(measuring, progress.begins)
     progress.ends()
     environment = describe_environment()
     cores = f"{environment['cores']} cores of {environment['cpu']}"
-    machine, kept = _joined_as_before(described(cores, measuring, found.seconds))
-    told = [_table(machine), *kept, *_unsteady(found.spreads)]
-    _keep(options, machine, told, progress.seconds)
+    machine, retained = _joined_as_before(described(cores, measuring, found.seconds))
+    lines = [_table(machine), *retained, *_unsteady(found.spreads)]
+    _keep(options, machine, lines, progress.seconds)
     return 0
 
 
@@ -110,7 +110,7 @@ def _between_nodes(options: argparse.Namespace, world: MpiCommunicator) -> int:
                 "and on ranks of several nodes for what joins them"
             )
         if world.rank == 0:
-            _require_place(options.output or calibration_path(), options.output is None)
+            _require_writable(options.output or calibration_path(), options.output is None)
         return devices, {**versions(), **settings_of_environment()}
 
     devices = agree(world, setup)
@@ -125,7 +125,7 @@ def _between_nodes(options: argparse.Namespace, world: MpiCommunicator) -> int:
 
 
 def _keep(
-    options: argparse.Namespace, machine: MachineDescription, told: list[str], seconds: float
+    options: argparse.Namespace, machine: MachineDescription, lines: list[str], seconds: float
 ) -> None:
     """Write the description and say what it says."""
     text = write_machine(machine)
@@ -133,7 +133,7 @@ def _keep(
     if options.json:
         print(text, end="")
         return
-    for line in told:
+    for line in lines:
         print(line)
     print(f"{options.output or calibration_path()}: {machine}, measured in {seconds:.1f} s")
     if options.output is not None:
@@ -167,7 +167,7 @@ class _Progress:
             sys.stderr.flush()
 
 
-def _require_place(path: Path, makes_folder: bool) -> None:
+def _require_writable(path: Path, makes_folder: bool) -> None:
     """OutputPathError before anything is measured where it could not be written."""
     if makes_folder:
         require_folder(path.parent)
@@ -189,11 +189,11 @@ def _write(output: Path | None, text: str) -> None:
 
 
 def _unsteady(spreads: Mapping[str, float]) -> list[str]:
-    far = [f"{name} {spread:.0%}" for name, spread in spreads.items() if spread > UNSTEADY]
-    if not far:
+    unsteady = [f"{name} {spread:.0%}" for name, spread in spreads.items() if spread > UNSTEADY]
+    if not unsteady:
         return []
-    told = "something else ran, or the processor's speed changed; the best round counts"
-    return [f"  rounds were far apart ({', '.join(far)}): {told}"]
+    reason = "something else ran, or the processor's speed changed; the best round counts"
+    return [f"  rounds were far apart ({', '.join(unsteady)}): {reason}"]
 
 
 def _table(machine: MachineDescription) -> str:

@@ -24,9 +24,11 @@ from spmd.text.stage import device_count
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Partition a module and explain its shardings, collectives and conflicts."
     add_module_arguments(parser)
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    form.add_argument(
+    output_format = parser.add_mutually_exclusive_group()
+    output_format.add_argument(
+        "--json", action="store_true", help="print one JSON object and nothing else"
+    )
+    output_format.add_argument(
         "--op",
         metavar="NAME",
         help="print only this instruction and its collectives, or this collective",

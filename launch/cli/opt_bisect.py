@@ -24,27 +24,27 @@ def run_bisect(module: HloModule, pipelines: Sequence[Pipeline], folder: Path) -
     require_folder(folder)
     check = EquivalenceCheck()
     check.reference(module)
-    culprit = bisect(module, pipelines, check)
-    if culprit is None:
+    first_bad = bisect(module, pipelines, check)
+    if first_bad is None:
         write_text(f"{module.name}: the passes keep what it computes", None)
         return 0
     folder.mkdir(parents=True, exist_ok=True)
     before, after = (folder / f"{module.name}.bisect.{side}.hlo" for side in ("before", "after"))
-    write_module(culprit.before, before)
-    write_module(culprit.after, after)
-    write_text("\n".join(_report(module, culprit, before, after)), None)
+    write_module(first_bad.before, before)
+    write_module(first_bad.after, after)
+    write_text("\n".join(_report(module, first_bad, before, after)), None)
     return 1
 
 
-def _report(module: HloModule, culprit: FirstBadPass, before: Path, after: Path) -> list[str]:
-    where = f"application {culprit.number} of {culprit.total}"
-    if culprit.rewrite is not None:
-        where += f", rewrite {culprit.rewrite.number} of {culprit.rewrite.total}"
-    shown = [f"  {line}" for line in culprit.changes[:MOST_SHOWN]]
-    if len(culprit.changes) > MOST_SHOWN:
-        shown.append(f"  and {len(culprit.changes) - MOST_SHOWN} more")
+def _report(module: HloModule, first_bad: FirstBadPass, before: Path, after: Path) -> list[str]:
+    where = f"application {first_bad.number} of {first_bad.total}"
+    if first_bad.rewrite is not None:
+        where += f", rewrite {first_bad.rewrite.number} of {first_bad.rewrite.total}"
+    shown = [f"  {line}" for line in first_bad.changes[:MOST_SHOWN]]
+    if len(first_bad.changes) > MOST_SHOWN:
+        shown.append(f"  and {len(first_bad.changes) - MOST_SHOWN} more")
     return [
-        f"{module.name}: {culprit.step} changes what it computes ({where}): {culprit.problem}",
+        f"{module.name}: {first_bad.step} changes what it computes ({where}): {first_bad.problem}",
         *shown,
-        f"smallest example: {before} ({culprit.before.instruction_count} instructions), which becomes {after}",
+        f"smallest example: {before} ({first_bad.before.instruction_count} instructions), which becomes {after}",
     ]

@@ -19,17 +19,17 @@ def require_writable(*paths: Path | None) -> None:
         fault = _fault(path)
         if fault is not None:
             raise OutputPathError(f"{path}: cannot be written: {fault}")
-        place = path.resolve()
-        if place in taken and (path.is_file() or not path.exists()):
+        resolved = path.resolve()
+        if resolved in taken and (path.is_file() or not path.exists()):
             raise OutputPathError(f"{path}: two outputs would be written there")
-        taken.add(place)
+        taken.add(resolved)
 
 
 def require_folder(path: Path | None) -> None:
     """OutputPathError where ``path`` is no folder that files can be written to, and cannot become one."""
     if path is None:
         return
-    nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
+    nearest = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not nearest.is_dir():
         raise OutputPathError(f"{path}: cannot be made: {nearest} is no folder")
     if not os.access(nearest, os.W_OK):

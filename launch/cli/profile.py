@@ -118,11 +118,11 @@ def _run_here(options: argparse.Namespace) -> int:
 
 
 def _run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
-    def alike() -> dict[str, str]:
+    def agreed_values() -> dict[str, str]:
         asked = (options.devices, options.steps, options.warm_up, options.seed)
         return {"options": f"{compile_options(options)} {asked}"}
 
-    program = program_on_ranks(options, world, alike, record=True, reference_every=2)
+    program = program_on_ranks(options, world, agreed_values, record=True, reference_every=2)
 
     def ready() -> tuple[str, dict[str, str]]:
         require_memory(program.executable.program, options.memory_limit)
@@ -138,7 +138,7 @@ def _measure(options: argparse.Namespace, executable: Executable) -> None:
     """Run the steps, and report on rank 0."""
     if executable.devices[0] == 0:
         note_hosted(executable)
-    shapes = [boundary.shape for boundary in executable.inputs]
+    shapes = [argument.shape for argument in executable.inputs]
     feedback = Entry.of_executable(executable).feedback
     state = executable.put(SeededInputs(options.seed, shapes, DEVIATION))
     recording = Recording(executable, after=options.warm_up)

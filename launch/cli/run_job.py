@@ -52,7 +52,7 @@ def job_options(options: argparse.Namespace) -> JobOptions:
 def require_feeds(executable: Executable, job: JobOptions) -> None:
     job.feeds.require_for([thunk.name for thunk in executable.program.infeeds])
     if job.check and executable.program.infeeds:
-        job.feeds.require_whole()
+        job.feeds.require_unpartitioned()
 
 
 def execute_job(executable: Executable, job: JobOptions) -> tuple[Execution, Outfeed | None]:
@@ -78,9 +78,9 @@ def job_result(
     """Whole outputs on the first process, where anybody wants them; tiles are written by those who have them."""
     if job.outputs is not None and is_per_device(job.outputs):
         write_tiles(executable, done.outputs, job.outputs)
-    whole = executable.get(done.outputs) if job.needs_global_outputs else []
+    global_outputs = executable.get(done.outputs) if job.needs_global_outputs else []
     write_outfeed(job.feeds, outfeed, writes=executable.devices.start == 0)
-    return JobResult(whole, done.seconds, outfeeds=leaves_of(outfeed))
+    return JobResult(global_outputs, done.seconds, outfeeds=leaves_of(outfeed))
 
 
 def conclude_job(

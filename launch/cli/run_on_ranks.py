@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
     job = job_options(options)
 
-    def alike() -> dict[str, str]:
+    def agreed_values() -> dict[str, str]:
         job.require_inputs()
         if options.backend == "reference":
             raise UnsupportedError("--backend reference runs in one process, not under MPI")
@@ -47,7 +47,7 @@ def run_as_rank(options: argparse.Namespace, world: MpiCommunicator) -> int:
             ),
         }
 
-    program = program_on_ranks(options, world, alike, record=options.profile is not None)
+    program = program_on_ranks(options, world, agreed_values, record=options.profile is not None)
     executable = program.executable
 
     def ready() -> tuple[str, dict[str, str]]:

@@ -77,9 +77,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", type=Path, metavar="F.json", help="write the step as a trace for Perfetto"
     )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-    form.add_argument(
+    output_format = parser.add_mutually_exclusive_group()
+    output_format.add_argument(
+        "--json", action="store_true", help="print one JSON object and nothing else"
+    )
+    output_format.add_argument(
         "--top",
         type=positive,
         default=_MOST,

@@ -57,8 +57,8 @@ def with_sizes(module: HloModule, *, partitioned: bool) -> HloModule:
         root.sharding = None  # there only parameters and the root have one
     _remove_unread_tuples(root)
     if shardings is not None:
-        whole = (HloSharding.replicated(),) * len(sizes)
-        changed.entry.root.sharding = HloSharding.tuple_of(shardings + whole)
+        replicated = (HloSharding.replicated(),) * len(sizes)
+        changed.entry.root.sharding = HloSharding.tuple_of(shardings + replicated)
     _change_header(module, changed, len(sizes))
     return changed
 
@@ -106,8 +106,8 @@ def _change_header(module: HloModule, changed: HloModule, num_sizes: int) -> Non
         result = TupleShape((*results, *[_SIZE] * num_sizes))
         changed.entry_layout = EntryLayout(module.entry_layout.parameters, result)
     if TO_OUTPUT in dict(module.extra_header):
-        words = ["true" if flag is Allowed.YES else "false" for flag in output_flags(module)]
-        text = "{" + ",".join(words + ["false"] * num_sizes) + "}"
+        flags = ["true" if flag is Allowed.YES else "false" for flag in output_flags(module)]
+        text = "{" + ",".join(flags + ["false"] * num_sizes) + "}"
         changed.extra_header = tuple(
             (name, text if name == TO_OUTPUT else said) for name, said in module.extra_header
         )

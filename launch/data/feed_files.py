@@ -41,9 +41,9 @@ class FeedFile:
         return sum(name.startswith("infeed") for name in self._stored) - self.num_taken
 
     def next(self, site: FeedSite) -> list[Array]:
-        return self.take_leaves(site.name, [place.shape for place in site.specs], site.tiles)
+        return self.read_leaves(site.name, [spec.shape for spec in site.specs], site.tiles)
 
-    def take_leaves(
+    def read_leaves(
         self, name: str, expected: Sequence[ArrayShape], like: Sequence[ArrayShape]
     ) -> list[Array]:
         """Return the next arrays, of the types of ``like``. ``expected``: what infeed ``name`` takes, for messages."""
@@ -72,7 +72,7 @@ class _FeedFiles:
     def next_tile(self, site: FeedSite, device: int) -> list[Array]:
         if device not in self._files:
             self._files[device] = FeedFile(of_device(self._path, device))
-        return self._files[device].take_leaves(site.name, site.tiles, site.tiles)
+        return self._files[device].read_leaves(site.name, site.tiles, site.tiles)
 
 
 class GivingFeed(HostFeed, Protocol):
@@ -82,7 +82,7 @@ class GivingFeed(HostFeed, Protocol):
     def given(self) -> list[Item]: ...
 
 
-class _WholeFile:
+class _UnpartitionedFeed:
     """The host's side of a program that is evaluated whole (spmd.host_feed.HostFeed)."""
 
     def __init__(self, file: FeedFile | None) -> None:
@@ -93,7 +93,7 @@ class _WholeFile:
         shapes = array_leaves(fed_shape(infeed))
         if self._file is None:
             raise FeedOptionError(_missing([infeed.name]))
-        arrays = self._file.take_leaves(infeed.name, shapes, shapes)
+        arrays = self._file.read_leaves(infeed.name, shapes, shapes)
         for array, shape in zip(arrays, shapes, strict=True):
             if array.shape != shape.dims:
                 found = f"{array.dtype}{list(array.shape)}"
@@ -116,7 +116,7 @@ class FeedOptions:
         if infeeds and self.infeed is None:
             raise FeedOptionError(_missing(infeeds))
 
-    def require_whole(self) -> None:
+    def require_unpartitioned(self) -> None:
         """FeedOptionError where one evaluation of the whole program would need files of tiles."""
         for path in (self.infeed, self.outfeed):
             if path is not None and is_per_device(path):
@@ -136,8 +136,8 @@ class FeedOptions:
             devices = range(module.num_partitions * module.replica_count)
             feeds = HostFeeds(self.source(), [], devices)
             return ReferenceFeed(feeds, module.num_partitions)
-        self.require_whole()
-        return _WholeFile(None if self.infeed is None else FeedFile(self.infeed))
+        self.require_unpartitioned()
+        return _UnpartitionedFeed(None if self.infeed is None else FeedFile(self.infeed))
 
 
 NO_FILES = FeedOptions()

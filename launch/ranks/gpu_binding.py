@@ -17,7 +17,7 @@ from spmd.errors import RunError
 COLLECTIVES_VARIABLE = "SPMD_GPU_COLLECTIVES"
 """``nccl``: between GPUs through NCCL, also where ranks share one; ``host``: through the hosts; else as it is best."""
 
-_ENABLES_SHARING = 23000
+_SHARED_GPU_VERSION = 23000
 """NCCL's version from which on it takes several ranks on a GPU when it is told to."""
 
 _RANKS_ON_A_GPU = 2
@@ -43,12 +43,12 @@ class RankGpu:
     trouble: str = ""
 
     @property
-    def place(self) -> tuple[str, str]:
+    def device_id(self) -> tuple[str, str]:
         return self.node, self.unit
 
 
 @dataclass(frozen=True)
-class Meeting:
+class GpuTransport:
     """Transport between the GPUs of a job. ``why``: a sentence, if it is not plain NCCL.
 
     variables: of NCCL's environment, by rank, to be set where the user has set nothing. max_ctas: of a collective.
@@ -76,19 +76,19 @@ def local_rank(
     rank: int, ranks_of_node: Sequence[int], environment: Mapping[str, str] = os.environ
 ) -> int:
     """This rank's number on its node: as the launcher says it, else by its place among the node's ranks."""
-    told = local_rank_of_environment(environment)
-    return list(ranks_of_node).index(rank) if told is None else told
+    number = local_rank_of_environment(environment)
+    return list(ranks_of_node).index(rank) if number is None else number
 
 
 def shared_gpus(gpus: Sequence[RankGpu]) -> list[list[int]]:
     """The ranks of each GPU that has several."""
     ranks: dict[tuple[str, str], list[int]] = {}
     for rank, gpu in enumerate(gpus):
-        ranks.setdefault(gpu.place, []).append(rank)
+        ranks.setdefault(gpu.device_id, []).append(rank)
     return [those for those in ranks.values() if len(those) > 1]
 
 
-def meeting_of(gpus: Sequence[RankGpu], asked: str = "") -> Meeting:
+def transport_of(gpus: Sequence[RankGpu], asked: str = "") -> GpuTransport:
     """Return the transport between ``gpus``, by rank. ``asked``: COLLECTIVES_VARIABLE's value. Raises RunError if that
     is impossible."""
     if asked not in ("", "nccl", "host"):
@@ -100,14 +100,14 @@ def meeting_of(gpus: Sequence[RankGpu], asked: str = "") -> Meeting:
     if asked == "host":
         return _through_hosts(gpus, f"{COLLECTIVES_VARIABLE}=host")
     if obstacle or (shared and asked != "nccl"):
-        return _through_hosts(gpus, obstacle or _sharing(shared, gpus))
+        return _through_hosts(gpus, obstacle or _describe_shared_gpus(shared, gpus))
     if shared:
-        return _shared_meeting(gpus, shared)
-    return Meeting(True, "", tuple({} for _ in gpus))
+        return _shared_gpu_transport(gpus, shared)
+    return GpuTransport(True, "", tuple({} for _ in gpus))
 
 
-def _through_hosts(gpus: Sequence[RankGpu], why: str) -> Meeting:
-    return Meeting(False, why, tuple({} for _ in gpus))
+def _through_hosts(gpus: Sequence[RankGpu], why: str) -> GpuTransport:
+    return GpuTransport(False, why, tuple({} for _ in gpus))
 
 
 def _no_nccl(gpus: Sequence[RankGpu]) -> str:
@@ -119,32 +119,32 @@ def _no_nccl(gpus: Sequence[RankGpu]) -> str:
     return ""
 
 
-def _sharing(shared: Sequence[Sequence[int]], gpus: Sequence[RankGpu]) -> str:
+def _describe_shared_gpus(shared: Sequence[Sequence[int]], gpus: Sequence[RankGpu]) -> str:
     first = shared[0]
     more = f", and so on for {len(shared) - 1} more" if len(shared) > 1 else ""
     return f"ranks {describe_group(tuple(first))} have one GPU, {gpus[first[0]].name}{more}"
 
 
-def _shared_meeting(gpus: Sequence[RankGpu], shared: Sequence[Sequence[int]]) -> Meeting:
+def _shared_gpu_transport(gpus: Sequence[RankGpu], shared: Sequence[Sequence[int]]) -> GpuTransport:
     """Because it was asked for: to try NCCL where there are too few GPUs, not for speed."""
     most = max(shared, key=len)
     if len(most) > _RANKS_ON_A_GPU:
         raise RunError(
-            f"{COLLECTIVES_VARIABLE}=nccl: {_sharing([most], gpus)}; NCCL takes {_RANKS_ON_A_GPU} on one"
+            f"{COLLECTIVES_VARIABLE}=nccl: {_describe_shared_gpus([most], gpus)}; NCCL takes {_RANKS_ON_A_GPU} on one"
         )
-    if gpus[0].nccl >= _ENABLES_SHARING:
+    if gpus[0].nccl >= _SHARED_GPU_VERSION:
         variables = [{"NCCL_MULTI_RANK_GPU_ENABLE": "1"} for _ in gpus]
     else:
         # It refuses two ranks of one host on one GPU; hosts of different names meet over sockets.
         variables = [{"NCCL_HOSTID": f"rank{rank}"} for rank in range(len(gpus))]
-    why = f"{_sharing(shared, gpus)}; {COLLECTIVES_VARIABLE}=nccl"
-    return Meeting(True, why, tuple(variables), _CTAS_ON_A_SHARED_GPU)
+    why = f"{_describe_shared_gpus(shared, gpus)}; {COLLECTIVES_VARIABLE}=nccl"
+    return GpuTransport(True, why, tuple(variables), _CTAS_ON_A_SHARED_GPU)
 
 
-def agreed_meeting(world: Communicator, own: RankGpu, asked: str) -> Meeting:
+def agreed_transport(world: Communicator, own: RankGpu, asked: str) -> GpuTransport:
     """Return the transport between all ranks' GPUs, equal on every rank. ``asked`` is equal on all, too."""
-    told = world.all_gather_bytes(json.dumps(asdict(own)).encode())
-    return meeting_of([RankGpu(**json.loads(data)) for data in told], asked)
+    gathered = world.all_gather_bytes(json.dumps(asdict(own)).encode())
+    return transport_of([RankGpu(**json.loads(data)) for data in gathered], asked)
 
 
 def set_where_unset(

@@ -85,7 +85,7 @@ def local_ranks_of_environment(environment: Mapping[str, str] = os.environ) -> i
     return None
 
 
-def whole_job_is_here(environment: Mapping[str, str] = os.environ) -> bool:
+def is_single_node_job(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether Open MPI's launcher has said that all ranks of the job are on this node."""
     here = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE")
     return here is not None and here == environment.get("OMPI_COMM_WORLD_SIZE")
@@ -97,7 +97,7 @@ def blas_threads_of_environment(environment: Mapping[str, str] = os.environ) -> 
     return max(1, int(asked)) if asked.isdecimal() else 1
 
 
-def places_ranks_of_environment(environment: Mapping[str, str] = os.environ) -> bool:
+def binds_ranks_of_environment(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether ranks of a node keep to cores of their own."""
     return environment.get(PLACEMENT_VARIABLE) != "off"
 
@@ -169,8 +169,12 @@ def _exchange_interrupt_handler(old: Any, new: Any) -> None:
 
 def session_directory(environment: Mapping[str, str]) -> Path | None:
     """Return the folder in which Open MPI's launcher keeps files of this job; it removes them, unless it is killed."""
-    told = environment.get("PMIX_SERVER_TMPDIR")
-    return None if told is None or _SESSION.fullmatch(Path(told).name) is None else Path(told)
+    directory = environment.get("PMIX_SERVER_TMPDIR")
+    return (
+        None
+        if directory is None or _SESSION.fullmatch(Path(directory).name) is None
+        else Path(directory)
+    )
 
 
 def temporary_directory(environment: Mapping[str, str]) -> Path:

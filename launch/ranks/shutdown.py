@@ -17,7 +17,7 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from collectives.communicator.liveness.status_board import RankState
+from collectives.communicator.liveness.status_table import RankState
 from launch.ranks.agreement import AgreedError
 from launch.ranks.messages import report_error
 from launch.ranks.rank_environment import exit_code_of_rank, own_launcher
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _REPORT_SECONDS = 2.0
 """For another rank's message to come out before this one ends the job."""
 
-_TOGETHER_SECONDS = 20.0
+_BARRIER_SECONDS = 20.0
 """For ranks that have agreed on an error to come to the end; then the job ends without who is missing."""
 
 _END_SECONDS = 30
@@ -78,9 +78,9 @@ def _report_agreed(world: MpiCommunicator, error: AgreedError) -> bool:
         _claims_report(world)
         report_error(str(error))
     else:
-        world.set_life(RankState.ENDING)
+        world.set_rank_state(RankState.ENDING)
     try:
-        world.come_together(_TOGETHER_SECONDS)
+        world.final_barrier(_BARRIER_SECONDS)
     except RunError as missing:
         if _claims_report(world):
             report_error(f"{error}\n{missing}")
@@ -108,19 +108,19 @@ def end_by_alarm() -> None:
 
 def tell_peers_of_the_end(world: MpiCommunicator) -> None:
     """However this process ends, short of SIGKILL. A script's own handler of SIGTERM stays."""
-    atexit.register(world.set_life, RankState.LEFT)
+    atexit.register(world.set_rank_state, RankState.LEFT)
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, partial(_end_when_told, world))
+        signal.signal(signal.SIGTERM, partial(_on_terminate, world))
 
 
-def _end_when_told(world: MpiCommunicator, number: int, _: FrameType | None) -> None:
+def _on_terminate(world: MpiCommunicator, number: int, _: FrameType | None) -> None:
     """The launcher ends the job: say whose death is the reason, if one of the node's ranks has died."""
     where = "; ".join(f"rank {rank} {text}" for rank, text in world.lost_peers().items())
     if where and _claims_report(world):
         report_error(f"[rank {world.rank}/{world.size}] {where}")
     else:
-        world.set_life(RankState.ENDING)
+        world.set_rank_state(RankState.ENDING)
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
@@ -135,5 +135,5 @@ def may_report(world: MpiCommunicator) -> bool:
 
 def _claims_report(world: MpiCommunicator) -> bool:
     claims = not world.has_failed_peer() and claim_report(own_launcher())
-    world.set_life(RankState.FAILED if claims else RankState.ENDING)
+    world.set_rank_state(RankState.FAILED if claims else RankState.ENDING)
     return claims

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from launch.ranks.rank_environment import (
     catch_interrupts,
+    is_single_node_job,
     local_rank_of_environment,
     own_launcher,
     session_directory,
     temporary_directory,
     tie_to_launcher,
-    whole_job_is_here,
 )
 from launch.ranks.watchdog import Watchdog
 
@@ -41,7 +41,7 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where Open MPI would put them, 
 class Start:
     """A start under way. ``note``: what a user should know of it."""
 
-    attendant: Watchdog
+    watchdog: Watchdog
     segments: Path | None
     note: str
 
@@ -49,7 +49,7 @@ class Start:
         """All ranks of the node have mapped each other's files: they need no names any more."""
         if self.segments is not None:
             shutil.rmtree(self.segments, ignore_errors=True)
-        self.attendant.started()
+        self.watchdog.started()
         catch_interrupts()
 
 
@@ -58,26 +58,26 @@ def begin_start(rank: int, ranks: int) -> Start:
     """Begin a rank's start as early as possible, before MPI's, for which ``ONE_NODE`` is set; the user's settings
     stay."""
     tie_to_launcher()
-    if whole_job_is_here():
+    if is_single_node_job():
         os.environ.update({**ONE_NODE, **os.environ})
     first = (local_rank_of_environment() or 0) == 0
     segments = _segments_directory(ranks, os.environ)
     swept = [path for path in (segments, session_directory(os.environ)) if path]
     # Before there is anything to remove; whichever rank comes first makes it.
-    attendant = Watchdog(rank, swept, stays=first)
+    watchdog = Watchdog(rank, swept, stays=first)
     note = ""
     if segments is not None:
         segments.mkdir(mode=0o700, exist_ok=True)
         os.environ[SEGMENTS_VARIABLE] = str(segments)
         if first and segments.parent != SHARED_MEMORY:
             note = f"{SHARED_MEMORY} has no room: Open MPI's segments lie in {segments.parent}"
-    return Start(attendant, segments, note)
+    return Start(watchdog, segments, note)
 
 
 def segments_directories(launcher: int) -> list[Path]:
     """Return the folders in which ranks of that launcher may have put segments."""
-    places = (SHARED_MEMORY, temporary_directory(os.environ))
-    return [place / f"spmd-{launcher}" for place in places]
+    folders = (SHARED_MEMORY, temporary_directory(os.environ))
+    return [folder / f"spmd-{launcher}" for folder in folders]
 
 
 def _segments_directory(ranks: int, environment: Mapping[str, str]) -> Path | None:

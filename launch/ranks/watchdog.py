@@ -27,14 +27,14 @@ from typing import NamedTuple
 
 from collectives.communicator.liveness.process_state import ProcessId, children_of
 from launch.ranks.rank_environment import (
+    is_single_node_job,
     local_ranks_of_environment,
     own_launcher,
-    whole_job_is_here,
     world_of_environment,
 )
 from launch.ranks.single_report import claim_report
 
-_GLANCE_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 
 #: After this long a job that has not started is given up, whatever the reason. Time in which one of its ranks waits
 #: for a core does not count: on a machine that many use, eight ranks take minutes.
@@ -119,7 +119,7 @@ class _Watch:
         """None while the job may go on."""
         now = time.monotonic()
         since_last = now - self._last
-        if since_last > 10 * _GLANCE_SECONDS:  # this process was not running either
+        if since_last > 10 * _POLL_SECONDS:  # this process was not running either
             self._stopped.clear()
             self._missing_since = None
             since_last = 0.0
@@ -174,7 +174,7 @@ def main(launcher_pid: str, rank: str, stays: str, *paths: str) -> int:
     watch = _Watch(launcher.pid, local_ranks_of_environment())
     has_ended = False
     while True:
-        readable, _, _ = select.select([0], [], [], _GLANCE_SECONDS)
+        readable, _, _ = select.select([0], [], [], _POLL_SECONDS)
         said = os.read(0, 4096).decode() if readable else ""
         if readable and not said:
             break
@@ -212,7 +212,7 @@ def _end_job(launcher: ProcessId, rank: str, verdict: _Verdict) -> None:
 
 
 def _sweep(launcher: ProcessId, paths: Sequence[str]) -> None:
-    waits_in_vain = _patience(launcher) if whole_job_is_here() else None
+    waits_in_vain = _launcher_timeout(launcher) if is_single_node_job() else None
     while not launcher.is_dead():
         time.sleep(0.1)
         if waits_in_vain is not None and waits_in_vain():
@@ -222,7 +222,7 @@ def _sweep(launcher: ProcessId, paths: Sequence[str]) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _patience(launcher: ProcessId) -> Callable[[], bool]:
+def _launcher_timeout(launcher: ProcessId) -> Callable[[], bool]:
     """Whether ``launcher`` has had no rank for too long; looks every now and then."""
     last = next_look = time.monotonic()
 
@@ -255,7 +255,7 @@ def _who_is_missing(alive: Sequence[ProcessId], local_ranks: int) -> str:
     """Name the ranks of this node that are not alive; by their number where the job has other nodes as well."""
     found = {_rank_of(one.pid) for one in alive}
     names = [number for number in map(str, range(local_ranks)) if number not in found]
-    if not whole_job_is_here() or "?" in found:
+    if not is_single_node_job() or "?" in found:
         return f"{local_ranks - len(alive)} of {local_ranks} ranks of this node"
     return f"rank{'s' if len(names) > 1 else ''} {', '.join(names)}"
 

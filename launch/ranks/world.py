@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from launch.ranks.messages import report_error, report_note
 from launch.ranks.rank_environment import (
     NODE_ID_VARIABLE,
-    places_ranks_of_environment,
+    binds_ranks_of_environment,
     world_of_environment,
 )
 from launch.ranks.shutdown import end_by_alarm, tell_peers_of_the_end
@@ -32,8 +32,8 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
     """
     rank = (world_of_environment() or (0, 1))[0]
     start = begin_start(rank, started_ranks)
-    start.attendant.limit(timeout_seconds)
-    start.attendant.joins()
+    start.watchdog.limit(timeout_seconds)
+    start.watchdog.joins()
     if start.note:
         report_note(start.note)
     try:
@@ -49,7 +49,7 @@ def open_world(started_ranks: int, timeout_seconds: float) -> MpiCommunicator:
             engine=native_step_engine(),
             node_id=os.environ.get(NODE_ID_VARIABLE),
             notify=report_note,
-            places_ranks=places_ranks_of_environment(),
+            binds_ranks=binds_ranks_of_environment(),
         )
     except Exception as error:
         # To leave now would be to wait for the others in MPI's end, and they for this rank in MPI's start.

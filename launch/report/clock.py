@@ -26,7 +26,7 @@ from collectives.communicator.interface import Communicator
 #: In which one clock's ranks come last, and at most in all.
 ROUNDS, MOST_ROUNDS = 1000, 4000
 #: Nanoseconds that who is to come last lets pass at most.
-_PATIENCE = 2_000_000
+_SPIN_LIMIT = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ def clock_offsets(
     for number in range(min(rounds * len(names), MOST_ROUNDS) if len(names) > 1 else 1):
         if barriers and number % len(names) == turn:
             came, left = barriers[-1]
-            _let_pass(min(left - came, _PATIENCE))
+            _let_pass(min(left - came, _SPIN_LIMIT))
         came = time.perf_counter_ns()
         world.barrier()
         barriers.append((came, time.perf_counter_ns()))
-    told = [json.loads(data) for data in world.all_gather_bytes(json.dumps(barriers).encode())]
+    gathered = [json.loads(data) for data in world.all_gather_bytes(json.dumps(barriers).encode())]
     by_clock = [
-        _passages([own for own, its in zip(told, clocks, strict=True) if its == name])
+        _passages([own for own, its in zip(gathered, clocks, strict=True) if its == name])
         for name in names
     ]
     offsets = {
@@ -102,11 +102,11 @@ def _let_pass(nanoseconds: int) -> None:
         pass
 
 
-def _passages(told: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int]]:
+def _passages(gathered: Sequence[Sequence[Sequence[int]]]) -> list[tuple[int, int]]:
     """By round, when the last one of those who read one clock came and when the first one left."""
     return [
         (max(came for came, _ in each), min(left for _, left in each))
-        for each in zip(*told, strict=True)
+        for each in zip(*gathered, strict=True)
     ]
 
 

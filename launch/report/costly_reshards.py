@@ -40,7 +40,7 @@ class CostlyReshard:
 
 def costly_reshards(done: SpmdPartitioner) -> tuple[CostlyReshard, ...]:
     """Those of a partitioner after its run that are still in its result, in program order."""
-    kept = set(done.result.all_instructions())
+    remaining = set(done.result.all_instructions())
     placement = Placement(done)
     return tuple(
         CostlyReshard(
@@ -53,5 +53,5 @@ def costly_reshards(done: SpmdPartitioner) -> tuple[CostlyReshard, ...]:
             record.bound,
         )
         for record in done.report.costly(LEAST_BYTES, RATIO)
-        if any(collective in kept for collective in record.collectives)
+        if any(collective in remaining for collective in record.collectives)
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 _BAR = 40
 
 
-def bar(part: float, whole: float, length: int = _BAR) -> str:
-    """``length`` characters, filled as ``part`` fills ``whole``."""
-    filled = round(length * part / whole) if whole else 0
+def bar(part: float, total: float, length: int = _BAR) -> str:
+    """``length`` characters, filled as ``part`` fills ``total``."""
+    filled = round(length * part / total) if total else 0
     filled = min(max(filled, 0), length)
     return "█" * filled + "·" * (length - filled)
 
 
-def percent(part: float, whole: float) -> str:
+def percent(part: float, total: float) -> str:
     """Return the share of ``part`` in per cent. A small negative one is 0.0, not -0.0."""
-    return f"{round(100 * part / whole, 1) + 0.0:.1f} %" if whole else "0 %"
+    return f"{round(100 * part / total, 1) + 0.0:.1f} %" if total else "0 %"
 
 
 def size_text(size: int) -> str:

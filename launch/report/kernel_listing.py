@@ -28,7 +28,7 @@ from spmd.machine.description import MachineDescription
 
 #: A kernel is run until this many seconds have passed, at most so many times, each of so many runs. The least
 #: time counts.
-MEASURED_SECONDS, MOST_RUNS, RUNS_TOGETHER = 0.02, 1000, 8
+MEASURED_SECONDS, MOST_RUNS, RUNS_PER_CALL = 0.02, 1000, 8
 
 
 @dataclass
@@ -100,7 +100,7 @@ def _measured(action: Action) -> float:
     """
     times = 1
     if isinstance(action, NativeAction) and action.calls:
-        action, times = NativeAction(repeated(RUNS_TOGETHER, action.calls, ())), RUNS_TOGETHER
+        action, times = NativeAction(repeated(RUNS_PER_CALL, action.calls, ())), RUNS_PER_CALL
     action()
     best, end = float("inf"), time.perf_counter() + MEASURED_SECONDS
     for _ in range(MOST_RUNS):

@@ -28,17 +28,17 @@ def memory_image(timeline: MemoryTimeline) -> bytes:
             'a PNG needs matplotlib: pip install "spmd-executor[plot]"; an .html file needs nothing'
         ) from None
     figure = Figure(figsize=(12, 7.5), dpi=130, layout="constrained")
-    places, lives = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    offset_axes, live_axes = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     used = [kind for kind in BlockKind if any(b.kind is kind for b in timeline.blocks)]
     for kind in used:
         corners = _corners([b for b in timeline.blocks if b.kind is kind])
-        places.add_collection(
+        offset_axes.add_collection(
             PolyCollection(corners, facecolors=COLORS[kind], edgecolors="#00000030", linewidths=0.2)
         )
-    places.set_xlim(0, timeline.end + 1)
-    places.set_ylim(_lowest(timeline) / _MEGABYTE, timeline.total / _MEGABYTE)
-    places.set_ylabel("offset, MB")
-    places.legend(
+    offset_axes.set_xlim(0, timeline.end + 1)
+    offset_axes.set_ylim(_lowest(timeline) / _MEGABYTE, timeline.total / _MEGABYTE)
+    offset_axes.set_ylabel("offset, MB")
+    offset_axes.legend(
         handles=[Patch(color=COLORS[kind], label=kind.value) for kind in used],
         loc="upper center",
         bbox_to_anchor=(0.5, -0.01),
@@ -46,19 +46,19 @@ def memory_image(timeline: MemoryTimeline) -> bytes:
         fontsize=8,
         frameon=False,
     )
-    places.set_title(_plain(f"{timeline.title}\n{timeline.subtitle}"), fontsize=10)
-    _name_largest(places, timeline)
-    lives.fill_between(
+    offset_axes.set_title(_plain(f"{timeline.title}\n{timeline.subtitle}"), fontsize=10)
+    _name_largest(offset_axes, timeline)
+    live_axes.fill_between(
         np.arange(timeline.end + 1), timeline.live / _MEGABYTE, step="post", color="#56b4e980"
     )
-    lives.set_ylim(0, timeline.total / _MEGABYTE * 1.05)
-    lives.set_ylabel("live, MB")
-    lives.set_xlabel("position in the schedule")
-    for axis in (places, lives):
+    live_axes.set_ylim(0, timeline.total / _MEGABYTE * 1.05)
+    live_axes.set_ylabel("live, MB")
+    live_axes.set_xlabel("position in the schedule")
+    for axis in (offset_axes, live_axes):
         axis.axvline(timeline.peak + 0.5, color="#d62728", linewidth=0.9)
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
-    lives.annotate(
+    live_axes.annotate(
         f"peak {timeline.peak_bytes / _MEGABYTE:,.3g} MB",
         (timeline.peak + 0.5, timeline.peak_bytes / _MEGABYTE),
         xytext=(4, -10),

@@ -40,6 +40,6 @@ def _as_json(timeline: MemoryTimeline) -> dict[str, Any]:
 
 
 def _block(block: Block, kinds: list[BlockKind]) -> list[Any]:
-    place = (block.offset, block.size, block.start, block.end)
+    extent = (block.offset, block.size, block.start, block.end)
     said = (block.name, block.shape, block.opcode, block.op_name, block.source)
-    return [kinds.index(block.kind), *place, *said]
+    return [kinds.index(block.kind), *extent, *said]

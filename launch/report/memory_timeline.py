@@ -110,17 +110,19 @@ class _Describer:
             self._bases[allocation.index] = base
             base += allocation.size
 
-    def blocks(self, held: LiveSlice) -> Iterator[Block]:
+    def blocks(self, storage: LiveSlice) -> Iterator[Block]:
         """One for each value in the place, until the next one is written there."""
-        for n, value in enumerate(held.values):
-            following = held.values[n + 1].start - 1 if n + 1 < len(held.values) else held.end
-            start = held.start if n == 0 else value.start
+        for n, value in enumerate(storage.values):
+            following = (
+                storage.values[n + 1].start - 1 if n + 1 < len(storage.values) else storage.end
+            )
+            start = storage.start if n == 0 else value.start
             if following >= start:
                 yield self._block(value, start, following)
 
     def _block(self, value: NamedSlice, start: int, end: int) -> Block:
         instruction = self._instruction(value.name)
-        place = value.slice
+        memory_slice = value.slice
         return Block(
             self._kind(value, instruction),
             value.name,
@@ -128,8 +130,8 @@ class _Describer:
             str(instruction.opcode) if instruction is not None else "",
             instruction.annotations.metadata.op_name if instruction is not None else "",
             self._lines.of(instruction) if instruction is not None else "",
-            self._bases[place.allocation] + place.offset,
-            place.size,
+            self._bases[memory_slice.allocation] + memory_slice.offset,
+            memory_slice.size,
             start,
             end,
         )

@@ -82,19 +82,19 @@ def _clocks(executable: Executable) -> list[ClockOffset]:
 
 def _pack(steps: Sequence[RecordedStep], processor: dict[int, int]) -> bytes:
     """Plain integers: of each step its number, whether it is blocking, and how many stamps it has; then the stamps."""
-    heads = [(step.number, int(step.is_blocking), len(step.timestamps)) for step in steps]
+    headers = [(step.number, int(step.is_blocking), len(step.timestamps)) for step in steps]
     flat = [value for step in steps for stamp in step.timestamps for value in stamp]
-    head = json.dumps({"steps": heads, "processor": sorted(processor.items())})
+    head = json.dumps({"steps": headers, "processor": sorted(processor.items())})
     return head.encode() + b"\n" + np.array(flat, np.int64).tobytes()
 
 
 def _unpack(data: bytes) -> tuple[tuple[RecordedStep, ...], dict[int, int]]:
     head, _, body = data.partition(b"\n")
-    stamps = np.frombuffer(body, np.int64).reshape(-1, 2).tolist()
+    timestamps = np.frombuffer(body, np.int64).reshape(-1, 2).tolist()
     steps, start = [], 0
-    told = json.loads(head)
-    for number, is_blocking, length in told["steps"]:
-        own = tuple((mark, at) for mark, at in stamps[start : start + length])
+    header = json.loads(head)
+    for number, is_blocking, length in header["steps"]:
+        own = tuple((mark, at) for mark, at in timestamps[start : start + length])
         steps.append(RecordedStep(number, bool(is_blocking), own))
         start += length
-    return tuple(steps), dict(told["processor"])
+    return tuple(steps), dict(header["processor"])

@@ -92,22 +92,22 @@ def format_simulation(found: Simulation, machine: MachineDescription, most: int)
 
 
 def _head(found: Simulation, machine: MachineDescription) -> Iterator[str]:
-    others = found.devices - found.alike
-    like = "all are like it" if not others else f"{found.alike} of {found.devices} are like it"
+    others = found.devices - found.class_size
+    like = "all are like it" if not others else f"{found.class_size} of {found.devices} are like it"
     classes = "" if found.classes == 1 else f", {found.classes} classes of devices"
     yield f"{found.module} on {found.devices} devices of {machine.name}{classes}"
     yield f"one step of device {found.device}; {like}"
 
 
 def _step(found: Simulation, machine: MachineDescription) -> Iterator[str]:
-    whole = found.seconds
+    total = found.seconds
     parts = [("compute", found.compute), ("slowed", found.slowed), ("exposed", found.exposed)]
-    yield f"  step           {brief(whole):>9}"
+    yield f"  step           {brief(total):>9}"
     for name, seconds in parts:
-        yield f"  {name:<14} {brief(seconds):>9}  {bar(seconds, whole)} {percent(seconds, whole)}"
+        yield f"  {name:<14} {brief(seconds):>9}  {bar(seconds, total)} {percent(seconds, total)}"
     yield (
-        f"  communication  {brief(found.communication):>9}  {bar(found.communication, whole)} "
-        f"{percent(found.communication, whole)}, overlapped or exposed"
+        f"  communication  {brief(found.communication):>9}  {bar(found.communication, total)} "
+        f"{percent(found.communication, total)}, overlapped or exposed"
     )
     yield f"  lower bound    {brief(found.bound.seconds):>9}  by {found.bound.what}, in any order"
     yield from _in_pieces(found)

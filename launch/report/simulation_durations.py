@@ -102,8 +102,8 @@ def traced_steps(trace: JsonFields, module: HloModule) -> list[TimedStep]:
         known = known or event.name in names
     if not known:
         return []
-    kept = sorted(steps)[1:] or sorted(steps)
-    return [_timed(dict(sorted(steps[step].items())), module) for step in kept]
+    measured = sorted(steps)[1:] or sorted(steps)
+    return [_timed(dict(sorted(steps[step].items())), module) for step in measured]
 
 
 def _timed(events: Mapping[int, list[_Event]], module: HloModule) -> TimedStep:
@@ -218,9 +218,9 @@ def _events(trace: JsonFields) -> Iterator[tuple[int, int, _Event]]:
         yield step, event.whole("pid", _NUMBER), _Event(kind, name, start, end)
 
 
-def _over(flight: JsonFields, landed: float) -> float:
+def _over(fields: JsonFields, landed: float) -> float:
     """When a collective let the device go on: at the end of the wait for it, where it was waited for."""
     wait_start, wait_end = (
-        flight.number(name, _MICROSECONDS) / 1e6 for name in ("wait_start", "wait_end")
+        fields.number(name, _MICROSECONDS) / 1e6 for name in ("wait_start", "wait_end")
     )
     return wait_end if landed > wait_start else landed

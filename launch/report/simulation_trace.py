@@ -22,7 +22,7 @@ def simulation_trace(found: Simulation) -> dict[str, Any]:
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
-        "otherData": {"module": found.module, "devices": found.devices, "alike": found.alike},
+        "otherData": {"module": found.module, "devices": found.devices, "alike": found.class_size},
     }
 
 
@@ -38,8 +38,8 @@ def _rows(slices: Iterable[Slice]) -> list[tuple[str, list[Slice]]]:
             links.setdefault(link, []).append(one)
     rows = [("compute", compute)]
     for link, transfers in links.items():
-        for number, lane in enumerate(_lanes(transfers)):
-            rows.append((link if not number else f"{link} ({number + 1})", lane))
+        for number, track in enumerate(_lanes(transfers)):
+            rows.append((link if not number else f"{link} ({number + 1})", track))
     return rows
 
 
@@ -47,7 +47,7 @@ def _lanes(transfers: Iterable[Slice]) -> list[list[Slice]]:
     """Distribute transfers over the fewest rows without overlaps; ``transfers`` are in the order of their begins."""
     lanes: list[list[Slice]] = []
     for one in transfers:
-        free = next((lane for lane in lanes if lane[-1].end <= one.start), None)
+        free = next((track for track in lanes if track[-1].end <= one.start), None)
         if free is None:
             lanes.append([one])
         else:

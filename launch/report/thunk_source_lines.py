@@ -13,14 +13,13 @@ def explain_thunk(executable: Executable, number: int) -> str:
     """
     for n, thunk in enumerate(traverse(executable.program.thunks)):
         if n == number:
-            return f"thunk {number}, {thunk.name}{_origin(executable, thunk.name)}"
+            return f"thunk {number}, {thunk.name}{_source_location(executable, thunk.name)}"
     return f"thunk {number}"
 
 
-def _origin(executable: Executable, name: str) -> str:
-    from spmd.analysis.source_lines import (
-        SourceLines,
-    )  # which nobody needs unless a rank waits in vain
+def _source_location(executable: Executable, name: str) -> str:
+    # Nothing needs them unless a rank waits in vain.
+    from spmd.analysis.source_lines import SourceLines
 
     module = executable.module
     for computation in module.computations:

@@ -140,21 +140,21 @@ def _device_events(
 ) -> Iterator[dict[str, Any]]:
     yield _metadata("process_name", number, _COMPUTE, f"device {number}")
     yield _metadata("thread_name", number, _COMPUTE, Stream.COMPUTE.value)
-    flights: list[dict[str, Any]] = []
+    async_slices: list[dict[str, Any]] = []
     for step in device.steps:
         for event in step.events:
-            told = said.get(event.name, {})
-            found = _slice(event, _Place(number, device.clock, zero, step), told)
+            own_notes = said.get(event.name, {})
+            found = _slice(event, _EventContext(number, device.clock, zero, step), own_notes)
             if isinstance(event, CollectiveEvent):
-                flights.append(found)
+                async_slices.append(found)
             yield found
-    for track in range(1, 1 + _give_tracks(flights)):
+    for track in range(1, 1 + _give_tracks(async_slices)):
         yield _metadata("thread_name", number, track, Stream.COMMUNICATION.value)
-    yield from counters(flights, sites)
+    yield from counters(async_slices, sites)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _EventContext:
     """Place of an event."""
 
     device: int
@@ -166,18 +166,18 @@ class _Place:
         return (self.clock.on_first(time) - self.zero) / 1e3
 
 
-def _slice(event: Event, place: _Place, said: Mapping[str, str]) -> dict[str, Any]:
+def _slice(event: Event, context: _EventContext, said: Mapping[str, str]) -> dict[str, Any]:
     """A collective in flight lasts until it has landed."""
-    start = place.microseconds(event.start)
-    end = place.microseconds(event.landed if isinstance(event, CollectiveEvent) else event.end)
-    args: dict[str, Any] = {"step": place.step.number, "bytes": event.bytes, "depth": event.depth}
-    if place.step.is_blocking:
+    start = context.microseconds(event.start)
+    end = context.microseconds(event.landed if isinstance(event, CollectiveEvent) else event.end)
+    args: dict[str, Any] = {"step": context.step.number, "bytes": event.bytes, "depth": event.depth}
+    if context.step.is_blocking:
         args["blocking"] = True
     if isinstance(event, CollectiveEvent):
         args |= {
             "landed": end,
-            "wait_start": place.microseconds(event.wait_start),
-            "wait_end": place.microseconds(event.end),
+            "wait_start": context.microseconds(event.wait_start),
+            "wait_end": context.microseconds(event.end),
         }
     return {
         "name": event.name,
@@ -185,20 +185,20 @@ def _slice(event: Event, place: _Place, said: Mapping[str, str]) -> dict[str, An
         "ph": "X",
         "ts": start,
         "dur": max(end - start, 0.0),
-        "pid": place.device,
+        "pid": context.device,
         "tid": _COMPUTE,
         "args": {**args, **said},
     }
 
 
-def _give_tracks(flights: Iterable[dict[str, Any]]) -> int:
+def _give_tracks(async_slices: Iterable[dict[str, Any]]) -> int:
     """To each the first track that is free; how many there are. Events of one track must not overlap."""
     ends: list[float] = []
-    for flight in sorted(flights, key=lambda one: float(one["ts"])):
-        start, end = flight["ts"], flight["ts"] + flight["dur"]
+    for async_slice in sorted(async_slices, key=lambda one: float(one["ts"])):
+        start, end = async_slice["ts"], async_slice["ts"] + async_slice["dur"]
         free = next((track for track, until in enumerate(ends) if until <= start), len(ends))
         ends[free : free + 1] = [end]
-        flight["tid"] = 1 + free
+        async_slice["tid"] = 1 + free
     return len(ends)
 
 

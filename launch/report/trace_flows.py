@@ -20,11 +20,11 @@ def arrows(
     """Yield arrows of the collectives among ``events``: from the issue on a member to the completion on its peers."""
     meetings: dict[tuple[int, str, int], dict[int, Mapping[str, Any]]] = defaultdict(dict)
     executions: dict[tuple[int, int, str], int] = defaultdict(int)
-    flights = [one for one in events if one["ph"] == "X" and "landed" in one["args"]]
-    for flight in sorted(flights, key=lambda one: float(one["ts"])):
-        device, step, name = flight["pid"], flight["args"]["step"], flight["name"]
+    async_slices = [one for one in events if one["ph"] == "X" and "landed" in one["args"]]
+    for async_slice in sorted(async_slices, key=lambda one: float(one["ts"])):
+        device, step, name = async_slice["pid"], async_slice["args"]["step"], async_slice["name"]
         if name in sites:
-            meetings[step, name, executions[device, step, name]][device] = flight
+            meetings[step, name, executions[device, step, name]][device] = async_slice
             executions[device, step, name] += 1
     number = 0
     members = {one: sites[one].meetings() for one in dict.fromkeys(name for _, name, _ in meetings)}
@@ -50,31 +50,31 @@ def _sources(
     return [max(others, key=lambda one: float(met[one]["ts"]))]
 
 
-def _end(phase: str, number: int, flight: Mapping[str, Any], at: float) -> dict[str, Any]:
+def _end(phase: str, number: int, async_slice: Mapping[str, Any], at: float) -> dict[str, Any]:
     found = {
-        "name": flight["name"],
+        "name": async_slice["name"],
         "cat": "flow",
         "ph": phase,
         "id": number,
-        "ts": max(at, flight["ts"]),
-        "pid": flight["pid"],
-        "tid": flight["tid"],
+        "ts": max(at, async_slice["ts"]),
+        "pid": async_slice["pid"],
+        "tid": async_slice["tid"],
     }
     # The slice around its end, instead of the next one to begin.
     return {**found, "bp": "e"} if phase == "f" else found
 
 
 def counters(
-    flights: Iterable[Mapping[str, Any]], sites: Mapping[str, Site]
+    async_slices: Iterable[Mapping[str, Any]], sites: Mapping[str, Site]
 ) -> Iterator[dict[str, Any]]:
     """Yield the bytes of one device's results in flight, whenever they change."""
     changes: dict[float, int] = defaultdict(int)
     device = 0
-    for flight in flights:
-        device, site = flight["pid"], sites.get(flight["name"])
-        size = flight["args"]["bytes"] if site is None else site.bytes
-        changes[flight["ts"]] += size
-        changes[flight["ts"] + flight["dur"]] -= size
+    for async_slice in async_slices:
+        device, site = async_slice["pid"], sites.get(async_slice["name"])
+        size = async_slice["args"]["bytes"] if site is None else site.bytes
+        changes[async_slice["ts"]] += size
+        changes[async_slice["ts"] + async_slice["dur"]] -= size
     total = 0
     for at in sorted(changes):
         total += changes[at]

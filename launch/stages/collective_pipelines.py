@@ -80,7 +80,7 @@ class HidingNotes:
     report: LatencyReport | None = None
     blocking: dict[str, str] = field(default_factory=dict)
 
-    def take(self, notes: Iterable[object]) -> None:
+    def record(self, notes: Iterable[object]) -> None:
         """Keep those of a pass's ``notes`` that are such reports."""
         for note in notes:
             if isinstance(note, LatencyReport):

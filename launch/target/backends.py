@@ -22,11 +22,11 @@ def require_backend(backend: str) -> None:
 
 def note_hosted(executable: Executable) -> None:
     """Report the kernels that the processor computes for the GPU, which is correct but slow."""
-    forms = executable.kernel_report
-    if forms is None or not forms.hosted:
+    kernels = executable.kernel_report
+    if kernels is None or not kernels.hosted:
         return
-    report_note(str(forms))
-    if any("Convolution" in kind for kind, _ in forms.hosted) and find_spec("cudnn") is None:
+    report_note(str(kernels))
+    if any("Convolution" in kind for kind, _ in kernels.hosted) and find_spec("cudnn") is None:
         from runtime.gpu.availability import EXTRA
 
         report_note(f"cuDNN computes convolutions on the GPU: {EXTRA}")

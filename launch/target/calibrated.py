@@ -27,8 +27,8 @@ _TELLING = frozenset(
 
 def calibration_path(environment: Mapping[str, str] = os.environ) -> Path:
     """In the user's folder of settings: XDG_CONFIG_HOME, else ~/.config."""
-    told = environment.get("XDG_CONFIG_HOME", "")
-    folder = Path(told) if Path(told).is_absolute() else Path.home() / ".config"
+    value = environment.get("XDG_CONFIG_HOME", "")
+    folder = Path(value) if Path(value).is_absolute() else Path.home() / ".config"
     return folder / _FOLDER / f"machine-{processor_digest()}.json"
 
 
@@ -40,8 +40,8 @@ def processor_digest() -> str:
     except OSError:
         first = platform.processor() or platform.machine()
     lines = [line for line in first.splitlines() if line.partition(":")[0].strip() in _TELLING]
-    told = "\n".join([*(lines or [first]), str(os.cpu_count())])
-    return hashlib.sha256(told.encode()).hexdigest()[:8]
+    text = "\n".join([*(lines or [first]), str(os.cpu_count())])
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def keep_calibration(text: str) -> None:

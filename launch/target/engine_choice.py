@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from launch.cache.cache_folder import object_folder
 from launch.ranks.gpu_binding import (
     COLLECTIVES_VARIABLE,
-    Meeting,
+    GpuTransport,
     RankGpu,
-    agreed_meeting,
+    agreed_transport,
     gpu_index,
     local_rank,
     set_where_unset,
@@ -68,9 +68,9 @@ def gpu_options(environment: Mapping[str, str] = os.environ) -> GpuOptions:
 
 def tuning_file(environment: Mapping[str, str]) -> str:
     """Return the file that keeps measured choices; nothing if none are wanted."""
-    told = environment.get(AUTOTUNE_VARIABLE, "off")
-    if told != "on":
-        return "" if told == "off" else told
+    asked = environment.get(AUTOTUNE_VARIABLE, "off")
+    if asked != "on":
+        return "" if asked == "off" else asked
     folder = object_folder(environment)
     if folder is None:
         raise UnsupportedError(
@@ -107,18 +107,18 @@ def engine_of_ranks(world: MpiCommunicator) -> Engine:
     from runtime.gpu.cuda.engine import cuda_engine_on
 
     own = gpu_of_rank(world)
-    meeting = agreed_meeting(world, own, os.environ.get(COLLECTIVES_VARIABLE, ""))
-    set_where_unset(meeting.variables[world.rank])
-    if meeting.why and world.rank == 0 and world.size > 1:
-        way = "NCCL" if meeting.through_nccl else "the hosts"
-        report_note(f"GPUs meet through {way}: {meeting.why}")
-    through_nccl = meeting.through_nccl and world.size > 1
+    transport = agreed_transport(world, own, os.environ.get(COLLECTIVES_VARIABLE, ""))
+    set_where_unset(transport.variables[world.rank])
+    if transport.why and world.rank == 0 and world.size > 1:
+        way = "NCCL" if transport.through_nccl else "the hosts"
+        report_note(f"GPUs meet through {way}: {transport.why}")
+    through_nccl = transport.through_nccl and world.size > 1
     # Once for all programs: a communicator takes seconds to make.
-    collectives = functools.cache(lambda: _nccl(world, meeting) if through_nccl else None)
+    collectives = functools.cache(lambda: _nccl(world, transport) if through_nccl else None)
     return cuda_engine_on(own.index, collectives, gpu_options())
 
 
-def _nccl(world: MpiCommunicator, meeting: Meeting) -> GpuCommunicator:
+def _nccl(world: MpiCommunicator, transport: GpuTransport) -> GpuCommunicator:
     from collectives.communicator.nccl.api import load_nccl
     from collectives.communicator.nccl.communicator import NcclCommunicator
     from collectives.communicator.nccl.cuda_memory import CudaMemory
@@ -129,7 +129,7 @@ def _nccl(world: MpiCommunicator, meeting: Meeting) -> GpuCommunicator:
         load_nccl(),
         CudaMemory(),
         timeout_seconds=world.timeout_seconds,
-        max_ctas=meeting.max_ctas,
+        max_ctas=transport.max_ctas,
         give_up=functools.partial(_give_up, world),
     )
     atexit.register(made.leave)

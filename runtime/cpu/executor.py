@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collectives.communicator.interface import BoundCollective, Communicator
-from collectives.communicator.liveness.status_board import NO_THUNK, PROGRAM, STEP, THUNK
+from collectives.communicator.liveness.status_table import NO_THUNK, PROGRAM, STEP, THUNK
 from collectives.communicator.native_collective import NativeCollective
 from runtime.arrays.device_memory import DeviceMemory
 from runtime.arrays.host_feed import HostChannel
@@ -65,7 +65,7 @@ class LoadedDevice:
         self.position = communicator.position
         self._names = [thunk.name for thunk in traverse(program.thunks)]
         self._numbers = {id(thunk): number for number, thunk in enumerate(traverse(program.thunks))}
-        self._number = communicator.enroll(self)
+        self._number = communicator.register_program(self)
         self._steps = 0
         self.progress = ProgressPoints(overlaps=reference_every != 1)
         self._seconds: dict[int, float] = {}  # by thunk

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from collectives.communicator.interface import Communicator
-from collectives.communicator.liveness.status_board import THUNK
+from collectives.communicator.liveness.status_table import THUNK
 from runtime.arrays.host_feed import HostChannel
 from runtime.buffers.types import ArrayView
 from runtime.gpu.arena import DeviceArena

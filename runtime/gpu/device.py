@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from collectives.communicator.interface import Communicator
-from collectives.communicator.liveness.status_board import NO_THUNK, PROGRAM, STEP, THUNK
+from collectives.communicator.liveness.status_table import NO_THUNK, PROGRAM, STEP, THUNK
 from runtime.arrays.resident import DeviceArray
 from runtime.arrays.slots import Slots, require_fit, require_world
 from runtime.device_program import DeviceProgram
@@ -61,7 +61,7 @@ class LoadedGpuDevice:
         driver.use()
         self.program, self.communicator, self.explain = program, communicator, explain
         self.position = communicator.position
-        self._number = communicator.enroll(self)
+        self._number = communicator.register_program(self)
         self._names = [thunk.name for thunk in traverse(program.thunks)]
         self._steps, self._reference_every = 0, reference_every
         self._driver = driver

@@ -52,14 +52,14 @@ class InstructionPass(FueledPass):
     def editor(self, module: HloModule) -> Edit:
         """Return the edit of each instruction. It is called once per traversal."""
 
-    def walk(self, computation: HloComputation) -> Iterable[HloInstruction]:
+    def traversal(self, computation: HloComputation) -> Iterable[HloInstruction]:
         return computation.with_opcode(*self.opcodes)
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         edit = self.editor(module)
         changed = False
         for computation in module.computations_post_order():
-            for x in self.walk(computation):
+            for x in self.traversal(computation):
                 if fuel.is_spent:
                     break
                 if x.parent is not None and edit(x):
@@ -86,14 +86,14 @@ class Simplifier(FueledPass):
     def simplify(self, module: HloModule) -> Simplify:
         """Return the simplification of each instruction. It is called once per traversal."""
 
-    def walk(self, computation: HloComputation) -> Iterable[HloInstruction]:
+    def traversal(self, computation: HloComputation) -> Iterable[HloInstruction]:
         return filter(self._is_looked_at, computation.post_order())
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         simplify, effects = self.simplify(module), SideEffects()
         changed = False
         for computation in module.computations_post_order():
-            work = deque(self.walk(computation))
+            work = deque(self.traversal(computation))
             again = _LOOKS_AGAIN * len(work)
             while work and not fuel.is_spent:
                 x = work.popleft()

@@ -10,7 +10,7 @@ import pytest
 
 from collectives.communicator.interface import Communicator
 from collectives.communicator.nccl.arrivals import Arrivals
-from collectives.communicator.nccl.in_flight import Flight, Flights
+from collectives.communicator.nccl.in_flight import AsyncCollective, InFlightCollectives
 from launch.checks.expect import check_output, read_expected
 from launch.data.inputs import read_inputs
 from launch.entry import Entry
@@ -79,10 +79,12 @@ def test_a_rank_that_does_not_come_is_named(comm: MpiCommunicator) -> None:
         time.sleep(3.0)
     else:
         count = arrivals.arrive(everyone)
-        flights = Flights(comm)
+        flights = InFlightCollectives(comm)
         done, never = Past(), Never()
         flights.begin(
-            Flight("all-reduce.3", everyone, done, never, lambda: arrivals.missing(everyone, count))
+            AsyncCollective(
+                "all-reduce.3", everyone, done, never, lambda: arrivals.missing(everyone, count)
+            )
         )
         limit, comm.timeout_seconds = comm.timeout_seconds, 1.0
         with pytest.raises(CollectiveTimeoutError) as caught:

@@ -99,7 +99,7 @@ def test_messages_carry_all_where_memory_cannot_be_shared() -> None:
     comm = MpiCommunicator(
         timeout_seconds=60,
         engine=native_step_engine(),
-        places=[Directory("/nowhere")],
+        memory_providers=[Directory("/nowhere")],
         notify=notes.append,
     )
     SCENARIOS["all_reduce_in_place"](InAllocatedMemory(comm))

@@ -57,7 +57,7 @@ def test_digits_are_a_members_place(tile: IotaTile) -> None:
     place = np.zeros(devices, np.int64)
     for stride, size in groups.digits:
         place = place * size + np.arange(devices) // stride % size
-    assert place.tolist() == groups.place(devices).tolist()
+    assert place.tolist() == groups.positions(devices).tolist()
 
 
 @given(tiles(), st.data())
@@ -82,7 +82,7 @@ def test_other_groups(groups: list[list[int]], number: list[int], place: list[in
     assert found.lines is None
     assert [list(group) for group in found] == sorted(group for group in groups if group)
     assert found.number(5).tolist() == number
-    assert found.place(5).tolist() == place
+    assert found.positions(5).tolist() == place
 
 
 @pytest.mark.parametrize("mode", CollectiveGroupMode)

@@ -1,7 +1,7 @@
 """Rows of bytes, one from each of some members, to all members: each row crosses once to each node.
 
     nodes ((0,1), (2,3)):   0 sends its row to 2, 1 to 3, 2 to 0 and 3 to 1; then everyone finds the rows of all four
-                            in the staging of its mates
+                            in the staging of its local members
 
 The rows that come to a node are divided among its members, who hold them in their staging for each other.
 """
@@ -25,7 +25,7 @@ from collectives.communicator.steps.array_steps import (
     ArrayStep,
     Copy,
     Exchange,
-    Meeting,
+    LocalBarrier,
 )
 from collectives.communicator.steps.shared_buffers import Buffers, aligned
 
@@ -40,7 +40,7 @@ class Rows:
 
     def staging_bytes(self, member: int) -> int:
         """Return the bytes of the rows that ``member`` holds, counted from ``start``."""
-        return sum(aligned(self.sizes[source]) for source in self._held[member])
+        return sum(aligned(self.sizes[source]) for source in self._stored_offsets[member])
 
     @property
     def link_bytes(self) -> int:
@@ -54,17 +54,18 @@ class Rows:
     def row(self, source: int, member: int, staging: Staging) -> Array:
         """The row of ``source`` as ``member`` finds it."""
         holder = self._holder(source, self.nodes.node_of(member))
-        start = self._held[holder].get(source, 0)  # a row of nothing is nowhere
+        start = self._stored_offsets[holder].get(source, 0)  # a row of nothing is nowhere
         return staging[holder][start : start + self.sizes[source]]
 
     def crossing(self, member: int, staging: Staging) -> Exchange:
-        """Own row to one member of every other node; the rows that ``member`` holds for its mates from theirs."""
+        """Own row to one member of every other node; the rows that ``member`` stores for its local members from
+        theirs."""
         own_node = self.nodes.node_of(member)
         others = (k for k in range(len(self.nodes.nodes)) if k != own_node and self.sizes[member])
-        held = (source for source in self._held[member] if source != member)
+        stored = (source for source in self._stored_offsets[member] if source != member)
         return Exchange(
             tuple((self._holder(member, node), self.own(member, staging)) for node in others),
-            tuple((source, self.row(source, member, staging)) for source in held),
+            tuple((source, self.row(source, member, staging)) for source in stored),
         )
 
     def _holder(self, source: int, node: int) -> int:
@@ -72,25 +73,25 @@ class Rows:
         if self.nodes.node_of(source) == node:
             return source
         members = self.nodes.nodes[node]
-        return members[self.nodes.place_of(source) % len(members)]
+        return members[self.nodes.index_on_node(source) % len(members)]
 
     @cached_property
-    def _held(self) -> list[dict[int, int]]:
+    def _stored_offsets(self) -> list[dict[int, int]]:
         """For each member, the offsets of the rows that it holds, by their source."""
-        held: list[dict[int, int]] = [{} for _ in self.sizes]
+        stored: list[dict[int, int]] = [{} for _ in self.sizes]
         ends = [self.start] * len(self.sizes)
         for source, node in itertools.product(range(len(self.sizes)), range(len(self.nodes.nodes))):
             if self.sizes[source]:
                 holder = self._holder(source, node)
-                held[holder][source] = ends[holder]
+                stored[holder][source] = ends[holder]
                 ends[holder] += aligned(self.sizes[source])
-        return held
+        return stored
 
 
 class RowsPlan(HierarchicalPlan):
     """Every source packs its operands in a row; all members make their results of all rows."""
 
-    meetings = 2
+    barriers = 2
 
     def __init__(self, nodes: GroupNodes, sources: Sequence[int], buffers: Buffers) -> None:
         self.nodes = nodes
@@ -118,10 +119,10 @@ class RowsPlan(HierarchicalPlan):
             for operand, shown in zip(buffers.operands, found[member], strict=True):
                 yield Copy(operand, shown)
         yield self.rows.crossing(member, staging)
-        yield Meeting(1)
+        yield LocalBarrier(1)
         for k, result in enumerate(buffers.results):
             yield from self.finish([found[source][k] for source in self.sources], result)
-        yield Meeting(2)
+        yield LocalBarrier(2)
 
     @abstractmethod
     def finish(self, values: Sequence[Array], result: Array) -> Iterator[ArrayStep]:

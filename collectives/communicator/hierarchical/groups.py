@@ -13,9 +13,9 @@ a group with n members on k nodes, m on each, with operands of B bytes, this man
 The bits stay those of ``kinds``: a reduction in group order, though it goes from node to node, is never reassociated.
 A permute has nothing to gain, since each of its operands is wanted once. Each kind chooses (``hierarchical_plan``).
 
-A plan says how much memory each member shows to its *mates*, the members on its node (its *staging*), and gives the
-steps of one run (``array_steps``): work of its own, exchanges of messages, and meetings of mates. All read staging only
-between meetings: the last one of a run ends it, so that the next may write there.
+A plan says how much memory each member shows to its *local members*, those on its node (its *staging*), and gives the
+steps of one run (``array_steps``): work of its own, exchanges of messages, and barriers of local members. All read
+staging between barriers: the last one of a run ends it, so that the next may write there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from collectives.communicator.steps.array_steps import ArrayStep
 from collectives.communicator.steps.shared_buffers import Buffers
 
 Staging: TypeAlias = Mapping[int, Array]
-"""The staging of each mate, and of the member itself, as bytes; by member."""
+"""Staging of each local member, the member itself included, as bytes; by member."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class GroupNodes:
     def node_of(self, member: int) -> int:
         return self._node_of[member]
 
-    def mates(self, member: int) -> tuple[int, ...]:
+    def local_members(self, member: int) -> tuple[int, ...]:
         """The members on the node of ``member``, itself among them."""
         return self.nodes[self._node_of[member]]
 
-    def place_of(self, member: int) -> int:
+    def index_on_node(self, member: int) -> int:
         """Return the index of ``member`` among the members of its node."""
-        return self.mates(member).index(member)
+        return self.local_members(member).index(member)
 
     @property
     def crossings(self) -> int:
@@ -87,8 +87,8 @@ class HierarchicalPlan(ABC):
     """One collective on one group of nodes: the same plan for every member."""
 
     nodes: GroupNodes
-    #: Meetings of mates in a run, numbered from 1.
-    meetings: int
+    #: Barriers among local members in a run, numbered from 1.
+    barriers: int
 
     @property
     @abstractmethod
@@ -111,7 +111,7 @@ class HierarchicalPlan(ABC):
 
     @abstractmethod
     def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
-        """One run of ``member``, any number of times. Reading and writing staging is between meetings."""
+        """One run of ``member``, any number of times. Reading and writing staging is between barriers."""
 
 
 def link_cost(nodes: GroupNodes, link_bytes: int, rounds: int) -> int:

@@ -7,10 +7,11 @@ Where group order goes through one node after the other, the values of the first
 reduces them to a *prefix*, the next one goes on from there, and so forth. These are the additions of ``kinds``, one by
 one, in its types (a prefix of bf16 travels in f32): the same bits. The last node has the totals.
 
-Mates divide the elements among themselves, so that each carries its share over the link, and all is done chunk by
-chunk: in *slot* t, node j sends the prefix of chunk t - j to the next node while it receives that of chunk t - j + 1.
+Local members divide the elements among themselves, so that each carries its share over the link, and all is done chunk
+by chunk: in *cycle* t, node j sends the prefix of chunk t - j to the next node while it receives that of chunk t - j +
+1.
 
-    slot          0     1     2     3     4        an all-reduce of three chunks on two nodes: totals go back the same
+    cycle         0     1     2     3     4        an all-reduce of three chunks on two nodes: totals go back the same
     node 0 sends  c0    c1    c2                   way, node by node
     node 1 sends        c0'   c1'   c2'
 """
@@ -92,7 +93,9 @@ class ChainReduction:
     def share(self, chunk: Chunk, member: int) -> Range:
         """The elements of the vector that ``member`` reduces for its node."""
         low, high = chunk.elements
-        first, end = cut(high - low, len(self.nodes.mates(member)))[self.nodes.place_of(member)]
+        first, end = cut(high - low, len(self.nodes.local_members(member)))[
+            self.nodes.index_on_node(member)
+        ]
         return low + first, low + end
 
     def prefix_type(self, vector: int, node: int) -> np.dtype[Any]:
@@ -161,68 +164,73 @@ class ChainReduction:
 
 
 @dataclass(frozen=True)
-class FoldRun:
+class ChainReductionRun:
     """One member's part: from vectors in staging to totals in staging."""
 
-    fold: ChainReduction
+    chain: ChainReduction
     member: int
     staging: Staging
 
-    def steps(self, totals: Callable[[FoldRun, int], Exchange], slots: int) -> Iterator[ArrayStep]:
+    def steps(
+        self, totals: Callable[[ChainReductionRun, int], Exchange], cycles: int
+    ) -> Iterator[ArrayStep]:
         """``totals``: what crosses in a slot beside prefixes; in slot t the last node has reduced chunk t - last."""
-        fold, node = self.fold, self.fold.nodes.node_of(self.member)
-        for slot in range(slots):
-            chunk = self.chunk(slot - node)
+        chain, node = self.chain, self.chain.nodes.node_of(self.member)
+        for cycle in range(cycles):
+            chunk = self.chunk(cycle - node)
             if chunk is not None:
                 yield self._reduce(chunk)
-            crossing = totals(self, slot)
+            crossing = totals(self, cycle)
             sends, receives = [*crossing.sends], [*crossing.receives]
-            if node < fold.last and chunk is not None:
-                sends += fold.toward(chunk, self.member, node + 1, self._outbox(chunk))
-            coming = self.chunk(slot - node + 1)
+            if node < chain.last and chunk is not None:
+                sends += chain.toward(chunk, self.member, node + 1, self._outbox(chunk))
+            coming = self.chunk(cycle - node + 1)
             if node > 0 and coming is not None:
-                receives += fold.toward(coming, self.member, node - 1, self._inbox(coming))
+                receives += chain.toward(coming, self.member, node - 1, self._inbox(coming))
             if sends or receives:
                 yield Exchange(tuple(sends), tuple(receives))
 
     def chunk(self, number: int) -> Chunk | None:
-        chunks = self.fold.chunks
+        chunks = self.chain.chunks
         return chunks[number] if 0 <= number < len(chunks) else None
 
     def total(self, chunk: Chunk) -> Array:
         """This member's share of the totals."""
-        return self.fold.total(chunk, self.member, self.staging)
+        return self.chain.total(chunk, self.member, self.staging)
 
     def _reduce(self, chunk: Chunk) -> Reduce:
-        fold, node = self.fold, self.fold.nodes.node_of(self.member)
-        low, high = fold.share(chunk, self.member)
-        mates = fold.nodes.mates(self.member)
-        values = [fold.vector(chunk.vector, mate, self.staging)[low:high] for mate in mates]
+        chain, node = self.chain, self.chain.nodes.node_of(self.member)
+        low, high = chain.share(chunk, self.member)
+        local_members = chain.nodes.local_members(self.member)
+        values = [
+            chain.vector(chunk.vector, local_member, self.staging)[low:high]
+            for local_member in local_members
+        ]
         if node > 0:
             values.insert(0, self._inbox(chunk))
-        out = self.total(chunk) if node == fold.last else self._outbox(chunk)
-        return Reduce(tuple(values), fold.reduction, out)
+        out = self.total(chunk) if node == chain.last else self._outbox(chunk)
+        return Reduce(tuple(values), chain.reduction, out)
 
     def _inbox(self, chunk: Chunk) -> Array:
         """For the prefix that comes; it is used up before the next one comes."""
-        return self._box(self._memory[0], chunk, self.fold.nodes.node_of(self.member) - 1)
+        return self._box(self._memory[0], chunk, self.chain.nodes.node_of(self.member) - 1)
 
     def _outbox(self, chunk: Chunk) -> Array:
         """For the prefix that is sent; it has gone before the next one is made."""
-        return self._box(self._memory[1], chunk, self.fold.nodes.node_of(self.member))
+        return self._box(self._memory[1], chunk, self.chain.nodes.node_of(self.member))
 
     def _box(self, memory: Array, chunk: Chunk, node: int) -> Array:
-        low, high = self.fold.share(chunk, self.member)
-        dtype = self.fold.prefix_type(chunk.vector, node)
+        low, high = self.chain.share(chunk, self.member)
+        dtype = self.chain.prefix_type(chunk.vector, node)
         return memory[: (high - low) * dtype.itemsize].view(dtype)
 
     @cached_property
     def _memory(self) -> tuple[Array, Array]:
-        fold, node = self.fold, self.fold.nodes.node_of(self.member)
-        shares = [(chunk, fold.share(chunk, self.member)) for chunk in fold.chunks]
+        chain, node = self.chain, self.chain.nodes.node_of(self.member)
+        shares = [(chunk, chain.share(chunk, self.member)) for chunk in chain.chunks]
         sizes = [
             max(
-                (high - low) * fold.prefix_type(chunk.vector, k).itemsize
+                (high - low) * chain.prefix_type(chunk.vector, k).itemsize
                 for chunk, (low, high) in shares
             )
             for k in (node - 1, node)

@@ -55,11 +55,11 @@ class AllGather(Collective):
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[Step]:
         """Yield copies. Members that share a result each write their own tile, and a share of the tiles of others."""
-        count = len(ends.places)
+        count = len(ends.operands)
         for k, operand in enumerate(ends.buffers.operands):
             rows, row = rows_along(operand, self.dimension)
             holders = ends.holders_of(k)
-            for i, member in enumerate(ends.places):
+            for i, member in enumerate(ends.operands):
                 writer = i if i in holders else holders[i % len(holders)]
                 if writer == ends.index:
                     target = ends.targets[k] + i * row
@@ -87,17 +87,17 @@ class AllGather(Collective):
         for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True)):
             if not operand.size:
                 continue
-            places = Block.parts(result, builder.count, self.dimension)
-            own = places[builder.index]
+            tiles = Block.parts(result, builder.count, self.dimension)
+            own = tiles[builder.index]
             aside = buffers.is_lost(k, in_place=own.is_dense and operand.pointer == own.pointer)
-            sent = builder.packed(Block.whole(operand), always=aside)
+            sent = builder.packed(Block.of_array(operand), always=aside)
             if own.is_dense:
                 builder.calls.append(AllGatherCall(sent, result.pointer, operand.nbytes))
                 continue
-            joined = builder.take(result.nbytes)
+            joined = builder.allocate_scratch(result.nbytes)
             builder.calls.append(AllGatherCall(sent, joined, operand.nbytes))
-            for member, place in enumerate(places):
-                builder.after += copied(place.at(joined + member * operand.nbytes), place)
+            for member, tile in enumerate(tiles):
+                builder.after += copied(tile.at(joined + member * operand.nbytes), tile)
 
 
 class GatherRows(RowsPlan):

@@ -17,7 +17,11 @@ from collectives.communicator.hierarchical.groups import (
     cut,
     views_of,
 )
-from collectives.communicator.hierarchical.running_prefix import ChainReduction, FoldRun, Vector
+from collectives.communicator.hierarchical.running_prefix import (
+    ChainReduction,
+    ChainReductionRun,
+    Vector,
+)
 from collectives.communicator.kinds.op import Members, ReducingCollective
 from collectives.communicator.kinds.traffic import LinkTraffic
 from collectives.communicator.reduction import Array
@@ -25,7 +29,7 @@ from collectives.communicator.steps.array_steps import (
     ArrayStep,
     Copy,
     Exchange,
-    Meeting,
+    LocalBarrier,
     Message,
     Reduce,
     concatenate,
@@ -62,7 +66,7 @@ class AllReduce(ReducingCollective):
     """
 
     kind = "all-reduce"
-    traffic = LinkTraffic(("ring", "tree", "hierarchical"), rounds=2, sends_whole=True)
+    traffic = LinkTraffic(("ring", "tree", "hierarchical"), rounds=2, sends_full_message=True)
     same_results = True
 
     # ---- definition
@@ -96,7 +100,7 @@ class AllReduce(ReducingCollective):
             yield from reduce_rows(
                 self.reduction,
                 operand,
-                [member[k] + before for member in ends.places],
+                [member[k] + before for member in ends.operands],
                 [target + before for target in dict.fromkeys(targets)],
                 rows=1,
                 row_elements=end - first,
@@ -164,7 +168,7 @@ class AllReduce(ReducingCollective):
             if operand.size:
                 how = self.nccl_reduction(operand.dtype, version)
                 aside = buffers.is_lost(k, in_place=operand.pointer == result.pointer)
-                sent = builder.packed(Block.whole(operand), always=aside)
+                sent = builder.packed(Block.of_array(operand), always=aside)
                 count = operand.size * how.parts
                 builder.calls.append(
                     AllReduceCall(sent, result.pointer, count, how.kind, how.operation)
@@ -240,16 +244,16 @@ def scatter_batch(batch: Batch, vector: Array, arrays: Sequence[Array]) -> Itera
 
 @dataclass(frozen=True)
 class FoldedAllReduce(HierarchicalPlan):
-    """An all-reduce by a running prefix. Totals go back from node to node as prefixes have come, each mate's share to
-    the mates that divide it there."""
+    """An all-reduce by a running prefix. Totals go back from node to node as prefixes have come, each local member's
+    share to the members that divide it there."""
 
     nodes: GroupNodes
     batches: tuple[Batch, ...]
     reduction: ReductionKind
-    meetings = 3
+    barriers = 3
 
     @cached_property
-    def fold(self) -> ChainReduction:
+    def chain(self) -> ChainReduction:
         return ChainReduction(
             self.nodes, tuple(batch.vector for batch in self.batches), self.reduction
         )
@@ -257,50 +261,52 @@ class FoldedAllReduce(HierarchicalPlan):
     @property
     def link_bytes(self) -> int:
         """Bytes of the prefixes that go there, and of the totals that come back."""
-        return self.fold.prefix_bytes + self.fold.last * self.fold.vector_bytes
+        return self.chain.prefix_bytes + self.chain.last * self.chain.vector_bytes
 
     @property
     def rounds(self) -> int:
-        return 2 * self.fold.last
+        return 2 * self.chain.last
 
     def staging_bytes(self, member: int) -> int:
-        return self.fold.staging_bytes(member)
+        return self.chain.staging_bytes(member)
 
     def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
-        fold = self.fold
+        chain = self.chain
         for k, batch in enumerate(self.batches):
-            yield from gather_batch(batch, buffers.operands, fold.vector(k, member, staging))
-        yield Meeting(1)
-        slots = len(fold.chunks) + 2 * fold.last - 1
-        yield from FoldRun(fold, member, staging).steps(_totals_go_back, slots)
-        yield Meeting(2)
+            yield from gather_batch(batch, buffers.operands, chain.vector(k, member, staging))
+        yield LocalBarrier(1)
+        cycles = len(chain.chunks) + 2 * chain.last - 1
+        yield from ChainReductionRun(chain, member, staging).steps(_totals_go_back, cycles)
+        yield LocalBarrier(2)
         for k, batch in enumerate(self.batches):
             is_one = len(batch.operands) == 1
-            whole = (
+            totals = (
                 buffers.results[batch.operands[0]].reshape(-1)
                 if is_one
                 else np.empty(batch.vector.size, batch.vector.dtype)
             )
-            for chunk, mate in itertools.product(fold.chunks, self.nodes.mates(member)):
+            for chunk, local_member in itertools.product(
+                chain.chunks, self.nodes.local_members(member)
+            ):
                 if chunk.vector == k:
-                    low, high = fold.share(chunk, mate)
-                    yield Copy(fold.total(chunk, mate, staging), whole[low:high])
+                    low, high = chain.share(chunk, local_member)
+                    yield Copy(chain.total(chunk, local_member, staging), totals[low:high])
             if not is_one:
-                yield from scatter_batch(batch, whole, buffers.results)
-        yield Meeting(3)
+                yield from scatter_batch(batch, totals, buffers.results)
+        yield LocalBarrier(3)
 
 
-def _totals_go_back(run: FoldRun, slot: int) -> Exchange:
-    fold, member = run.fold, run.member
-    node = fold.nodes.node_of(member)
+def _totals_go_back(run: ChainReductionRun, cycle: int) -> Exchange:
+    chain, member = run.chain, run.member
+    node = chain.nodes.node_of(member)
     sends: list[Message] = []
     receives: list[Message] = []
-    going = run.chunk(slot - 2 * fold.last + node)
+    going = run.chunk(cycle - 2 * chain.last + node)
     if node > 0 and going is not None:
-        sends = fold.toward(going, member, node - 1, run.total(going))
-    coming = run.chunk(slot - 2 * fold.last + node + 1)
-    if node < fold.last and coming is not None:
-        receives = fold.toward(coming, member, node + 1, run.total(coming))
+        sends = chain.toward(going, member, node - 1, run.total(going))
+    coming = run.chunk(cycle - 2 * chain.last + node + 1)
+    if node < chain.last and coming is not None:
+        receives = chain.toward(coming, member, node + 1, run.total(coming))
     return Exchange(tuple(sends), tuple(receives))
 
 
@@ -311,7 +317,7 @@ class SpreadAllReduce(HierarchicalPlan):
     nodes: GroupNodes
     batches: tuple[Batch, ...]
     reduction: ReductionKind
-    meetings = 2
+    barriers = 2
 
     @cached_property
     def rows(self) -> Rows:
@@ -326,7 +332,7 @@ class SpreadAllReduce(HierarchicalPlan):
         """Bytes of each member's part from all members on other nodes, and of the rows of its totals."""
         parts = 0
         for member in range(self.nodes.count):
-            elsewhere = self.nodes.count - len(self.nodes.mates(member))
+            elsewhere = self.nodes.count - len(self.nodes.local_members(member))
             parts += elsewhere * sum(part.nbytes for part in self._like(member))
         return parts + self.rows.link_bytes
 
@@ -349,12 +355,12 @@ class SpreadAllReduce(HierarchicalPlan):
         yield from packed.exchange()
         yield from reductions
         yield self.rows.crossing(member, staging)
-        yield Meeting(1)
+        yield LocalBarrier(1)
         for k, batch in enumerate(self.batches):
             vector = np.empty(batch.vector.size, batch.vector.dtype)
             yield from concatenate([totals[k] for totals in found], 0, vector)
             yield from scatter_batch(batch, vector, buffers.results)
-        yield Meeting(2)
+        yield LocalBarrier(2)
 
     def _totals(self, source: int, member: int, staging: Staging) -> list[Array]:
         """Return the totals of ``source``'s part of each batch, as ``member`` finds them."""

@@ -21,7 +21,7 @@ from collectives.communicator.steps.array_steps import (
     ArrayStep,
     Copy,
     Exchange,
-    Meeting,
+    LocalBarrier,
     concatenate,
 )
 from collectives.communicator.steps.device_builder import (
@@ -83,8 +83,8 @@ class AllToAll(Collective):
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[Step]:
         """Yield copies; if results are the operands, swaps: each pair of members swaps its parts, one half each."""
-        keeps_places = self.joined == self.dimension
-        is_in_place = keeps_places and tuple(ends.targets) == tuple(ends.places[ends.index])
+        keeps_dimension = self.joined == self.dimension
+        is_in_place = keeps_dimension and tuple(ends.targets) == tuple(ends.operands[ends.index])
         for i, part in self._parts_for(ends):
             if not is_in_place:
                 yield from _copy_part(part)
@@ -96,7 +96,7 @@ class AllToAll(Collective):
 
     def _parts_for(self, ends: Ends) -> Iterator[tuple[int, _Part]]:
         """Yield each member, and what it has for this one."""
-        index, members = ends.index, list(enumerate(ends.places))
+        index, members = ends.index, list(enumerate(ends.operands))
         split, joined = self.dimension, self.joined
         if split is None or joined is None:
             for i, member in members:
@@ -127,8 +127,8 @@ class AllToAll(Collective):
             for operand, result in zip(operands, results, strict=True):
                 parts, copies = contiguous_parts(operand, packed.count, self.dimension)
                 yield from copies
-                places = np.split(result, packed.count, axis=self.joined)
-                laying += packed.receive(parts, places, operands)
+                destinations = np.split(result, packed.count, axis=self.joined)
+                laying += packed.receive(parts, destinations, operands)
         yield from packed.exchange()
         yield from laying
 
@@ -147,9 +147,9 @@ class AllToAll(Collective):
         self, builder: DeviceStepBuilder, buffers: DeviceBuffers, version: int
     ) -> None:
         if self.dimension is None:
-            parts = [Block.whole(operand) for operand in buffers.operands]
-            places = [Block.whole(result) for result in buffers.results]
-            _exchange(builder, buffers, parts, places)
+            parts = [Block.of_array(operand) for operand in buffers.operands]
+            destinations = [Block.of_array(result) for result in buffers.results]
+            _exchange(builder, buffers, parts, destinations)
             return
         joined = self.joined
         assert joined is not None
@@ -216,23 +216,27 @@ def _exchange(
     builder: DeviceStepBuilder,
     buffers: DeviceBuffers,
     parts: Sequence[Block],
-    places: Sequence[Block],
+    destinations: Sequence[Block],
 ) -> None:
     """Send part i to member i; place i is for what it sends. Memory that is read and written is copied aside first."""
     is_over = buffers.are_exchanged_in_place
-    for member, (part, place) in enumerate(zip(parts, places, strict=True)):
+    for member, (part, destination) in enumerate(zip(parts, destinations, strict=True)):
         if part.nbytes == 0:
             continue
         if member == builder.index:
-            fits = part.is_dense or place.is_dense or part.row_bytes == place.row_bytes
+            fits = part.is_dense or destination.is_dense or part.row_bytes == destination.row_bytes
             aside = is_over or not fits
             source = part.at(builder.packed(part, always=True)) if aside else part
-            builder.after += copied(source, place)
+            builder.after += copied(source, destination)
             continue
         builder.calls.append(SendCall(builder.packed(part, always=is_over), part.nbytes, member))
-        inbox = place if place.is_dense else place.at(builder.take(place.nbytes))
-        builder.calls.append(ReceiveCall(inbox.pointer, place.nbytes, member))
-        builder.after += copied(inbox, place)
+        inbox = (
+            destination
+            if destination.is_dense
+            else destination.at(builder.allocate_scratch(destination.nbytes))
+        )
+        builder.calls.append(ReceiveCall(inbox.pointer, destination.nbytes, member))
+        builder.after += copied(inbox, destination)
 
 
 # ---- two levels
@@ -253,7 +257,7 @@ class BatchedAllToAll(HierarchicalPlan):
     dimension: int | None
     joined: int | None
     block_bytes: int
-    meetings = 2
+    barriers = 2
 
     @property
     def link_bytes(self) -> int:
@@ -267,8 +271,11 @@ class BatchedAllToAll(HierarchicalPlan):
         return self.nodes.count * self.block_bytes
 
     def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
-        mates, count = self.nodes.mates(member), self.nodes.count
-        blocks = {mate: staging[mate].reshape(count, self.block_bytes) for mate in mates}
+        local_members, count = self.nodes.local_members(member), self.nodes.count
+        blocks = {
+            local_member: staging[local_member].reshape(count, self.block_bytes)
+            for local_member in local_members
+        }
         parts = parts_of(buffers.operands, count, self.dimension)
         offsets = offsets_of(parts[0])
         for target, sent in enumerate(parts):
@@ -276,25 +283,25 @@ class BatchedAllToAll(HierarchicalPlan):
                 sent, views_of(blocks[member][target], sent, offsets), strict=True
             ):
                 yield Copy(part, shown)
-        yield Meeting(1)
+        yield LocalBarrier(1)
         batches = {
-            target: np.empty((len(mates), self.block_bytes), np.uint8)
+            target: np.empty((len(local_members), self.block_bytes), np.uint8)
             for target in range(count)
-            if target not in mates and self._sender(target, member) == member
+            if target not in local_members and self._sender(target, member) == member
         }
         for target, batch in batches.items():
-            for mate, block in zip(mates, batch, strict=True):
-                yield Copy(blocks[mate][target], block)
+            for local_member, block in zip(local_members, batch, strict=True):
+                yield Copy(blocks[local_member][target], block)
         boxes = {
             node: np.empty((len(node), self.block_bytes), np.uint8)
             for node in self.nodes.nodes
-            if node != mates
+            if node != local_members
         }
         yield Exchange(
             tuple(batches.items()),
             tuple((self._sender(member, node[0]), box) for node, box in boxes.items()),
         )
-        came = {mate: blocks[mate][member] for mate in mates}
+        came = {local_member: blocks[local_member][member] for local_member in local_members}
         for node, box in boxes.items():
             came |= dict(zip(node, box, strict=True))
         received = [views_of(came[source], parts[0], offsets) for source in range(count)]
@@ -305,12 +312,12 @@ class BatchedAllToAll(HierarchicalPlan):
             for k, result in enumerate(buffers.results):
                 values = [blocks_of[k] for blocks_of in received]
                 yield from concatenate(values, self.joined, result)
-        yield Meeting(2)
+        yield LocalBarrier(2)
 
     def _sender(self, target: int, source: int) -> int:
         """Return the member that sends to ``target`` the blocks of all members on the node of ``source``."""
-        mates = self.nodes.mates(source)
-        return mates[self.nodes.place_of(target) % len(mates)]
+        local_members = self.nodes.local_members(source)
+        return local_members[self.nodes.index_on_node(target) % len(local_members)]
 
 
 def parts_of(operands: Sequence[Array], count: int, dimension: int | None) -> list[list[Array]]:

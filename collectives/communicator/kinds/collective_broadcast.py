@@ -34,7 +34,7 @@ class CollectiveBroadcast(Collective):
     """
 
     kind = "collective-broadcast"
-    traffic = LinkTraffic(("ring", "tree", "hierarchical"), sends_whole=True, from_root=True)
+    traffic = LinkTraffic(("ring", "tree", "hierarchical"), sends_full_message=True, from_root=True)
     same_results = True
     rooted = True
 
@@ -52,7 +52,7 @@ class CollectiveBroadcast(Collective):
         """Yield the copies. The first of the members that share a result writes it."""
         for k, result in enumerate(ends.buffers.results):
             if ends.index == min(ends.holders_of(k)):
-                yield from copy_rows(ends.places[0][k], ends.targets[k], 1, result.nbytes)
+                yield from copy_rows(ends.operands[0][k], ends.targets[k], 1, result.nbytes)
 
     # ---- messages
     def by_messages(
@@ -80,7 +80,7 @@ class CollectiveBroadcast(Collective):
         for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True)):
             if operand.nbytes:
                 aside = buffers.is_lost(k, in_place=operand.pointer == result.pointer)
-                sent = builder.packed(Block.whole(operand), always=aside)
+                sent = builder.packed(Block.of_array(operand), always=aside)
                 builder.calls.append(BroadcastCall(sent, result.pointer, operand.nbytes))
 
 

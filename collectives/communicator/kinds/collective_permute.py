@@ -36,7 +36,7 @@ class CollectivePermute(Collective):
     """
 
     kind = "collective-permute"
-    traffic = LinkTraffic(sends_whole=True)
+    traffic = LinkTraffic(sends_full_message=True)
     pairs: tuple[tuple[int, int], ...]
 
     @staticmethod
@@ -80,8 +80,8 @@ class CollectivePermute(Collective):
         source = self.source_of(self.group[ends.index])
         for k, result in enumerate(ends.buffers.results):
             if source is not None:
-                place = ends.places[self.group.index(source)][k]
-                yield from copy_rows(place, ends.targets[k], 1, result.nbytes)
+                source = ends.operands[self.group.index(source)][k]
+                yield from copy_rows(source, ends.targets[k], 1, result.nbytes)
             elif result.nbytes:
                 yield FillZero(ends.targets[k], result.nbytes)
 
@@ -99,8 +99,8 @@ class CollectivePermute(Collective):
         for k, result in enumerate(ends.buffers.results):
             first, end = share_of(result.nbytes, 1, members.index(ends.index), len(members))
             if first < end and len(members) > 1:
-                places = tuple(ends.results[i][k] + first for i in members)
-                yield RotateBytes(places, end - first, is_cycle)
+                addresses = tuple(ends.results[i][k] + first for i in members)
+                yield RotateBytes(addresses, end - first, is_cycle)
 
     def _route(self, index: int) -> tuple[list[int], bool]:
         """Return the members on the route of ``index``, and whether the last one sends to the first."""
@@ -142,16 +142,16 @@ class CollectivePermute(Collective):
         for operand, result in zip(buffers.operands, buffers.results, strict=True):
             if operand.nbytes == 0:
                 continue
-            whole = Block.whole(operand)
+            block = Block.of_array(operand)
             stays = source == rank and operand.pointer == result.pointer
-            sent = builder.packed(whole, always=is_over and bool(targets) and not stays)
+            sent = builder.packed(block, always=is_over and bool(targets) and not stays)
             for target in targets:
                 if target != rank:
                     builder.calls.append(SendCall(sent, operand.nbytes, group.index(target)))
             if source is None:
                 builder.after.append(DeviceZero(result.pointer, result.nbytes))
             elif source == rank:
-                builder.after += copied(whole.at(sent), Block.whole(result))
+                builder.after += copied(block.at(sent), Block.of_array(result))
             else:
                 member = group.index(source)
                 builder.calls.append(ReceiveCall(result.pointer, result.nbytes, member))

@@ -57,12 +57,12 @@ class RaggedAllToAll(Collective):
     # ---- memory that all members reach
     def shared_transfer(self, ends: Ends) -> Iterator[Step]:
         source, output, table = ends.buffers.operands[:3]
-        yield from copy_rows(ends.places[ends.index][1], ends.targets[0], 1, output.nbytes)
+        yield from copy_rows(ends.operands[ends.index][1], ends.targets[0], 1, output.nbytes)
         row_bytes = math.prod(source.shape[1:]) * source.itemsize
-        entries = table.size // len(ends.places)
+        entries = table.size // len(ends.operands)
         if not row_bytes or not entries:
             return
-        for member in ends.places:
+        for member in ends.operands:
             input_offsets, send_sizes, output_offsets = (
                 address + ends.index * entries * table.itemsize for address in member[2:5]
             )
@@ -118,8 +118,8 @@ class RaggedAllToAll(Collective):
             np.copyto(result, output)
             for peer, rows_of_peer in enumerate(received):
                 taken = 0
-                for _, rows, place in tables[peer, :, index].T:
-                    result[place : place + rows] = rows_of_peer[taken : taken + rows]
+                for _, rows, offset in tables[peer, :, index].T:
+                    result[offset : offset + rows] = rows_of_peer[taken : taken + rows]
                     taken += rows
 
         yield Deferred(exchange_rows)
@@ -140,7 +140,7 @@ def _check_rows(tables: Array, source_rows: int, result_rows: int) -> None:
 
     They are everyone's, so that all members find the same.
     """
-    starts, rows, places = tables.swapaxes(0, 1)
-    most = np.minimum(source_rows - starts, result_rows - places)
-    if (np.stack([starts, places, rows]) < 0).any() or (rows > most).any():
+    starts, rows, offsets = tables.swapaxes(0, 1)
+    most = np.minimum(source_rows - starts, result_rows - offsets)
+    if (np.stack([starts, offsets, rows]) < 0).any() or (rows > most).any():
         raise RunError("ragged-all-to-all: offsets and sizes point outside of an array")

@@ -16,11 +16,15 @@ from collectives.communicator.hierarchical.groups import (
     common,
     link_cost,
 )
-from collectives.communicator.hierarchical.running_prefix import ChainReduction, FoldRun, Vector
+from collectives.communicator.hierarchical.running_prefix import (
+    ChainReduction,
+    ChainReductionRun,
+    Vector,
+)
 from collectives.communicator.kinds.op import Members, ReducingCollective, T
 from collectives.communicator.kinds.traffic import LinkTraffic
 from collectives.communicator.reduction import Array
-from collectives.communicator.steps.array_steps import ArrayStep, Copy, Exchange, Meeting
+from collectives.communicator.steps.array_steps import ArrayStep, Copy, Exchange, LocalBarrier
 from collectives.communicator.steps.device_builder import (
     Block,
     DeviceBuffers,
@@ -70,8 +74,8 @@ class ReduceScatter(ReducingCollective):
     def shared_transfer(self, ends: Ends) -> Iterator[Step]:
         for k, operand in enumerate(ends.buffers.operands):
             rows, row = rows_along(operand, self.dimension)
-            part = row // len(ends.places)
-            sources = [member[k] + ends.index * part for member in ends.places]
+            part = row // len(ends.operands)
+            sources = [member[k] + ends.index * part for member in ends.operands]
             elements = part // operand.itemsize
             yield from reduce_rows(
                 self.reduction, operand, sources, [ends.targets[k]], rows, elements, row, part
@@ -96,7 +100,7 @@ class ReduceScatter(ReducingCollective):
             return None
         vectors = tuple(Vector(operand.dtype, operand.size) for operand in buffers.operands)
         folded = FoldedReduceScatter(nodes, vectors, self.dimension, self.reduction)
-        by_messages = folded.fold.vector_bytes * nodes.crossings // nodes.count
+        by_messages = folded.chain.vector_bytes * nodes.crossings // nodes.count
         return folded if folded.cost < link_cost(nodes, by_messages, rounds=1) else None
 
     # ---- NCCL
@@ -112,7 +116,7 @@ class ReduceScatter(ReducingCollective):
             if parts[0].is_dense and not aside:
                 sent = operand.pointer
             else:
-                sent = builder.take(operand.nbytes)
+                sent = builder.allocate_scratch(operand.nbytes)
                 for member, part in enumerate(parts):
                     builder.before += copied(part, part.at(sent + member * result.nbytes))
             how = self.nccl_reduction(operand.dtype, version)
@@ -134,57 +138,66 @@ class FoldedReduceScatter(HierarchicalPlan):
     vectors: tuple[Vector, ...]
     dimension: int
     reduction: ReductionKind
-    meetings = 3
+    barriers = 3
 
     @cached_property
-    def fold(self) -> ChainReduction:
+    def chain(self) -> ChainReduction:
         return ChainReduction(self.nodes, self.vectors, self.reduction)
 
     @property
     def link_bytes(self) -> int:
         """Bytes of the prefixes, and of the totals for members on other nodes than the last."""
         elsewhere = self.nodes.count - len(self.nodes.nodes[-1])
-        return self.fold.prefix_bytes + self.fold.vector_bytes * elsewhere // self.nodes.count
+        return self.chain.prefix_bytes + self.chain.vector_bytes * elsewhere // self.nodes.count
 
     @property
     def rounds(self) -> int:
-        return self.fold.last + 1
+        return self.chain.last + 1
 
     def staging_bytes(self, member: int) -> int:
-        return self.fold.staging_bytes(member)
+        return self.chain.staging_bytes(member)
 
     def steps(self, member: int, buffers: Buffers, staging: Staging) -> Iterator[ArrayStep]:
-        fold = self.fold
+        chain = self.chain
         results = [result.reshape(-1) for result in buffers.results]
         for k, operand in enumerate(buffers.operands):
             parts = np.split(operand, self.nodes.count, axis=self.dimension)
-            shown = fold.vector(k, member, staging).reshape(self.nodes.count, *parts[0].shape)
-            for part, place in zip(parts, shown, strict=True):
-                yield Copy(part, place)
-        yield Meeting(1)
+            shown = chain.vector(k, member, staging).reshape(self.nodes.count, *parts[0].shape)
+            for part, staged in zip(parts, shown, strict=True):
+                yield Copy(part, staged)
+        yield LocalBarrier(1)
 
-        def totals(run: FoldRun, slot: int) -> Exchange:
-            return self._totals_arrive(run, slot, results)
+        def totals(run: ChainReductionRun, cycle: int) -> Exchange:
+            return self._totals_arrive(run, cycle, results)
 
-        yield from FoldRun(fold, member, staging).steps(totals, len(fold.chunks) + fold.last)
-        yield Meeting(2)
-        if self.nodes.node_of(member) == fold.last:
-            for chunk, mate in itertools.product(fold.chunks, self.nodes.mates(member)):
-                total, (low, _) = fold.total(chunk, mate, staging), fold.share(chunk, mate)
-                both = common(fold.share(chunk, mate), self._part(chunk.vector, member))
+        yield from ChainReductionRun(chain, member, staging).steps(
+            totals, len(chain.chunks) + chain.last
+        )
+        yield LocalBarrier(2)
+        if self.nodes.node_of(member) == chain.last:
+            for chunk, local_member in itertools.product(
+                chain.chunks, self.nodes.local_members(member)
+            ):
+                total, (low, _) = (
+                    chain.total(chunk, local_member, staging),
+                    chain.share(chunk, local_member),
+                )
+                both = common(chain.share(chunk, local_member), self._part(chunk.vector, member))
                 if both is not None:
                     target = self._of_part(results[chunk.vector], both, chunk.vector, member)
                     yield Copy(total[both[0] - low : both[1] - low], target)
-        yield Meeting(3)
+        yield LocalBarrier(3)
 
-    def _totals_arrive(self, run: FoldRun, slot: int, results: Sequence[Array]) -> Exchange:
-        fold, member = self.fold, run.member
-        chunk = run.chunk(slot - fold.last)
+    def _totals_arrive(
+        self, run: ChainReductionRun, cycle: int, results: Sequence[Array]
+    ) -> Exchange:
+        chain, member = self.chain, run.member
+        chunk = run.chunk(cycle - chain.last)
         if chunk is None:
             return Exchange()
         k = chunk.vector
-        if self.nodes.node_of(member) != fold.last:
-            shares = {one: fold.share(chunk, one) for one in self.nodes.nodes[fold.last]}
+        if self.nodes.node_of(member) != chain.last:
+            shares = {one: chain.share(chunk, one) for one in self.nodes.nodes[chain.last]}
             wanted = self._part(k, member)
             found = {one: common(share, wanted) for one, share in shares.items()}
             return Exchange(
@@ -194,7 +207,7 @@ class FoldedReduceScatter(HierarchicalPlan):
                     if both is not None
                 )
             )
-        share = fold.share(chunk, member)
+        share = chain.share(chunk, member)
         total = run.total(chunk)
         others = (one for node in self.nodes.nodes[:-1] for one in node)
         parts = {one: common(share, self._part(k, one)) for one in others}

@@ -1,4 +1,4 @@
-"""Wait for something that nobody announces: ask again and again, without taking the core from who is waited for."""
+"""Wait by polling for something that is not announced, without taking the core from the process waited for."""
 
 from __future__ import annotations
 

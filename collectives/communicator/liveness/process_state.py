@@ -57,7 +57,7 @@ class ProcessId(NamedTuple):
         return fields is not None and fields[_STATE] in _STOPPED
 
     def cpu_ticks(self) -> int:
-        """Time it has computed on all its threads, in ticks (usually 10 ms); 0 where nobody says."""
+        """Return the CPU time of all its threads in ticks (usually 10 ms); 0 if it is unknown."""
         fields = self._now()
         return 0 if fields is None else int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])
 
@@ -69,10 +69,10 @@ class ProcessId(NamedTuple):
     def queued_seconds(self) -> float:
         """Return the seconds for which its first thread was runnable without a core; 0 if the system does not tell."""
         try:
-            told = Path(f"/proc/{self.pid}/schedstat").read_text(encoding="ascii")
+            content = Path(f"/proc/{self.pid}/schedstat").read_text(encoding="ascii")
         except OSError:
             return 0.0
-        return int(told.split()[1]) * 1e-9
+        return int(content.split()[1]) * 1e-9
 
     def trouble(self) -> list[str]:
         """Return the reasons why the process cannot go on, in words."""

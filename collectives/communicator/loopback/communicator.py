@@ -1,9 +1,9 @@
 """Devices of one process.
 
 With an engine, collectives are native steps over the devices' memory (``process_memory.py``). Without one, and for
-reductions that it has no code for, they are meetings (``rendezvous.py``).
+reductions that it has no code for, they are rendezvous (``rendezvous.py``).
 
-A wait ends with an error as soon as the meeting cannot happen: when another rank failed or ended its program, and
+A wait ends with an error as soon as the rendezvous cannot complete: when another rank failed or ended its program, and
 otherwise after a timeout that names who did not come.
 """
 
@@ -24,17 +24,17 @@ from collectives.communicator.in_flight import InFlightSet
 from collectives.communicator.interface import BoundCollective, PeerFailedError
 from collectives.communicator.kinds import AllGather, Collective
 from collectives.communicator.liveness.polling import poll_while
-from collectives.communicator.liveness.status_board import (
+from collectives.communicator.liveness.status_table import (
     NO_THUNK,
     PROGRAM,
     STARTED,
     Explains,
-    place_of,
+    describe_position,
     private_position,
     started_last,
 )
 from collectives.communicator.loopback.process_memory import ProcessMemory
-from collectives.communicator.loopback.rendezvous import Meetings, RendezvousCollective
+from collectives.communicator.loopback.rendezvous import RendezvousCollective, RendezvousTable
 from collectives.communicator.memory import private_memory
 from collectives.communicator.reduction import Array
 from collectives.communicator.steps.engine import CollectiveEngine
@@ -60,7 +60,7 @@ class LoopbackWorld:
         self.spins = _SPINS if size <= (os.cpu_count() or 1) else _SPINS_OVERSUBSCRIBED
         self.memory = None if engine is None else ProcessMemory(size, engine, self.spins)
         self._lock = threading.Lock()
-        self.meetings = Meetings(size)
+        self.rendezvous_table = RendezvousTable(size)
         self._calls = [0] * size
         self._shared: dict[tuple[int, Group], tuple[Array, set[int]]] = {}
         self._notes = ["has not called a collective"] * size
@@ -90,7 +90,7 @@ class LoopbackWorld:
             raise PeerFailedError(str(self._failure), self._failure.rank)
 
     def leave(self, rank: int) -> None:
-        """``rank`` ended its program: whoever waits for it waits in vain and is told so."""
+        """Record that ``rank`` ended its program. Ranks that wait for it raise an error."""
         with self._lock:
             self._left[rank] = "ended its program"
 
@@ -124,22 +124,22 @@ class LoopbackWorld:
         gone = [member for member in missing if member in self._left]
         if not gone and seconds_left > 0:
             return
-        whereabouts = "; ".join(
-            f"rank {member} {self._whereabouts(member)}" for member in missing[:8]
+        last_position = "; ".join(
+            f"rank {member} {self._last_position(member)}" for member in missing[:8]
         )
         waited = "" if gone else f" after {self.timeout_seconds:g} s"
         raise CollectiveTimeoutError(
             f"[rank {rank}/{self.size}] {name}: group {describe_group(group)} cannot meet{waited}: "
-            f"missing {describe_group(tuple(missing))} ({whereabouts})"
+            f"missing {describe_group(tuple(missing))} ({last_position})"
         )
 
-    def _whereabouts(self, rank: int) -> str:
+    def _last_position(self, rank: int) -> str:
         """Why it does not come, or what it said or started last and where it is in its program."""
         if rank in self._left:
             return self._left[rank]
         end = self.communicator(rank)
         said = started_last(end.position, end.program) or self._notes[rank]
-        return ", ".join([said, *place_of(end.position, end.program)])
+        return ", ".join([said, *describe_position(end.position, end.program)])
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class LoopbackCommunicator:
         if memory is not None and memory.can_share(collective, buffers):
             return memory.bind(self, collective, name, buffers)
         return RendezvousCollective(
-            self, self.world.meetings, collective, name, buffers.operands, buffers.results
+            self, self.world.rendezvous_table, collective, name, buffers.operands, buffers.results
         )
 
     def connect(self) -> None:
@@ -192,7 +192,7 @@ class LoopbackCommunicator:
     def prepared_note(self, text: str) -> Callable[[], None]:
         return partial(self.note, text)
 
-    def enroll(self, program: Explains) -> int:
+    def register_program(self, program: Explains) -> int:
         self._programs.append(weakref.ref(program))
         return len(self._programs)
 
@@ -226,15 +226,17 @@ class LoopbackCommunicator:
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
         everyone = AllGather(tuple(range(self.size)), dimension=0)
-        meetings = self.world.meetings
-        key = meetings.arrive(self.rank, "exchange", everyone, [np.frombuffer(data, np.uint8)])
+        rendezvous_table = self.world.rendezvous_table
+        key = rendezvous_table.arrive(
+            self.rank, "exchange", everyone, [np.frombuffer(data, np.uint8)]
+        )
         self.wait_until(
-            lambda: meetings.is_complete(key),
+            lambda: rendezvous_table.is_complete(key),
             "an exchange of bytes",
             everyone.group,
-            lambda: meetings.missing(key),
+            lambda: rendezvous_table.missing(key),
         )
-        return [member[0].tobytes() for member in meetings.take(key)]
+        return [member[0].tobytes() for member in rendezvous_table.collect(key)]
 
     def gather_bytes(self, data: bytes, root: int = 0) -> list[bytes] | None:
         gathered = self.all_gather_bytes(data)

@@ -28,7 +28,7 @@ from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 
 _SLOT_BYTES = 4096
-"""Up to this many bytes of operands go through slots: a copy costs less than a second meeting."""
+"""Up to this many bytes of operands go through slots: a copy costs less than a second barrier."""
 
 Key: TypeAlias = tuple[str, Group, int]
 """Instruction name, group, and how often the member has bound that before."""
@@ -100,7 +100,7 @@ class ProcessMemory:
         return own
 
     def _link(self, members: list[MemberCollective]) -> None:
-        _require_agreement(members)
+        _require_consistency(members)
         through_slots = _go_through_slots(members)
         slot_bytes = members[0].buffers.operand_bytes if through_slots else 0
         memories, control = [], []
@@ -143,7 +143,7 @@ def _memory_of(
     return MemberMemory(start, _addresses(buffers.operands), _addresses(buffers.results), slots)
 
 
-def _require_agreement(members: list[MemberCollective]) -> None:
+def _require_consistency(members: list[MemberCollective]) -> None:
     def bound(member: MemberCollective) -> object:
         arrays = (*member.buffers.operands, *member.buffers.results)
         return member.collective, [(array.shape, array.dtype) for array in arrays]

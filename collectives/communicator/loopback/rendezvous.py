@@ -1,6 +1,6 @@
-"""Collectives between devices of one process as meetings, in Python alone.
+"""Collectives between devices of one process as rendezvous, in Python alone.
 
-Starting one leaves a copy of the operands at the meeting place; the last member to come combines them; waiting takes
+Starting one leaves a copy of the operands in the rendezvous; the last member to come combines them; waiting takes
 one's own results.
 """
 
@@ -17,12 +17,12 @@ from collectives.communicator.reduction import Array
 from collectives.communicator.wait_context import WaitingWorld
 from spmd.errors import RunError
 
-MeetingKey = tuple[str, Group, int]
+RendezvousKey = tuple[str, Group, int]
 """Instruction name, group, and how often the group has met there before."""
 
 
 @dataclass
-class _Meeting:
+class _Rendezvous:
     """Operands left so far, by rank, and what came of them once all were there."""
 
     group: Group
@@ -31,16 +31,16 @@ class _Meeting:
     taken: int = 0
 
 
-class Meetings:
-    """All meetings of a world. Thread-safe: one lock for the bookkeeping, none while combining.
+class RendezvousTable:
+    """All rendezvous of a world. Thread-safe: one lock for the bookkeeping, none while combining.
 
-    Invariants: a meeting exists from its first arrival until its last member took the results or the world failed;
+    Invariants: a rendezvous exists from its first arrival until its last member took the results or the world failed;
     every member of a group calls the same collectives on it in the same order.
     """
 
     def __init__(self, size: int) -> None:
         self._lock = threading.Lock()
-        self._open: dict[MeetingKey, _Meeting] = {}
+        self._open: dict[RendezvousKey, _Rendezvous] = {}
         self._visits: list[Counter[tuple[str, Group]]] = [Counter() for _ in range(size)]
 
     def __len__(self) -> int:
@@ -48,38 +48,40 @@ class Meetings:
 
     def arrive(
         self, rank: int, name: str, collective: Collective, operands: Sequence[Array]
-    ) -> MeetingKey:
+    ) -> RendezvousKey:
         """Leave copies of the operands; the last to come combines them."""
         group = collective.group
         copies = [operand.copy() for operand in operands]
         with self._lock:
             key = (name, group, self._visits[rank][name, group])
             self._visits[rank][name, group] += 1
-            meeting = self._open.setdefault(key, _Meeting(group))
-            meeting.arrived[rank] = copies
-            complete = len(meeting.arrived) == len(group)
+            rendezvous = self._open.setdefault(key, _Rendezvous(group))
+            rendezvous.arrived[rank] = copies
+            complete = len(rendezvous.arrived) == len(group)
         if complete:
-            meeting.combined = collective.combine([meeting.arrived[member] for member in group])
+            rendezvous.combined = collective.combine(
+                [rendezvous.arrived[member] for member in group]
+            )
         return key
 
-    def is_complete(self, key: MeetingKey) -> bool:
+    def is_complete(self, key: RendezvousKey) -> bool:
         with self._lock:
             return self._open[key].combined is not None
 
-    def missing(self, key: MeetingKey) -> list[int]:
+    def missing(self, key: RendezvousKey) -> list[int]:
         with self._lock:
-            meeting = self._open[key]
-            return [rank for rank in meeting.group if rank not in meeting.arrived]
+            rendezvous = self._open[key]
+            return [rank for rank in rendezvous.group if rank not in rendezvous.arrived]
 
-    def take(self, key: MeetingKey) -> Members:
+    def collect(self, key: RendezvousKey) -> Members:
         """Return the result of a complete rendezvous, once for each member."""
         with self._lock:
-            meeting = self._open[key]
-            meeting.taken += 1
-            if meeting.taken == len(meeting.group):
+            rendezvous = self._open[key]
+            rendezvous.taken += 1
+            if rendezvous.taken == len(rendezvous.group):
                 del self._open[key]
-        assert meeting.combined is not None
-        return meeting.combined
+        assert rendezvous.combined is not None
+        return rendezvous.combined
 
 
 class RendezvousCollective:
@@ -88,21 +90,21 @@ class RendezvousCollective:
     def __init__(
         self,
         world: WaitingWorld,
-        meetings: Meetings,
+        rendezvous_table: RendezvousTable,
         collective: Collective,
         name: str,
         operands: Sequence[Array],
         results: Sequence[Array],
     ) -> None:
         self._world = world
-        self._meetings = meetings
+        self._rendezvous_table = rendezvous_table
         self._collective = collective
         self._index = collective.group.index(world.rank)
         self.name = name
         self._operands = operands
         self._results = results
-        #: The meeting under way, until its results have been taken.
-        self._meeting: MeetingKey | None = None
+        #: The rendezvous under way, until its results have been taken.
+        self._key: RendezvousKey | None = None
 
     @property
     def group(self) -> Group:
@@ -111,37 +113,37 @@ class RendezvousCollective:
     @property
     def run(self) -> object:
         """A value that differs from run to run."""
-        return self._meeting
+        return self._key
 
     def missing(self) -> list[int]:
-        return [] if self._meeting is None else self._meetings.missing(self._meeting)
+        return [] if self._key is None else self._rendezvous_table.missing(self._key)
 
     def start(self) -> None:
-        if self._meeting is not None:
+        if self._key is not None:
             raise RunError(f"{self.name} is started again before it was waited for")
-        self._meeting = self._meetings.arrive(
+        self._key = self._rendezvous_table.arrive(
             self._world.rank, self.name, self._collective, self._operands
         )
         self._world.note(f"last started {self.name}")
 
     def test(self) -> bool:
         self._world.in_flight.progress()
-        if self._meeting is not None and self._meetings.is_complete(self._meeting):
-            self._deliver(self._meeting)
-        return self._meeting is None
+        if self._key is not None and self._rendezvous_table.is_complete(self._key):
+            self._deliver(self._key)
+        return self._key is None
 
     def wait(self) -> None:
-        if self._meeting is not None:
-            meeting, meetings = self._meeting, self._meetings
+        if self._key is not None:
+            key, rendezvous_table = self._key, self._rendezvous_table
             self._world.wait_until(
-                lambda: meetings.is_complete(meeting), self.name, self.group, self.missing
+                lambda: rendezvous_table.is_complete(key), self.name, self.group, self.missing
             )
-            self._deliver(meeting)
+            self._deliver(key)
 
     def complete(self) -> None:
         self.start()
         self.wait()
 
-    def _deliver(self, meeting: MeetingKey) -> None:
-        self._collective.deliver(self._meetings.take(meeting), self._index, self._results)
-        self._meeting = None
+    def _deliver(self, key: RendezvousKey) -> None:
+        self._collective.deliver(self._rendezvous_table.collect(key), self._index, self._results)
+        self._key = None

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 from collectives.communicator.hierarchical.groups import HierarchicalPlan
 from collectives.communicator.kinds import Collective
 from collectives.communicator.memory import MEMORY_ALIGNMENT
-from collectives.communicator.messages.native_message_steps import Mates, native_program
+from collectives.communicator.messages.native_message_steps import LocalMembers, native_program
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.node import ByteExchange, Nodes
 from collectives.communicator.node.shared_window import SharedWindow
@@ -71,8 +71,8 @@ class _Program:
 class MessageSetup:
     """One rank's part in it. All ranks of the world make the same calls.
 
-    A rank's memory, for each collective in two levels: a line with the counter by which its mates see how far it is,
-    and staging.
+    A rank's memory, for each collective in two levels: a line with the counter by which its local members see how far
+    it is, and staging.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class MessageSetup:
         open_window: OpenWindow | None,
         notify: Callable[[str], None],
     ) -> None:
-        """``engine``: what runs steps; without one, nothing is native. ``notify``: told what a user should know.
+        """``engine``: what runs steps; without one, nothing is native. ``notify``: called with messages for the user.
 
         open_window: None where ranks do not share memory, and no collective has two levels.
         """
@@ -138,8 +138,8 @@ class MessageSetup:
         for one in bound:
             offsets[one.number] = total
             total += self._bytes_of(one, self._rank)
-        told = json.dumps({"bytes": total, "offsets": list(offsets.items())}).encode()
-        everyone = [json.loads(data) for data in self._exchange(told)]
+        encoded = json.dumps({"bytes": total, "offsets": list(offsets.items())}).encode()
+        everyone = [json.loads(data) for data in self._exchange(encoded)]
         if not any(other["bytes"] for other in everyone):
             return []
         try:
@@ -169,8 +169,8 @@ class MessageSetup:
         counter, *counters = (window.address(rank, starts[rank]) for rank in (self._rank, *others))
         assert one.plan is not None
         steps = (*one.plan.steps(members[self._rank], one.buffers, staging), *one.last)
-        mates = Mates(counter, others, tuple(counters))
-        native = native_program(steps, one.channel.prepare, mates, one.plan.meetings)
+        local_members = LocalMembers(counter, others, tuple(counters))
+        native = native_program(steps, one.channel.prepare, local_members, one.plan.barriers)
         return _Program(one, native, (*steps, own))
 
     def _bytes_of(self, one: _Bound, rank: int) -> int:

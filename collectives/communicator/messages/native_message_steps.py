@@ -14,7 +14,7 @@ from collectives.communicator.steps.array_steps import (
     Copy,
     Deferred,
     Exchange,
-    Meeting,
+    LocalBarrier,
     Reduce,
     Zero,
 )
@@ -36,7 +36,7 @@ Prepare: TypeAlias = Callable[[Exchange], Messages]
 
 
 @dataclass(frozen=True)
-class Mates:
+class LocalMembers:
     """By whose counters members on one node tell each other how far they are; ``ranks`` without this one."""
 
     counter: int
@@ -45,14 +45,19 @@ class Mates:
 
 
 def native_program(
-    steps: Sequence[ArrayStep], prepare: Prepare, mates: Mates | None = None, meetings: int = 0
+    steps: Sequence[ArrayStep],
+    prepare: Prepare,
+    local_members: LocalMembers | None = None,
+    barriers: int = 0,
 ) -> CollectiveProgram:
-    """``prepare`` makes requests of an exchange. ``meetings`` in a run, which need ``mates``."""
-    native = tuple(itertools.chain.from_iterable(_lower(step, prepare, mates) for step in steps))
-    return CollectiveProgram(native, native, signals=max(meetings, 1))
+    """``prepare`` makes requests of an exchange. ``barriers`` in a run, which need ``local_members``."""
+    native = tuple(
+        itertools.chain.from_iterable(_lower(step, prepare, local_members) for step in steps)
+    )
+    return CollectiveProgram(native, native, signals=max(barriers, 1))
 
 
-def _lower(step: ArrayStep, prepare: Prepare, mates: Mates | None) -> Iterator[Step]:
+def _lower(step: ArrayStep, prepare: Prepare, local_members: LocalMembers | None) -> Iterator[Step]:
     assert not isinstance(step, Deferred), "what the data decides is for Python"
     if isinstance(step, Copy):
         yield from _copy(step.source, step.target)
@@ -67,14 +72,14 @@ def _lower(step: ArrayStep, prepare: Prepare, mates: Mates | None) -> Iterator[S
             yield StartMessages(messages)
             yield AwaitMessages(messages)
     else:
-        yield from _meet(step, mates)
+        yield from _meet(step, local_members)
 
 
-def _meet(meeting: Meeting, mates: Mates | None) -> Iterator[Step]:
-    assert mates is not None, "only collectives in two levels have meetings"
-    yield Signal(mates.counter, meeting.number)
-    if mates.ranks:
-        yield Await(mates.ranks, mates.counters, meeting.number)
+def _meet(barrier: LocalBarrier, local_members: LocalMembers | None) -> Iterator[Step]:
+    assert local_members is not None, "only collectives in two levels have local barriers"
+    yield Signal(local_members.counter, barrier.number)
+    if local_members.ranks:
+        yield Await(local_members.ranks, local_members.counters, barrier.number)
 
 
 def _reduce(step: Reduce) -> Iterator[Step]:

@@ -19,13 +19,13 @@ from collectives.communicator.interface import BoundCollective
 from collectives.communicator.kinds import Collective
 from collectives.communicator.liveness.polling import ask_while, poll_until, poll_while
 from collectives.communicator.liveness.stall_detector import StallDetector
-from collectives.communicator.liveness.status_board import (
-    EVERYBODY,
-    NOBODY,
+from collectives.communicator.liveness.status_table import (
+    ALL_RANKS,
+    NO_RANK,
     ROW_BYTES,
     Explains,
     RankState,
-    StatusBoard,
+    StatusTable,
 )
 from collectives.communicator.memory import private_memory
 from collectives.communicator.messages.message_setup import MessageSetup
@@ -34,7 +34,7 @@ from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.barrier import BARRIER_BYTES, NodeBarrier
 from collectives.communicator.node.node import default_node_id, find_nodes
 from collectives.communicator.node.node_memory import NodeMemory
-from collectives.communicator.node.shared_window import Place, default_places
+from collectives.communicator.node.shared_window import SharedMemoryProvider, default_providers
 from collectives.communicator.reduction import Array
 from collectives.communicator.steps.array_steps import Copy
 from collectives.communicator.steps.engine import CollectiveEngine
@@ -42,9 +42,9 @@ from collectives.communicator.steps.shared_buffers import Buffers
 from spmd.errors import CollectiveTimeoutError, RunError
 
 _START_SECONDS = 120.0
-"""Least time for ranks to come together before there is a board that shows whether they get on."""
+"""Least time for ranks to come together before the status table shows their progress."""
 
-_MEETING_TAG = 1
+_BARRIER_TAG = 1
 """On the world's communicator, where groups that are new come together."""
 
 
@@ -58,23 +58,23 @@ class MpiCommunicator:
         *,
         engine: CollectiveEngine | None = None,
         node_id: str | None = None,
-        places: Sequence[Place] | None = None,
+        memory_providers: Sequence[SharedMemoryProvider] | None = None,
         notify: Callable[[str], None] = lambda _: None,
         slot_bytes: int | None = None,
-        places_ranks: bool = True,
+        binds_ranks: bool = True,
     ) -> None:
         """``world``: all ranks, by default those of the job.
 
         engine: what runs collectives over the memory of a node; without one, messages carry all.
         node_id: ranks with the same one share memory; by default those of one host and boot.
-        places: where shared memory may come from, the best first.
-        notify: told, on the first rank of a node, what a user should know of that.
+        memory_providers: where shared memory may come from, the best first.
+        notify: called on the first rank of a node with messages for the user about that.
         slot_bytes: up to this many bytes of operands are copied for the peers, larger ones read where they lie; by
         default as the node's cores suggest.
-        places_ranks: have each rank keep to cores of its own if there are enough.
+        binds_ranks: have each rank keep to cores of its own if there are enough.
         """
-        self._places_ranks = places_ranks
-        #: Until there is a board, nobody can see whether the others get on.
+        self._binds_ranks = binds_ranks
+        #: Until the status table exists, no rank sees the progress of the others.
         self.timeout_seconds = max(timeout_seconds, _START_SECONDS)
         parent = MPI.COMM_WORLD if world is None else world
         if not poll_until(parent.Ibarrier().Test, self.timeout_seconds):
@@ -85,39 +85,39 @@ class MpiCommunicator:
         self._groups: dict[Group, GroupLink] = {}
         self.in_flight = InFlightSet()
         self._node_barrier: NodeBarrier | None = None
-        self._board = StatusBoard(self.rank, {self.rank: private_memory(ROW_BYTES)})
+        self._status = StatusTable(self.rank, {self.rank: private_memory(ROW_BYTES)})
         nodes = find_nodes(self.all_gather_bytes, self.rank, node_id or default_node_id())
         self.nodes, node = nodes, nodes.own
         #: That each rank has for itself, at least 1.
         self.cores = nodes.cores_of_each
         self.traffic = Traffic(nodes, self.rank)
         if self.rank != node.ranks[0]:
-            notify = _tell_nobody
+            notify = _discard
         self._memory = NodeMemory(
             self,
             self.all_gather_bytes,
             node,
             engine,
-            places or default_places(),
+            memory_providers or default_providers(),
             notify,
             slot_bytes,
         )
         try:
             window, _own = self._memory.open(ROW_BYTES + BARRIER_BYTES)  # held until the rows are
         except RunError as error:
-            self._memory.give_up_sharing()
+            self._memory.disable_shared_memory()
             shared = None
             notify(f"collectives go by messages: {error}")
         else:
             shared = self._memory.open
             rows = {rank: window.segment(rank, ROW_BYTES) for rank in node.ranks}
-            self._board = StatusBoard(self.rank, rows)
+            self._status = StatusTable(self.rank, rows)
             if nodes.count == 1:
                 self._node_barrier = self._memory.node_barrier(window, ROW_BYTES)
         self._messages = MessageSetup(
             self.all_gather_bytes, nodes, self.rank, engine, shared, notify
         )
-        self._complete(self._world.Ibarrier(), "the start")  # everybody's row is there to be seen
+        self._complete(self._world.Ibarrier(), "the start")  # the rows of all ranks can be read
         self.timeout_seconds = timeout_seconds
 
     @property
@@ -167,40 +167,40 @@ class MpiCommunicator:
         self._messages.connect()
 
     def note(self, text: str) -> None:
-        self._board.note(text)
+        self._status.note(text)
 
     def prepared_note(self, text: str) -> Callable[[], None]:
-        return self._board.prepared(text)
+        return self._status.prepared(text)
 
     @property
     def position(self) -> memoryview:
-        return self._board.position
+        return self._status.position
 
-    def enroll(self, program: Explains) -> int:
-        return self._board.enroll(program)
+    def register_program(self, program: Explains) -> int:
+        return self._status.register_program(program)
 
-    def set_life(self, life: RankState) -> None:
+    def set_rank_state(self, state: RankState) -> None:
         """Tell the peers that this rank leaves them."""
-        self._board.set_life(life)
+        self._status.set_rank_state(state)
 
     def has_failed_peer(self) -> bool:
         """Some other rank of the node has said why the job ends."""
-        others = (rank for rank in self._board.ranks if rank != self.rank)
-        return any(self._board.life(rank) is RankState.FAILED for rank in others)
+        others = (rank for rank in self._status.ranks if rank != self.rank)
+        return any(self._status.rank_state(rank) is RankState.FAILED for rank in others)
 
     def lost_peers(self) -> dict[int, str]:
         """Ranks of this node whose processes ended while they were running, and where that was."""
         return {
-            rank: self._board.whereabouts(rank)
-            for rank in self._board.ranks
-            if self._board.life(rank) is RankState.RUNNING
-            and (process := self._board.process(rank)) is not None
+            rank: self._status.last_position(rank)
+            for rank in self._status.ranks
+            if self._status.rank_state(rank) is RankState.RUNNING
+            and (process := self._status.process(rank)) is not None
             and process.is_dead()
         }
 
     def keep_to_own_cores(self) -> None:
         cores = self._memory.node.own_cores
-        if cores and self._places_ranks:
+        if cores and self._binds_ranks:
             with contextlib.suppress(OSError):  # a sandbox forbids it
                 os.sched_setaffinity(0, cores)
 
@@ -208,7 +208,7 @@ class MpiCommunicator:
         if self._node_barrier is None:
             self._complete(self._world.Ibarrier(), "a barrier")
         else:
-            self._board.meets_all()
+            self._status.meets_all()
             self._pass(self._node_barrier, "a barrier among all ranks", "finish", "")
 
     def _pass(self, node_barrier: NodeBarrier, what: str, verb: str, lack: str) -> None:
@@ -221,7 +221,7 @@ class MpiCommunicator:
             self._world.Iprobe()  # lets messages go on
             return node_barrier.wait()
 
-        detector = StallDetector(self._board, node_barrier.late, self.timeout_seconds, others)
+        detector = StallDetector(self._status, node_barrier.late, self.timeout_seconds, others)
         self._watch_for_stalls(detector, through, what, verb, lack, ask_while)
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
@@ -244,18 +244,18 @@ class MpiCommunicator:
         self._complete(self._world.Ibcast([buffer, MPI.BYTE], root), "a broadcast of bytes")
         return bytes(buffer)
 
-    def come_together(self, seconds: float) -> None:
+    def final_barrier(self, seconds: float) -> None:
         """Return when every rank has called it. CollectiveTimeoutError after ``seconds``, whatever the others do.
 
         After that the ranks are no longer in step: all that is left to them is to end.
         """
-        self._board.meets_all()
+        self._status.meets_all()
         if poll_until(self._world.Ibarrier().Test, seconds):
             return
-        absent = self._board.absent(self.rank)
+        absent = self._status.absent(self.rank)
         raise CollectiveTimeoutError(
             f"[rank {self.rank}/{self.size}] not all ranks have come to the end of the job within {seconds:g} s "
-            f"({self._whereabouts(absent)})"
+            f"({self._last_positions(absent)})"
         )
 
     def abort(self, exit_code: int) -> None:
@@ -269,8 +269,8 @@ class MpiCommunicator:
         self._groups.clear()
         self._world.Free()
 
-    def _whereabouts(self, ranks: Sequence[int]) -> str:
-        return "; ".join(f"rank {rank} {self._board.whereabouts(rank)}" for rank in ranks[:8])
+    def _last_positions(self, ranks: Sequence[int]) -> str:
+        return "; ".join(f"rank {rank} {self._status.last_position(rank)}" for rank in ranks[:8])
 
     def _gather_lengths(self, data: bytes) -> Array:
         lengths = np.empty(self.size, np.int64)
@@ -280,13 +280,13 @@ class MpiCommunicator:
 
     def _complete(self, request: MPI.Request, what: str) -> None:
         """Wait for a request among all ranks. CollectiveTimeoutError says where the others were last seen."""
-        self._board.meets_all()
+        self._status.meets_all()
         if request.Test():
             return
         others = [rank for rank in range(self.size) if rank != self.rank]
-        board = self._board
-        absent = partial(board.absent, self.rank)
-        detector = StallDetector(board, absent, self.timeout_seconds, others, EVERYBODY)
+        status = self._status
+        absent = partial(status.absent, self.rank)
+        detector = StallDetector(status, absent, self.timeout_seconds, others, ALL_RANKS)
         self._watch_for_stalls(detector, request.Test, f"{what} among all ranks", "finish", "")
 
     def _await_members(self, group: Group) -> None:
@@ -294,9 +294,9 @@ class MpiCommunicator:
         others = [rank for rank in group if rank != self.rank]
         token = np.zeros(1, np.uint8)
         arrivals = {
-            rank: self._world.Irecv(np.empty(1, np.uint8), rank, _MEETING_TAG) for rank in others
+            rank: self._world.Irecv(np.empty(1, np.uint8), rank, _BARRIER_TAG) for rank in others
         }
-        calls = [self._world.Isend(token, rank, _MEETING_TAG) for rank in others]
+        calls = [self._world.Isend(token, rank, _BARRIER_TAG) for rank in others]
         requests = [*arrivals.values(), *calls]
         self.wait_until(
             lambda: MPI.Request.Testall(requests),
@@ -310,9 +310,9 @@ class MpiCommunicator:
     ) -> None:
         others = [rank for rank in group if rank != self.rank]
         self.note(f"waits in {what}")
-        detector = StallDetector(self._board, late, self.timeout_seconds, others)
-        meeting = f"{what}: group {describe_group(group)}"
-        self._watch_for_stalls(detector, done, meeting, "meet", "nothing came from ")
+        detector = StallDetector(self._status, late, self.timeout_seconds, others)
+        description = f"{what}: group {describe_group(group)}"
+        self._watch_for_stalls(detector, done, description, "meet", "nothing came from ")
         self.note(f"has passed {what}")
 
     def _watch_for_stalls(
@@ -324,11 +324,12 @@ class MpiCommunicator:
         lack: str,
         wait_while: Callable[[Callable[[], bool], Callable[[], bool]], bool] = poll_while,
     ) -> None:
-        """Wait as long as there is hope; ``verb``: what the meeting does not, ``lack``: in front of who is missing."""
+        """Wait until ``done`` or a stall. ``verb``, ``lack``: text of the error, before the group and the missing
+        ranks."""
         try:
-            came = wait_while(done, detector.glance)
+            came = wait_while(done, detector.poll)
         finally:
-            self._board.waits_for(NOBODY)
+            self._status.waits_for(NO_RANK)
         if came:
             return
         limit = "cannot " + verb
@@ -337,7 +338,7 @@ class MpiCommunicator:
         missing = f": {lack}{describe_group(detector.late)}" if lack else ""
         named = tuple(dict.fromkeys((*detector.culprits, *(detector.late if lack else ()))))
         raise CollectiveTimeoutError(
-            f"[rank {self.rank}/{self.size}] {what} {limit}{missing} ({self._whereabouts(named)})"
+            f"[rank {self.rank}/{self.size}] {what} {limit}{missing} ({self._last_positions(named)})"
         )
 
     def _link(self, group: Group) -> GroupLink:
@@ -357,7 +358,7 @@ def end_all_ranks(exit_code: int) -> None:
     MPI.COMM_WORLD.Abort(exit_code)
 
 
-def _tell_nobody(_: str) -> None:
+def _discard(_: str) -> None:
     """Another rank of the node tells it."""
 
 

@@ -22,7 +22,7 @@ from collectives.communicator.reduction import Array
 from collectives.communicator.steps.array_steps import (
     ArrayStep,
     Exchange,
-    Meeting,
+    LocalBarrier,
     Message,
     exchanges_of,
 )
@@ -151,7 +151,7 @@ class MessageCollective:
         self._channel = channel
         self._steps = steps
         self._running = False
-        self._due: Iterator[Exchange | Meeting] = iter(())
+        self._due: Iterator[Exchange | LocalBarrier] = iter(())
         self._current: PostedExchange | None = None
 
     def start(self) -> None:
@@ -195,7 +195,7 @@ class MessageCollective:
     def _advance(self) -> None:
         """To the next exchange."""
         due = next(self._due, None)
-        assert not isinstance(due, Meeting), "collectives in two levels are native"
+        assert not isinstance(due, LocalBarrier), "collectives in two levels are native"
         self._current = None if due is None else self._channel.post(due)
 
     def _late(self) -> list[int]:

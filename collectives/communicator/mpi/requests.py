@@ -84,8 +84,8 @@ class PersistentMessages:
         """Return the error text of MPI_Testall or MPI_Startall, or of the first request whose status holds an error."""
         code = int(self._error[0])
         if code == MPI.ERR_IN_STATUS:
-            told = map(_error_of, self._statuses.reshape(self.count, -1))
-            code = next((one for one in told if one not in (MPI.SUCCESS, MPI.ERR_PENDING)), code)
+            codes = map(_error_of, self._statuses.reshape(self.count, -1))
+            code = next((one for one in codes if one not in (MPI.SUCCESS, MPI.ERR_PENDING)), code)
         return str(MPI.Get_error_string(code))
 
 

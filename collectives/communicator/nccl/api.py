@@ -236,19 +236,19 @@ class NcclLibrary:
     def init_rank(self, size: int, unique_id: bytes, rank: int, config: CommConfig) -> NcclComm:
         comm = NcclComm()
         unique = _UniqueId.from_buffer_copy(unique_id)
-        told = _config(config)
+        native_config = _config(config)
         self._call(
             "ncclCommInitRankConfig",
-            ctypes.byref(comm.cell), size, unique, rank, ctypes.byref(told),
+            ctypes.byref(comm.cell), size, unique, rank, ctypes.byref(native_config),
         )  # fmt: skip
         return comm
 
     def split(self, parent: NcclComm, color: int, key: int, config: CommConfig) -> NcclComm:
         comm = NcclComm()
-        told = _config(config)
+        native_config = _config(config)
         self._call(
             "ncclCommSplit",
-            parent.address, color, key, ctypes.byref(comm.cell), ctypes.byref(told),
+            parent.address, color, key, ctypes.byref(comm.cell), ctypes.byref(native_config),
         )  # fmt: skip
         return comm
 

@@ -23,7 +23,7 @@ from collectives.communicator.nccl.api import CommConfig, NcclApi, NcclComm
 from collectives.communicator.nccl.arrivals import Arrivals
 from collectives.communicator.nccl.enqueue import enqueue
 from collectives.communicator.nccl.group_communicators import Cliques
-from collectives.communicator.nccl.in_flight import Flight, Flights
+from collectives.communicator.nccl.in_flight import AsyncCollective, InFlightCollectives
 from collectives.communicator.nccl.interface import DeviceEvent, DeviceMemory, HostCommunicator
 from collectives.communicator.nccl.plan_steps import plan_steps
 from collectives.communicator.nccl.watchdog_thread import NcclWatch
@@ -71,7 +71,7 @@ class NcclCollective:
         self.world.enqueue(self, stream)
 
     @property
-    def form(self) -> list[object]:
+    def consistency_key(self) -> list[object]:
         """The values that must be equal on all members of the group."""
         shapes = [[str(one.dtype), one.shape] for one in (*self.operands, *self.results)]
         return [self.name, repr(self.collective), shapes]
@@ -101,11 +101,11 @@ class NcclCommunicator:
         config = CommConfig(blocking=True, max_ctas=max_ctas)
         self._cliques = Cliques(api, host, config, timeout_seconds)
         self._prefix = f"[rank {host.rank}/{host.size}]"
-        self._flights = Flights(host)
+        self._in_flight = InFlightCollectives(host)
         self._watch = NcclWatch(
-            api, self._cliques, self._prefix, timeout_seconds, give_up, self._flights.oldest_known
+            api, self._cliques, self._prefix, timeout_seconds, give_up, self._in_flight.oldest_known
         )
-        self._flights.raise_if_failed = self._watch.raise_if_failed
+        self._in_flight.raise_if_failed = self._watch.raise_if_failed
         self._end = memory.event()
         self._new: list[NcclCollective] = []
         self._captured: list[NcclCollective] = []
@@ -197,16 +197,16 @@ class NcclCommunicator:
     ) -> None:
         self._watch.raise_if_failed()
         self._require_one_issuer()
-        flight = self._flight(collectives)
+        started = self._async_collective(collectives)
         with self._aborting():
-            self._flights.begin(flight)
+            self._in_flight.begin(started)
         self._follow(stream)
-        flight.reached.record(stream)
-        with self._watch.calling(flight.name):
+        started.reached.record(stream)
+        with self._watch.calling(started.name):
             launch()
-        flight.ended.record(stream)
-        self._last = (flight.ended, stream)
-        self._note(flight.name)()
+        started.ended.record(stream)
+        self._last = (started.ended, stream)
+        self._note(started.name)()
 
     def _follow(self, stream: int) -> None:
         """Make later work on ``stream`` wait for the previous collective if that is on another stream."""
@@ -223,7 +223,7 @@ class NcclCommunicator:
         """
         self._end.record(stream)
         with self._aborting():
-            self._flights.wait(self._end.is_done)
+            self._in_flight.wait(self._end.is_done)
 
     @contextmanager
     def _aborting(self) -> Iterator[None]:
@@ -236,7 +236,7 @@ class NcclCommunicator:
             raise
 
     def leave(self) -> None:
-        """Before this process ends: nobody looks after NCCL any more."""
+        """Stop the watchdog of NCCL; call it before the process ends."""
         self._watch.stop()
 
     def close(self) -> None:
@@ -254,11 +254,11 @@ class NcclCommunicator:
         own: dict[Group, list[object]] = {}
         for bound in self._new:
             if len(bound.group) > 1:
-                own.setdefault(bound.group, []).append(bound.form)
-        told = [[group, _digest(forms), len(forms)] for group, forms in own.items()]
+                own.setdefault(bound.group, []).append(bound.consistency_key)
+        digests = [[group, _digest(keys), len(keys)] for group, keys in own.items()]
         everyone = [
             {tuple(group): (digest, count) for group, digest, count in json.loads(data)}
-            for data in self.host.all_gather_bytes(json.dumps(told).encode())
+            for data in self.host.all_gather_bytes(json.dumps(digests).encode())
         ]
         groups = dict.fromkeys(group for of_rank in everyone for group in of_rank)
         for group in groups:
@@ -271,7 +271,7 @@ class NcclCommunicator:
                 )
         return sorted(groups)
 
-    def _flight(self, collectives: Sequence[NcclCollective]) -> Flight:
+    def _async_collective(self, collectives: Sequence[NcclCollective]) -> AsyncCollective:
         counts: dict[Group, int] = {}
         for bound in collectives:
             if len(bound.group) > 1:
@@ -285,13 +285,13 @@ class NcclCommunicator:
 
         first = collectives[0]
         if len(collectives) == 1:
-            return Flight(first.name, first.group, *first.turns.next(), late)
+            return AsyncCollective(first.name, first.group, *first.turns.next(), late)
         key = tuple(map(id, collectives))
         turns = self._graphs.setdefault(key, Turns(self._memory))
         ranks = tuple(sorted({rank for bound in collectives for rank in bound.group}))
         names = ", ".join(bound.name for bound in collectives[:3])
         name = f"{names}{', ...' if len(collectives) > 3 else ''} (of one CUDA graph)"
-        return Flight(name, ranks, *turns.next(), late)
+        return AsyncCollective(name, ranks, *turns.next(), late)
 
     def _note(self, name: str) -> Callable[[], None]:
         if name not in self._notes:
@@ -305,5 +305,5 @@ class NcclCommunicator:
             raise RunError("the collectives of one device are issued by one thread")
 
 
-def _digest(forms: Sequence[object]) -> str:
-    return hashlib.sha256(json.dumps(forms).encode()).hexdigest()[:16]
+def _digest(keys: Sequence[object]) -> str:
+    return hashlib.sha256(json.dumps(keys).encode()).hexdigest()[:16]

@@ -78,7 +78,7 @@ class Cliques:
         def begin() -> None:
             self._parent = api.init_rank(host.size, unique, host.rank, making)
 
-        self._together(what, begin, lambda: self._parent)
+        self._run_on_all_ranks(what, begin, lambda: self._parent)
 
     def __getitem__(self, group: Group) -> Clique:
         return self._of[group]
@@ -112,7 +112,7 @@ class Cliques:
                 self._begun.append(made)
 
             what = f"split {number} of NCCL's communicator ({_describe(chosen)})"
-            self._together(what, begin, lambda: self._parent)
+            self._run_on_all_ranks(what, begin, lambda: self._parent)
             if own is not None:
                 self._require_made(made, own)
                 self._of[own] = Clique(own, made)
@@ -130,7 +130,7 @@ class Cliques:
         for clique in self._of.values():
             self._api.destroy(clique.comm)
         self._of.clear()
-        self._together(
+        self._run_on_all_ranks(
             "the end of NCCL's communicator",
             lambda: self._api.finalize(self._parent),
             lambda: self._parent,
@@ -139,18 +139,20 @@ class Cliques:
 
     def _agreed_id(self) -> bytes:
         """Rank 0's, or its error on every rank."""
-        told = b""
+        payload = b""
         if self._host.rank == 0:
             try:
-                told = b"\0" + self._api.unique_id()
+                payload = b"\0" + self._api.unique_id()
             except RunError as error:
-                told = b"\1" + str(error).encode()
-        told = self._host.broadcast_bytes(told)
-        if told[:1] != b"\0":
-            raise RunError(f"NCCL cannot be started: rank 0: {told[1:].decode()}")
-        return told[1:]
+                payload = b"\1" + str(error).encode()
+        payload = self._host.broadcast_bytes(payload)
+        if payload[:1] != b"\0":
+            raise RunError(f"NCCL cannot be started: rank 0: {payload[1:].decode()}")
+        return payload[1:]
 
-    def _together(self, what: str, begin: Callable[[], None], comm: Callable[[], NcclComm]) -> None:
+    def _run_on_all_ranks(
+        self, what: str, begin: Callable[[], None], comm: Callable[[], NcclComm]
+    ) -> None:
         """``begin`` on every rank, and wait until it is done on every one. RunError on all where it fails on one."""
         trouble = ""
         try:
@@ -181,8 +183,8 @@ class Cliques:
             time.sleep(_LOOK_SECONDS)
 
     def _all_done(self, what: str, trouble: str, done: bool, is_late: bool) -> bool:
-        told = json.dumps([trouble, done, is_late]).encode()
-        everyone = [json.loads(data) for data in self._host.all_gather_bytes(told)]
+        payload = json.dumps([trouble, done, is_late]).encode()
+        everyone = [json.loads(data) for data in self._host.all_gather_bytes(payload)]
         failed = {rank: text for rank, (text, _, _) in enumerate(everyone) if text}
         late = tuple(rank for rank, (_, is_done, _) in enumerate(everyone) if not is_done)
         if not failed and not late:

@@ -22,7 +22,7 @@ _SIGN_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class Flight:
+class AsyncCollective:
     """``group`` meets in ``name``. reached, ended: events on the stream before and after it.
 
     late: the members that have certainly not come.
@@ -36,27 +36,27 @@ class Flight:
 
 
 @dataclass
-class Flights:
+class InFlightCollectives:
     """Those of one rank, in the order in which they follow each other on its stream."""
 
     host: HostCommunicator
     raise_if_failed: Callable[[], None] = lambda: None
-    _pending: deque[Flight] = field(default_factory=deque)
+    _pending: deque[AsyncCollective] = field(default_factory=deque)
 
-    def begin(self, flight: Flight) -> None:
+    def begin(self, collective: AsyncCollective) -> None:
         """It is about to be put on the stream. Waits as ``wait`` does where too many are, or one that has its events.
 
         A GPU's queue is short: a host that runs far ahead of a GPU whose peer hangs would stand in a launch, unheard.
         """
         self.oldest()
         while len(self._pending) >= RUN_AHEAD or any(
-            one.ended is flight.ended for one in self._pending
+            one.ended is collective.ended for one in self._pending
         ):
             self._settle(self._pending[0])
             self.oldest()
-        self._pending.append(flight)
+        self._pending.append(collective)
 
-    def oldest(self) -> Flight | None:
+    def oldest(self) -> AsyncCollective | None:
         """Return the oldest collective that is in flight, and drop those that have ended."""
         while self._pending and self._pending[0].ended.is_done():
             self._pending.popleft()
@@ -64,8 +64,8 @@ class Flights:
 
     def oldest_known(self) -> str:
         """The first that has not been found ended, with its group; for any thread, so the GPU is not asked."""
-        for flight in tuple(self._pending):
-            return f"{flight.name}: group {describe_group(flight.group)}"
+        for collective in tuple(self._pending):
+            return f"{collective.name}: group {describe_group(collective.group)}"
         return "between collectives"
 
     def wait(self, done: Callable[[], bool]) -> None:
@@ -75,16 +75,16 @@ class Flights:
             pass
         while not done():
             self.raise_if_failed()
-            flight = self.oldest()
-            if flight is None:
+            collective = self.oldest()
+            if collective is None:
                 self._compute(done, "its GPU")
             else:
-                self._settle(flight)
+                self._settle(collective)
         self.raise_if_failed()
 
-    def _settle(self, flight: Flight) -> None:
-        self._compute(flight.reached.is_done, f"its GPU, to come to {flight.name}")
-        self._meet(flight)
+    def _settle(self, collective: AsyncCollective) -> None:
+        self._compute(collective.reached.is_done, f"its GPU, to come to {collective.name}")
+        self._meet(collective)
 
     def _compute(self, done: Callable[[], bool], what: str) -> None:
         """This GPU is at work, for as long as it likes: no peer holds it up."""
@@ -100,12 +100,12 @@ class Flights:
 
         poll_while(done, has_hope)
 
-    def _meet(self, flight: Flight) -> None:
-        if flight.ended.is_done():
+    def _meet(self, collective: AsyncCollective) -> None:
+        if collective.ended.is_done():
             return
 
         def over() -> bool:
             self.raise_if_failed()
-            return flight.ended.is_done()
+            return collective.ended.is_done()
 
-        self.host.wait_until(over, flight.name, flight.group, flight.late)
+        self.host.wait_until(over, collective.name, collective.group, collective.late)

@@ -42,5 +42,5 @@ def _copy_alone(builder: DeviceStepBuilder, buffers: DeviceBuffers) -> None:
     for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=True)):
         if operand.pointer != result.pointer and operand.nbytes:
             aside = buffers.is_lost(k, in_place=False)
-            source = builder.packed(Block.whole(operand), always=aside)
-            builder.after += copied(Block.whole(operand).at(source), Block.whole(result))
+            source = builder.packed(Block.of_array(operand), always=aside)
+            builder.after += copied(Block.of_array(operand).at(source), Block.of_array(result))

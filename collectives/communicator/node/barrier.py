@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from collectives.communicator.group import Group
 from collectives.communicator.memory import MEMORY_ALIGNMENT
 from collectives.communicator.reduction import Array
-from collectives.communicator.steps.engine import BarrierEngine, BarrierWords
+from collectives.communicator.steps.engine import BarrierEngine, BarrierRecord
 
 if TYPE_CHECKING:
     from collectives.communicator.node.shared_window import SharedWindow
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BARRIER_BYTES = 3 * MEMORY_ALIGNMENT
 _OWN, _COME, _OPENED = range(0, BARRIER_BYTES, MEMORY_ALIGNMENT)
 
-_LOOKS = 2000
+_SPIN_LIMIT = 2000
 """Looks before a member sleeps, some 100 us, where everyone has a core: to wake a core that idles takes longer."""
 
 
@@ -48,12 +48,12 @@ class NodeBarrier:
         first = members[0]
         self._lines = {member: window.address(member, offset + _OWN) for member in members}
         self._node_barrier = engine.node_barrier(
-            BarrierWords(
+            BarrierRecord(
                 members=len(members),
                 own=self._lines[rank],
                 come=window.address(first, offset + _COME),
                 opened=window.address(first, offset + _OPENED),
-                looks=_LOOKS if has_cores else 0,
+                spin_limit=_SPIN_LIMIT if has_cores else 0,
             )
         )
         self._keep: Sequence[Array] = [window.segment(rank, offset + BARRIER_BYTES)]

@@ -28,14 +28,14 @@ _OFFSET = struct.Struct("<q")
 
 
 @dataclass(frozen=True)
-class Spot:
+class WindowOffset:
     """Position of an array in shared memory: ``first`` bytes behind the start of this rank's segment of ``window``."""
 
     window: SharedWindow
     first: int
 
 
-Places: TypeAlias = Sequence[Spot | None]
+WindowOffsets: TypeAlias = Sequence[WindowOffset | None]
 """None for an array in no window, and for an empty one."""
 
 
@@ -59,8 +59,8 @@ class Binding:
     #: Bytes of one of its two slots; 0 where it has none.
     slot_bytes: int = 0
     #: Where it works in place.
-    operands: Places = ()
-    results: Places = ()
+    operands: WindowOffsets = ()
+    results: WindowOffsets = ()
 
     @property
     def control_bytes(self) -> int:
@@ -123,7 +123,7 @@ class BoundRecords:
 
 
 def _offsets(binding: Binding) -> tuple[int, ...]:
-    return tuple(place.first if place else 0 for place in (*binding.operands, *binding.results))
+    return tuple(entry.first if entry else 0 for entry in (*binding.operands, *binding.results))
 
 
 def binding_digest(
@@ -132,7 +132,7 @@ def binding_digest(
     index: int,
     name: str,
     buffers: Buffers,
-    places: tuple[Places, Places],
+    window_offsets: tuple[WindowOffsets, WindowOffsets],
 ) -> bytes:
     """Return a digest that is equal for two members only if they carry the collective out by the same steps.
 
@@ -140,8 +140,10 @@ def binding_digest(
     hold together. ``index``: of this rank in the group.
     """
     arrays = [(array.shape, array.dtype.name) for array in (*buffers.operands, *buffers.results)]
-    windows = [place and place.window.number for place in (*places[0], *places[1])]
-    together = [p.first for p in places[1] if p and p.window.is_shared_in(collective.group)]
+    windows = [entry and entry.window.number for entry in (*window_offsets[0], *window_offsets[1])]
+    shared_results = [
+        p.first for p in window_offsets[1] if p and p.window.is_shared_in(collective.group)
+    ]
     own = own_tiles(collective, index, buffers)
     overlaps = [
         (i, k, starts_at(operand) == starts_at(result))
@@ -149,5 +151,5 @@ def binding_digest(
         for k, result in enumerate(buffers.results)
         if overlap(operand, result) and not (i == k and k in own)
     ]
-    text = repr((protocol, collective, name, arrays, windows, together, own, overlaps))
+    text = repr((protocol, collective, name, arrays, windows, shared_results, own, overlaps))
     return hashlib.sha256(text.encode()).digest()[:16]

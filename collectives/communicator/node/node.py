@@ -84,15 +84,15 @@ class Nodes:
 
 def find_nodes(exchange: ByteExchange, rank: int, node_id: str) -> Nodes:
     """Ranks that pass the same identity are on one node; ``rank`` is this one."""
-    told = {"node": node_id, "cores": sorted(os.sched_getaffinity(0))}
-    everyone = [json.loads(data) for data in exchange(json.dumps(told).encode())]
+    own_info = {"node": node_id, "cores": sorted(os.sched_getaffinity(0))}
+    everyone = [json.loads(data) for data in exchange(json.dumps(own_info).encode())]
     identities = [str(other["node"]) for other in everyone]
     ranks = tuple(r for r, identity in enumerate(identities) if identity == node_id)
     cores = {r: set(everyone[r]["cores"]) for r in ranks}
-    together = set[int]().union(*cores.values())
-    has_bound_ranks = any(of_rank != together for of_rank in cores.values())
-    share = () if has_bound_ranks else _share(sorted(together), ranks.index(rank), len(ranks))
-    own = Node(ranks, len(together), share)
+    all_cores = set[int]().union(*cores.values())
+    has_bound_ranks = any(of_rank != all_cores for of_rank in cores.values())
+    share = () if has_bound_ranks else _share(sorted(all_cores), ranks.index(rank), len(ranks))
+    own = Node(ranks, len(all_cores), share)
     users = Counter((other["node"], core) for other in everyone for core in other["cores"])
     parts = [
         sum(Fraction(1, users[other["node"], core]) for core in other["cores"])

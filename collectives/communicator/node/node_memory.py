@@ -18,9 +18,9 @@ from collectives.communicator.node.binding_record import (
     Binding,
     BoundRecord,
     BoundRecords,
-    Places,
     Protocol,
-    Spot,
+    WindowOffset,
+    WindowOffsets,
     binding_digest,
 )
 from collectives.communicator.node.node import ByteExchange, Node
@@ -29,7 +29,11 @@ from collectives.communicator.node.shared_protocols import (
     needs_staging,
     step_program,
 )
-from collectives.communicator.node.shared_window import Place, SharedWindow, open_window
+from collectives.communicator.node.shared_window import (
+    SharedMemoryProvider,
+    SharedWindow,
+    open_window,
+)
 from collectives.communicator.reduction import Array
 from collectives.communicator.steps.array_steps import Copy
 from collectives.communicator.steps.engine import CollectiveEngine
@@ -40,7 +44,7 @@ from spmd.errors import RunError
 
 _SLOT_BYTES = 1024
 _SLOT_BYTES_OVERSUBSCRIBED = 4096
-"""Up to this many bytes of operands go through slots: a meeting outweighs a copy, most where ranks take turns."""
+"""Up to this many bytes of operands go through slots: a barrier costs more than a copy, most if ranks share cores."""
 
 _SPINS = 500
 """Looks at a late member's counter before the core is given up, some 30 us, where every rank has a core."""
@@ -62,11 +66,11 @@ class NodeMemory:
         exchange: ByteExchange,
         node: Node,
         engine: CollectiveEngine | None,
-        places: Sequence[Place],
+        providers: Sequence[SharedMemoryProvider],
         notify: Callable[[str], None] = lambda _: None,
         slot_bytes: int | None = None,
     ) -> None:
-        """``notify``: told once if the machine's memory could not be shared in the first of ``places``.
+        """``notify``: called once if the machine's memory could not be shared in the first of ``providers``.
 
         Without an engine everything is carried by messages.
         """
@@ -79,13 +83,13 @@ class NodeMemory:
         self._exchange = exchange
         self._rank = world.rank
         self._engine = engine
-        self._places = tuple(places)
+        self._providers = tuple(providers)
         self._notify = notify
         self._windows: list[SharedWindow] = []
         self._count = 0
         self._bindings: list[Binding] = []
 
-    def give_up_sharing(self) -> None:
+    def disable_shared_memory(self) -> None:
         """From here on everything is carried by messages."""
         self._engine = None
 
@@ -93,13 +97,13 @@ class NodeMemory:
         """A new window, and this rank's ``num_bytes`` of it, in the segment of rank ``home``, by default its own."""
         self._count += 1
         window, own = open_window(
-            self._exchange, self.node, self._rank, num_bytes, self._count, self._places, home
+            self._exchange, self.node, self._rank, num_bytes, self._count, self._providers, home
         )
-        failed = [place.name for place in self._places]
-        failed = failed[: failed.index(window.place)]
+        failed = [provider.name for provider in self._providers]
+        failed = failed[: failed.index(window.provider)]
         if failed:
-            self._notify(f"memory is shared through a file in {window.place}, not {failed[0]}")
-            self._places = self._places[len(failed) :]
+            self._notify(f"memory is shared through a file in {window.provider}, not {failed[0]}")
+            self._providers = self._providers[len(failed) :]
         return window, own
 
     def allocate(self, num_bytes: int) -> Array:
@@ -128,20 +132,20 @@ class NodeMemory:
 
         RunError where ranks would write different results to memory that they hold together.
         """
-        places = self._places_of(buffers)
-        together = self._held_together(collective, name, places[1])
-        protocol = self._protocol(collective, buffers, places)
+        window_offsets = self._window_offsets(buffers)
+        shared_results = self._shared_in_group(collective, name, window_offsets[1])
+        protocol = self._protocol(collective, buffers, window_offsets)
         if protocol is not Protocol.IN_PLACE:
-            places = [], together if protocol is Protocol.SLOTS else []
+            window_offsets = [], shared_results if protocol is Protocol.SLOTS else []
         index = collective.group.index(self._rank)
-        digest = binding_digest(protocol, collective, index, name, buffers, places)
+        digest = binding_digest(protocol, collective, index, name, buffers, window_offsets)
         if protocol is Protocol.MESSAGES:
             self._bindings.append(Binding(name, collective.group, digest))
-            return _by_messages(by_messages, collective, name, buffers, any(together))
+            return _by_messages(by_messages, collective, name, buffers, any(shared_results))
         shared = NativeCollective(self._world, collective, name, buffers, self.spins)
         slot_bytes = buffers.operand_bytes if protocol is Protocol.SLOTS else 0
         self._bindings.append(
-            Binding(name, collective.group, digest, shared, slot_bytes, *map(tuple, places))
+            Binding(name, collective.group, digest, shared, slot_bytes, *map(tuple, window_offsets))
         )
         return shared
 
@@ -167,7 +171,7 @@ class NodeMemory:
         bindings, self._bindings = self._bindings, []
         own = BoundRecords.of(bindings)
         bound = [BoundRecords.decode(data) for data in self._exchange(own.encode())]
-        self._require_agreement(bindings, [one.records for one in bound])
+        self._require_consistency(bindings, [one.records for one in bound])
         if self._engine is None or not any(one.control_bytes for one in bound):
             return
         control, memory = self.open(own.control_bytes)
@@ -184,7 +188,7 @@ class NodeMemory:
         for (shared, keep), steps in zip(loading, self._engine.load(programs), strict=True):
             shared.load(steps, keep)
 
-    def _require_agreement(
+    def _require_consistency(
         self, bindings: Sequence[Binding], bound: Sequence[Sequence[BoundRecord]]
     ) -> None:
         found = ""
@@ -223,7 +227,10 @@ class NodeMemory:
         return step_program(collective, index, buffers, members, addresses), staging
 
     def _protocol(
-        self, collective: Collective, buffers: Buffers, places: tuple[Places, Places]
+        self,
+        collective: Collective,
+        buffers: Buffers,
+        window_offsets: tuple[WindowOffsets, WindowOffsets],
     ) -> Protocol:
         """The same for every member of the group, if all run one program."""
         if not self._can_share(collective, buffers):
@@ -233,28 +240,30 @@ class NodeMemory:
         if buffers.operand_bytes <= self._slot_bytes and not collective.data_dependent:
             return Protocol.SLOTS
         arrays = (*buffers.operands, *buffers.results)
-        found = (*places[0], *places[1])
+        found = (*window_offsets[0], *window_offsets[1])
         everywhere = all(p or not array.nbytes for array, p in zip(arrays, found, strict=True))
         if everywhere and collective.can_run_in_place(buffers):
             return Protocol.IN_PLACE
         return Protocol.MESSAGES
 
-    def _held_together(self, collective: Collective, name: str, results: Places) -> Places:
+    def _shared_in_group(
+        self, collective: Collective, name: str, results: WindowOffsets
+    ) -> WindowOffsets:
         """``results``, but None for those that no two members of the group hold together."""
         group = collective.group
-        for place in filter(None, results):
-            sharers = place.window.sharers(self._rank)
+        for entry in filter(None, results):
+            sharers = entry.window.sharers(self._rank)
             if not set(sharers) <= set(group):
                 raise RunError(
                     f"{name}: its result lies in memory of ranks {describe_group(sharers)}, of which its group "
                     f"{describe_group(group)} does not hold all"
                 )
-        together = [
-            place if place and place.window.is_shared_in(group) else None for place in results
+        shared_results = [
+            entry if entry and entry.window.is_shared_in(group) else None for entry in results
         ]
-        if any(together) and not collective.same_results:
+        if any(shared_results) and not collective.same_results:
             raise RunError(f"{name}: results that differ lie in memory that ranks hold together")
-        return together
+        return shared_results
 
     def _can_share(self, collective: Collective, buffers: Buffers) -> bool:
         engine = self._engine
@@ -262,16 +271,16 @@ class NodeMemory:
             return False
         return collective.has_code(engine, buffers.operands)
 
-    def _places_of(self, buffers: Buffers) -> tuple[Places, Places]:
+    def _window_offsets(self, buffers: Buffers) -> tuple[WindowOffsets, WindowOffsets]:
         """Return the positions of operands and of results."""
         return [*map(self._find, buffers.operands)], [*map(self._find, buffers.results)]
 
-    def _find(self, array: Array) -> Spot | None:
+    def _find(self, array: Array) -> WindowOffset | None:
         """The window in which ``array`` lies, and where in this rank's segment."""
         for window in self._windows if array.nbytes else ():
             offset = window.offset_of(array)
             if offset is not None:
-                return Spot(window, offset)
+                return WindowOffset(window, offset)
         return None
 
 
@@ -284,10 +293,10 @@ def _member(
     if binding.slot_bytes:
         first = counter + MEMORY_ALIGNMENT
         slots = (first, first + binding.slot_bytes)
-    places = (*binding.operands, *binding.results)
+    entries = (*binding.operands, *binding.results)
     addresses = tuple(
-        place.window.address(rank, offset) if place else 0
-        for place, offset in zip(places, record.offsets, strict=True)
+        entry.window.address(rank, offset) if entry else 0
+        for entry, offset in zip(entries, record.offsets, strict=True)
     )
     count = len(binding.operands)
     return MemberMemory(counter, addresses[:count], addresses[count:], slots)
@@ -298,10 +307,10 @@ def _by_messages(
     collective: Collective,
     name: str,
     buffers: Buffers,
-    is_held_together: bool,
+    is_shared_in_group: bool,
 ) -> BoundCollective:
     """Members that reach memory together must not write there before all have started, which messages do not say."""
-    if not is_held_together:
+    if not is_shared_in_group:
         return make(buffers, ())
     if collective.rooted:  # its root is done before the others start
         raise RunError(

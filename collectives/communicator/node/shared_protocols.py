@@ -1,8 +1,8 @@
 """Protocols in which a collective's steps run over memory that all members of its group reach.
 
 Two protocols. *Through slots*, for small operands: each member copies its operands to a slot of its own and signals;
-when all have, it reads everyone's slot. One meeting, and nobody touches another's buffers. Slots take turns: who writes
-a slot for run r+2 has seen every reader's signal of run r+1, which came after its reading in run r.
+when all have, it reads everyone's slot. One barrier, and no member accesses another's buffers. Slots take turns: who
+writes a slot for run r+2 has seen every reader's signal of run r+1, which came after its reading in run r.
 
 *In place*, for large ones: members meet, read each other's operands where they lie, and meet again before anyone goes
 on, so that buffers are in use exactly from start to done. In an all-reduce each member reduces one part of the
@@ -17,7 +17,7 @@ bytes one place on. An operand of an all-gather that lies in the result, as the 
 a reduce-scatter's result may take the place of the operand's own part.
 *Results that members hold together*, in the very same memory, are written once: each member of an all-gather brings
 its own tile. Their addresses tell. All members meet before anyone writes there, since the others may still read what
-the memory held. Through slots everyone writes all of it, the same bits: the one meeting has shown that all have
+the memory held. Through slots everyone writes all of it, the same bits: the one barrier has shown that all have
 started, and whoever is late with that has not yet come to the next collective there.
 """
 
@@ -91,9 +91,9 @@ def own_tiles(collective: Collective, index: int, buffers: Buffers) -> list[int]
     for k, (operand, result) in enumerate(zip(buffers.operands, buffers.results, strict=False)):
         own = collective.own_tile(operand, result)
         if own is not None:
-            tile, whole, dimension = own
+            tile, full, dimension = own
             is_one_run = math.prod(tile.shape[:dimension]) == 1
-            if is_one_run and starts_at(tile) == starts_at(whole) + index * tile.nbytes:
+            if is_one_run and starts_at(tile) == starts_at(full) + index * tile.nbytes:
                 found.append(k)
     return found
 
@@ -114,17 +114,17 @@ def _through_slots(
     members: Sequence[MemberMemory],
     turn: int,
 ) -> Iterator[Step]:
-    places = [
+    operands = [
         [member.slots[turn] + offset for offset in buffers.operand_offsets] for member in members
     ]
     own = members[index]
     peers = sorted({*collective.sources(index), *collective.readers(index)})
-    if _hold_results_together(index, members):
+    if _share_results(index, members):
         peers = [i for i in range(len(members)) if i != index]
-    yield from copies(own.operands, places[index], buffers.operands)
+    yield from copies(own.operands, operands[index], buffers.operands)
     yield Signal(own.counter, 1)
     yield from _await(collective, members, peers, 1)
-    yield from collective.shared_transfer(Ends(index, buffers, places, own.results))
+    yield from collective.shared_transfer(Ends(index, buffers, operands, own.results))
 
 
 def _in_place(
@@ -135,15 +135,15 @@ def _in_place(
     staging: Addresses | None,
 ) -> Iterator[Step]:
     own = members[index]
-    places = [member.operands for member in members]
+    operands = [member.operands for member in members]
     sources, readers = collective.awaited_in_place(index, buffers)
-    if _hold_results_together(index, members):
+    if _share_results(index, members):
         sources = readers = [i for i in range(len(members)) if i != index]
     if staging is None:
         results = [member.results for member in members]
-        ends = Ends(index, buffers, places, own.results, _holders(index, members), results)
+        ends = Ends(index, buffers, operands, own.results, _holders(index, members), results)
     else:
-        ends = Ends(index, buffers, places, staging)
+        ends = Ends(index, buffers, operands, staging)
     yield Signal(own.counter, 1)
     yield from _await(collective, members, sources, 1)
     yield from collective.shared_transfer(ends)
@@ -173,5 +173,5 @@ def _holders(index: int, members: Sequence[MemberMemory]) -> list[list[int]]:
     ]
 
 
-def _hold_results_together(index: int, members: Sequence[MemberMemory]) -> bool:
-    return any(len(together) > 1 for together in _holders(index, members))
+def _share_results(index: int, members: Sequence[MemberMemory]) -> bool:
+    return any(len(sharers) > 1 for sharers in _holders(index, members))

@@ -4,7 +4,7 @@ Several ranks may live in one segment: then that memory is theirs together.
 
 The memory is a file without a name (memfd), which the others open through /proc: so nothing is ever left behind, even
 by SIGKILL, no mount limits its size (a container's /dev/shm has 64 MB), and a rank drops its mapping when it likes, by
-itself: freeing needs no meeting, as an MPI window would. Where that cannot be opened, or memory is short, a file in
+itself: freeing needs no barrier, as an MPI window would. Where that cannot be opened, or memory is short, a file in
 /dev/shm or in the temporary directory takes its place; it has a name only until all have opened it.
 
 Every page is reserved at set-up, by the rank that owns it (so that it lies on that rank's NUMA node; ranks that live
@@ -33,7 +33,7 @@ from collectives.communicator.reduction import Array
 from spmd.errors import RunError
 
 
-class Place(ABC):
+class SharedMemoryProvider(ABC):
     """Provider of the memory of a window."""
 
     name: str
@@ -51,7 +51,7 @@ class Place(ABC):
         """Everyone has opened the file: take its name away."""
 
 
-class Memory(Place):
+class Memory(SharedMemoryProvider):
     """Memory of the machine, limited by nothing else."""
 
     name = "memory"
@@ -76,7 +76,7 @@ class Memory(Place):
         """It never had a name of its own."""
 
 
-class Directory(Place):
+class Directory(SharedMemoryProvider):
     """A file in ``path``, which is a file system in memory or on a disk."""
 
     def __init__(self, path: str) -> None:
@@ -104,7 +104,7 @@ class TemporaryDirectory(Directory):
         return tempfile.gettempdir()
 
 
-def default_places() -> tuple[Place, ...]:
+def default_providers() -> tuple[SharedMemoryProvider, ...]:
     return (Memory(), Directory("/dev/shm"), TemporaryDirectory())  # noqa: S108
 
 
@@ -118,7 +118,7 @@ class SharedWindow:
     """
 
     number: int
-    place: str
+    provider: str
     base: int
     starts: dict[int, int]
     own_start: int
@@ -161,7 +161,7 @@ def open_window(
     rank: int,
     num_bytes: int,
     number: int,
-    places: Sequence[Place],
+    providers: Sequence[SharedMemoryProvider],
     home: int | None = None,
 ) -> tuple[SharedWindow, Array]:
     """A window in the first place that serves every node, and this rank's segment of it.
@@ -173,21 +173,21 @@ def open_window(
     """
     wanted = -(-max(num_bytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
     reasons = []
-    for place in places:
-        offer = _Offer.make(place) if rank == node.ranks[0] else None
-        told = {
+    for provider in providers:
+        shared_file = _SharedFile.make(provider) if rank == node.ranks[0] else None
+        description = {
             "bytes": wanted,
             "home": rank if home is None else home,
-            **(offer.told if offer else {}),
+            **(shared_file.description if shared_file else {}),
         }
-        everyone = [json.loads(data) for data in exchange(json.dumps(told).encode())]
+        everyone = [json.loads(data) for data in exchange(json.dumps(description).encode())]
         layout = _Layout.of({r: everyone[r] for r in node.ranks})
-        mapping, reason = _map(place, everyone[node.ranks[0]], layout, rank)
+        mapping, reason = _map(provider, everyone[node.ranks[0]], layout, rank)
         failures = [data.decode() for data in exchange(reason.encode())]
-        if offer is not None:
-            offer.withdraw()
+        if shared_file is not None:
+            shared_file.withdraw()
         if mapping is not None and not any(failures):
-            return _window(mapping, place, layout, rank, num_bytes, number)
+            return _window(mapping, provider, layout, rank, num_bytes, number)
         reasons.append(next(filter(None, failures)))
     raise RunError(
         f"no memory to share for {num_bytes} bytes a rank: {'; '.join(reasons)}. Ranks that cannot share memory "
@@ -228,48 +228,51 @@ class _Layout:
 
 
 @dataclass(frozen=True)
-class _Offer:
+class _SharedFile:
     """A file that the node's first rank has made: what it tells the others, or why there is none."""
 
-    place: Place
-    told: dict[str, str | int]
+    provider: SharedMemoryProvider
+    description: dict[str, str | int]
     descriptor: int | None = None
 
     @staticmethod
-    def make(place: Place) -> _Offer:
+    def make(provider: SharedMemoryProvider) -> _SharedFile:
         try:
-            descriptor, path = place.create()
+            descriptor, path = provider.create()
             status = os.fstat(descriptor)
-            told: dict[str, str | int] = {
+            description: dict[str, str | int] = {
                 "path": path,
                 "device": status.st_dev,
                 "inode": status.st_ino,
             }
-            return _Offer(place, {**told, "free": place.free_bytes()}, descriptor)
+            return _SharedFile(provider, {**description, "free": provider.free_bytes()}, descriptor)
         except (OSError, AttributeError) as error:  # no memfd on this system
-            return _Offer(place, {"error": str(error)})
+            return _SharedFile(provider, {"error": str(error)})
 
     def withdraw(self) -> None:
         if self.descriptor is not None:
-            self.place.forget(str(self.told["path"]))
+            self.provider.forget(str(self.description["path"]))
             os.close(self.descriptor)
 
 
 def _map(
-    place: Place, offer: dict[str, str | int], layout: _Layout, rank: int
+    provider: SharedMemoryProvider, description: dict[str, str | int], layout: _Layout, rank: int
 ) -> tuple[mmap.mmap | None, str]:
     """This rank's mapping of the offered file, or None and why there is none."""
     total = layout.total
-    if "error" in offer:
-        return None, f"{place.name}: {offer['error']}"
-    if int(offer["free"]) < total:
-        return None, f"{place.name} has {offer['free']} bytes free, {total} are needed"
+    if "error" in description:
+        return None, f"{provider.name}: {description['error']}"
+    if int(description["free"]) < total:
+        return None, f"{provider.name} has {description['free']} bytes free, {total} are needed"
     try:
-        descriptor = os.open(str(offer["path"]), os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(str(description["path"]), os.O_RDWR | os.O_CLOEXEC)
         try:
             status = os.fstat(descriptor)
-            if (status.st_dev, status.st_ino) != (offer["device"], offer["inode"]):
-                return None, f"{place.name}: rank {rank} sees another file at {offer['path']}"
+            if (status.st_dev, status.st_ino) != (description["device"], description["inode"]):
+                return (
+                    None,
+                    f"{provider.name}: rank {rank} sees another file at {description['path']}",
+                )
             os.ftruncate(descriptor, total)
             first, num_bytes = layout.share_of(rank)
             if num_bytes:
@@ -278,17 +281,22 @@ def _map(
         finally:
             os.close(descriptor)
     except OSError as error:
-        return None, f"{place.name}: rank {rank}: {error}"
+        return None, f"{provider.name}: rank {rank}: {error}"
 
 
 def _window(
-    mapping: mmap.mmap, place: Place, layout: _Layout, rank: int, num_bytes: int, number: int
+    mapping: mmap.mmap,
+    provider: SharedMemoryProvider,
+    layout: _Layout,
+    rank: int,
+    num_bytes: int,
+    number: int,
 ) -> tuple[SharedWindow, Array]:
     memory = np.frombuffer(mapping, np.uint8)
     start = layout.starts[rank]
     window = SharedWindow(
         number,
-        place.name,
+        provider.name,
         memory.ctypes.data,
         layout.starts,
         start,

@@ -60,7 +60,7 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Meeting:
+class LocalBarrier:
     """The members on one node come together, in a group that spans nodes (``hierarchical``); numbered within a run."""
 
     number: int
@@ -73,18 +73,18 @@ class Deferred:
     work: Callable[[], Exchange | None]
 
 
-ArrayStep: TypeAlias = Copy | Zero | Reduce | Exchange | Meeting | Deferred
+ArrayStep: TypeAlias = Copy | Zero | Reduce | Exchange | LocalBarrier | Deferred
 
 
-def exchanges_of(steps: Sequence[ArrayStep]) -> Iterator[Exchange | Meeting]:
-    """One run: each exchange and each meeting when it is due. To be asked for the next one when it is over."""
+def exchanges_of(steps: Sequence[ArrayStep]) -> Iterator[Exchange | LocalBarrier]:
+    """Yield the exchanges and local barriers of one run, each when it is due. Ask for the next one when it is over."""
     for step in steps:
         due = _perform(step)
         if due is not None:
             yield due
 
 
-def _perform(step: ArrayStep) -> Exchange | Meeting | None:
+def _perform(step: ArrayStep) -> Exchange | LocalBarrier | None:
     """Work of the rank's own; otherwise what it is."""
     if isinstance(step, Copy):
         np.copyto(step.target, step.source)
@@ -101,17 +101,17 @@ def _perform(step: ArrayStep) -> Exchange | Meeting | None:
 
 def concatenate(values: Sequence[Array], dimension: int, result: Array) -> Iterator[Copy]:
     """``result`` becomes the values, one after the other along ``dimension``."""
-    for value, place in zip(values, _places(values, dimension, result), strict=True):
-        yield Copy(value, place)
+    for value, view in zip(values, _views(values, dimension, result), strict=True):
+        yield Copy(value, view)
 
 
 def separate(value: Array, dimension: int, results: Sequence[Array]) -> Iterator[Copy]:
     """The results become parts of ``value``, one after the other along ``dimension``."""
-    for place, result in zip(_places(results, dimension, value), results, strict=True):
-        yield Copy(place, result)
+    for view, result in zip(_views(results, dimension, value), results, strict=True):
+        yield Copy(view, result)
 
 
-def _places(parts: Sequence[Array], dimension: int, whole: Array) -> list[Array]:
-    """Return the views of ``whole`` in which the parts lie."""
+def _views(parts: Sequence[Array], dimension: int, joined: Array) -> list[Array]:
+    """Return the views of ``joined`` in which the parts lie."""
     ends = np.cumsum([part.shape[dimension] for part in parts])
-    return np.split(whole, ends[:-1], axis=dimension)
+    return np.split(joined, ends[:-1], axis=dimension)

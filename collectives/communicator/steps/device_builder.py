@@ -30,7 +30,7 @@ class Block:
     rows: int
 
     @staticmethod
-    def whole(array: DeviceArray) -> Block:
+    def of_array(array: DeviceArray) -> Block:
         return Block(array.pointer, array.nbytes, array.nbytes, 1)
 
     @staticmethod
@@ -74,7 +74,7 @@ class DeviceStepBuilder:
     def steps(self) -> DeviceSteps:
         return DeviceSteps(tuple(self.before), tuple(self.calls), tuple(self.after))
 
-    def take(self, num_bytes: int) -> int:
+    def allocate_scratch(self, num_bytes: int) -> int:
         """Address of scratch that this collective has for itself."""
         start = self.scratch + self.scratch_bytes
         self.scratch_bytes += -(-num_bytes // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
@@ -84,7 +84,7 @@ class DeviceStepBuilder:
         """Return the address at which the block's bytes lie without gaps before NCCL is called; copies if necessary."""
         if block.is_dense and not always:
             return block.pointer
-        dense = block.at(self.take(block.nbytes))
+        dense = block.at(self.allocate_scratch(block.nbytes))
         self.before += copied(block, dense)
         return dense.pointer
 

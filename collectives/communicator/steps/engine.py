@@ -17,18 +17,18 @@ from spmd.device import ReductionKind
 
 
 @dataclass(frozen=True, slots=True)
-class BarrierWords:
+class BarrierRecord:
     """One member's part in a barrier, as addresses of 64-bit words in this process.
 
     own: this member's arrivals. come: the arrivals of all members. opened: number of the last passage that is over; the
-    last member to arrive sets it. looks: polls of ``opened`` before the member sleeps.
+    last member to arrive sets it. spin_limit: polls of ``opened`` before the member sleeps.
     """
 
     members: int
     own: int
     come: int
     opened: int
-    looks: int
+    spin_limit: int
 
 
 class LoadedBarrier(Protocol):
@@ -51,7 +51,7 @@ class LoadedBarrier(Protocol):
 class BarrierEngine(Protocol):
     """Engine that makes native code for a barrier's words."""
 
-    def node_barrier(self, words: BarrierWords) -> LoadedBarrier: ...
+    def node_barrier(self, record: BarrierRecord) -> LoadedBarrier: ...
 
 
 class RunStatus(IntEnum):

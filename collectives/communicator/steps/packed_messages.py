@@ -48,30 +48,35 @@ class PackedMessages:
         self.receives += [(member, inboxes[member]) for member in self.others]
 
     def receive(
-        self, parts: Sequence[Array], places: Sequence[Array], in_use: Sequence[Array] = ()
+        self, parts: Sequence[Array], destinations: Sequence[Array], in_use: Sequence[Array] = ()
     ) -> list[ArrayStep]:
-        """Send ``parts`` as ``swap`` does, and receive into ``places`` of any strides; the own part is copied to its
-        place.
+        """Send ``parts`` as ``swap`` does, and receive into ``destinations`` of any strides.
+
+        The own part is copied to its destination.
 
         in_use: what is sent, or read after the exchange: no message may come there. The own part is copied first.
         """
         laying: list[ArrayStep] = []
         self.sends += [(member, parts[member]) for member in self.others]
         for member in self.others:
-            laying += self.receive_from(member, places[member], in_use)
-        own, place = parts[self.index], places[self.index]
-        if not _is_same(own, place) and np.may_share_memory(own, place):
+            laying += self.receive_from(member, destinations[member], in_use)
+        own, destination = parts[self.index], destinations[self.index]
+        if not _is_same(own, destination) and np.may_share_memory(own, destination):
             inbox = np.empty(own.shape, own.dtype)
-            return [Copy(own, inbox), Copy(inbox, place), *laying]
-        return [Copy(own, place), *laying]
+            return [Copy(own, inbox), Copy(inbox, destination), *laying]
+        return [Copy(own, destination), *laying]
 
-    def receive_from(self, member: int, place: Array, in_use: Sequence[Array] = ()) -> list[Copy]:
-        """Receive a message of ``member`` directly into ``place``, or through an inbox if that is not contiguous or in
-        use."""
-        is_free = place.flags.c_contiguous and not any(overlap(place, one) for one in in_use)
-        inbox = place if is_free else np.empty(place.shape, place.dtype)
+    def receive_from(
+        self, member: int, destination: Array, in_use: Sequence[Array] = ()
+    ) -> list[Copy]:
+        """Receive a message of ``member`` directly into ``destination``, or through an inbox if that is not contiguous
+        or in use."""
+        is_free = destination.flags.c_contiguous and not any(
+            overlap(destination, one) for one in in_use
+        )
+        inbox = destination if is_free else np.empty(destination.shape, destination.dtype)
         self.receives.append((member, inbox))
-        return [] if inbox is place else [Copy(inbox, place)]
+        return [] if inbox is destination else [Copy(inbox, destination)]
 
     def reduce(
         self,

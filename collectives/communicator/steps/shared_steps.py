@@ -62,12 +62,12 @@ class SwapRows:
 
 @dataclass(frozen=True, slots=True)
 class RotateBytes:
-    """Each of ``places`` takes the ``num_bytes`` of the one before it; no overlap.
+    """Each of ``addresses`` takes the ``num_bytes`` of the one before it; no overlap.
 
     The first takes those of the last, or zeros where it is no cycle.
     """
 
-    places: tuple[int, ...]
+    addresses: tuple[int, ...]
     num_bytes: int
     is_cycle: bool
 

@@ -17,14 +17,14 @@ from spmd.device import ReductionKind
 class Ends:
     """Sources and targets of the transfers of member ``index`` of a group.
 
-    ``places``: operands' addresses, by member. ``targets``: addresses of its results. ``holders``: for each result, the
-    members that hold it together in the very same memory, by default this one alone. ``results``: the addresses of
-    everyone's results, by member, if this one may write there; otherwise empty.
+    ``operands``: addresses of the operands, by member. ``targets``: addresses of its results. ``holders``: for each
+    result, the members that share it in the very same memory, by default this one alone. ``results``: the addresses of
+    all members' results, by member, if this one may write there; otherwise empty.
     """
 
     index: int
     buffers: Buffers
-    places: Sequence[Addresses]
+    operands: Sequence[Addresses]
     targets: Addresses
     holders: Sequence[Sequence[int]] = ()
     results: Sequence[Addresses] = ()

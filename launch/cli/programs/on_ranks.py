@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 def program_on_ranks(
     options: argparse.Namespace,
     world: MpiCommunicator,
-    alike: Callable[[], dict[str, str]],
+    agreed_values: Callable[[], dict[str, str]],
     *,
     record: bool = False,
     reference_every: int = 0,
 ) -> Program:
     """The program on this rank, compiled by rank 0 alone.
 
-    ``options``: as ``dispatch`` gives them. ``alike``: what else must be the same on all ranks, by name; it may refuse.
-    AgreedError, on every rank alike, where they differ, one refuses, an output cannot be written, or reading or
+    ``options``: as ``dispatch`` gives them. ``agreed_values``: what else must be the same on all ranks, by name; it may
+    refuse. AgreedError, on every rank alike, where they differ, one refuses, an output cannot be written, or reading or
     compiling fails. record, reference_every: as of ``Executable``.
     """
 
@@ -44,7 +44,7 @@ def program_on_ranks(
     def setup() -> tuple[argparse.Namespace, dict[str, str]]:
         if world.rank == 0:
             require_writable(*options.writes)
-        wanted = alike()
+        wanted = agreed_values()
         if on_gpus:
             gpu_of_rank(world)
         return options, {

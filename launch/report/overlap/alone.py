@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from collectives.cost.intervals import covered
 from launch.report.overlap.model import (
+    AsyncInterval,
     DeviceStep,
-    Flight,
     MeasuredRun,
     MeasuredStep,
     Reference,
@@ -45,11 +45,11 @@ class Alone:
     def of_slice(self, device: int, piece: Slice) -> float | None:
         return self.kernels.get((device, piece.name, piece.kind, piece.execution))
 
-    def transfer(self, flight: Flight) -> float | None:
-        return self.transfers.get(_key(flight))
+    def transfer(self, async_interval: AsyncInterval) -> float | None:
+        return self.transfers.get(_key(async_interval))
 
-    def exposed(self, flight: Flight) -> float | None:
-        return self.blocked.get(_key(flight))
+    def exposed(self, async_interval: AsyncInterval) -> float | None:
+        return self.blocked.get(_key(async_interval))
 
 
 def alone_of(run: MeasuredRun, reference_steps: Sequence[MeasuredStep]) -> Alone:
@@ -64,22 +64,34 @@ def _of_reference_steps(steps: Sequence[MeasuredStep]) -> Alone:
     return Alone(
         Reference.BLOCKING_STEPS,
         _by_key(devices, _kernels, fmean),
-        _by_key(devices, lambda one: _flights(one, lambda flight: flight.seconds), fmean),
-        _by_key(devices, lambda one: _flights(one, lambda flight: flight.exposed), fmean),
+        _by_key(
+            devices,
+            lambda one: _async_intervals(one, lambda async_interval: async_interval.seconds),
+            fmean,
+        ),
+        _by_key(
+            devices,
+            lambda one: _async_intervals(one, lambda async_interval: async_interval.exposed),
+            fmean,
+        ),
     )
 
 
 def _of_what_there_is(run: MeasuredRun) -> Alone:
     devices = [device for step in run.steps for device in step.devices]
     predicted = run.predicted or {}
-    told = _predicted_transfers(devices, predicted)
-    least = _by_key(devices, lambda one: _flights(one, lambda flight: flight.seconds), min)
-    transfers = {key: told.get(key, seconds) for key, seconds in least.items()}
+    predicted_by_key = _predicted_transfers(devices, predicted)
+    least = _by_key(
+        devices,
+        lambda one: _async_intervals(one, lambda async_interval: async_interval.seconds),
+        min,
+    )
+    transfers = {key: predicted_by_key.get(key, seconds) for key, seconds in least.items()}
     kernels = _by_key(devices, _kernels, min)
     said: Mapping[str, float] = predicted.get("kernels", {})
     kernels = {key: min(seconds, said.get(key[1], seconds)) for key, seconds in kernels.items()}
     kernels |= _by_key(devices, _kernels_outside, min)
-    return Alone(Reference.OUTSIDE_FLIGHTS, kernels, transfers, transfers)
+    return Alone(Reference.OUTSIDE_COLLECTIVES, kernels, transfers, transfers)
 
 
 def _predicted_transfers(
@@ -88,7 +100,11 @@ def _predicted_transfers(
     listed = predicted.get("collectives", [])
     assert isinstance(listed, list)
     seconds = {one["op"]: one["time_s"] / max(one["executions"], 1) for one in listed}
-    keys = {_key(flight): flight.name for device in devices for flight in device.flights}
+    keys = {
+        _key(async_interval): async_interval.name
+        for device in devices
+        for async_interval in device.async_intervals
+    }
     return {key: seconds[name] for key, name in keys.items() if name in seconds}
 
 
@@ -100,19 +116,23 @@ def _kernels(device: DeviceStep) -> Iterator[tuple[Key, float]]:
 
 def _kernels_outside(device: DeviceStep) -> Iterator[tuple[Key, float]]:
     """Yield the durations of kernels that ran with no collective in flight."""
-    flown = [(flight.issued, flight.landed) for flight in device.flights]
+    flown = [
+        (async_interval.issued, async_interval.landed) for async_interval in device.async_intervals
+    ]
     for piece in device.slices:
         if is_compute(piece) and not covered((piece.start, piece.end), flown):
             yield (device.device, piece.name, piece.kind, piece.execution), piece.seconds
 
 
-def _flights(device: DeviceStep, seconds: Callable[[Flight], float]) -> Iterator[tuple[Key, float]]:
-    for flight in device.flights:
-        yield _key(flight), seconds(flight)
+def _async_intervals(
+    device: DeviceStep, seconds: Callable[[AsyncInterval], float]
+) -> Iterator[tuple[Key, float]]:
+    for async_interval in device.async_intervals:
+        yield _key(async_interval), seconds(async_interval)
 
 
-def _key(flight: Flight) -> Key:
-    return flight.device, flight.name, "", flight.execution
+def _key(async_interval: AsyncInterval) -> Key:
+    return async_interval.device, async_interval.name, "", async_interval.execution
 
 
 def _by_key(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator
 
-from launch.report.overlap.model import DeviceStep, Flight, MeasuredStep, PathPiece, Slice
+from launch.report.overlap.model import AsyncInterval, DeviceStep, MeasuredStep, PathPiece, Slice
 
 #: Stamps are whole nanoseconds; a trace tells a slice's end as its begin and its length, so that it may be rounded.
 _ROUNDING = 1e-10
@@ -34,14 +34,16 @@ class _Device:
         self.leaves = [piece for piece in step.slices if piece.leaf]
         self._starts = [piece.start for piece in self.leaves]
         # By their begin, which is not rounded.
-        self._waits = {one.wait_begin: one for one in step.flights if one.landed > one.wait_begin}
+        self._waits = {
+            one.wait_begin: one for one in step.async_intervals if one.landed > one.wait_begin
+        }
 
     def before(self, time: float) -> Slice | None:
         """The last leaf that began earlier."""
-        place = bisect.bisect_left(self._starts, time)
-        return self.leaves[place - 1] if place else None
+        index = bisect.bisect_left(self._starts, time)
+        return self.leaves[index - 1] if index else None
 
-    def waited_for(self, piece: Slice) -> Flight | None:
+    def waited_for(self, piece: Slice) -> AsyncInterval | None:
         """The flight whose landing ended ``piece``; None where the device did not stand still."""
         return self._waits.get(piece.start)
 
@@ -55,11 +57,11 @@ def _backward(devices: list[_Device], number: int, time: float) -> Iterator[Path
         if piece.end < time - _ROUNDING:
             yield PathPiece(number, "other", "", piece.end, time)
             time = piece.end
-        flight = device.waited_for(piece)
-        if flight is None or flight.arrived >= time:
+        async_interval = device.waited_for(piece)
+        if async_interval is None or async_interval.arrived >= time:
             yield PathPiece(number, "compute", piece.name, piece.start, time)
             time = piece.start
         else:
             # A member that came while this one waited, or this one itself, whichever was last.
-            yield PathPiece(number, "transfer", flight.name, flight.arrived, time)
-            number, time = flight.last, flight.arrived
+            yield PathPiece(number, "transfer", async_interval.name, async_interval.arrived, time)
+            number, time = async_interval.last, async_interval.arrived

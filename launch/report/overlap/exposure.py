@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from collectives.cost.intervals import Interval, covered, crowded
 from launch.report.overlap.alone import Alone, is_compute
-from launch.report.overlap.model import DeviceStep, Flight, Reason, Site
+from launch.report.overlap.model import AsyncInterval, DeviceStep, Reason, Site
 
 #: Less than this part of what is exposed is rounding, and so is less than a nanosecond.
 _SLIGHT = 2e-5
@@ -24,71 +24,80 @@ class ExposureInputs:
     """Inputs of the exposure analysis of one collective in flight. In seconds.
 
     late: how much later than this device the last member issued it. alone: by itself; its own time where that is not
-    known. beside: of its time, others were on its exchange. other: the one that was longest; "" for none.
-    kept: for how long it could have been under way before it was issued, had not as many others been on its exchange as
-    there may be. busy, work: of the step, what all collectives of its exchange take by themselves and what the device
-    computes.
+    known. concurrent: of its time, others were on its exchange. other: the one that was longest; "" for none.
+    delayed: for how long it could have been under way before it was issued, had not as many others been on its exchange
+    as there may be. busy, work: of the step, what all collectives of its exchange take by themselves and what the
+    device computes.
     """
 
     late: float
     alone: float
-    beside: float
-    kept: float
+    concurrent: float
+    delayed: float
     other: str
     busy: float
     work: float
 
 
-def circumstances(
-    flight: Flight, step: DeviceStep, sites: Mapping[str, Site], alone: Alone
+def exposure_inputs(
+    async_interval: AsyncInterval, step: DeviceStep, sites: Mapping[str, Site], alone: Alone
 ) -> ExposureInputs:
     """``step``: of the flight's device."""
-    others = _on_same_exchange(flight, step, sites)
-    under_way = flight.arrived, flight.landed
-    site = sites[flight.name]
+    others = _on_same_exchange(async_interval, step, sites)
+    under_way = async_interval.arrived, async_interval.landed
+    site = sites[async_interval.name]
     # One that blocks would be exposed wherever it stands.
-    earliest = flight.issued if site.blocking else _operand_there(flight, step, site)
-    before = earliest, flight.issued
+    earliest = (
+        async_interval.issued if site.blocking else _operand_there(async_interval, step, site)
+    )
+    before = earliest, async_interval.issued
     shared = [(covered(under_way, [span]) + covered(before, [span]), name) for name, span in others]
     longest, other = max(shared, default=(0.0, ""))
     spans = [span for _, span in others]
-    rivals = [flight, *(one for one in step.flights if one.name in {name for name, _ in others})]
+    rivals = [
+        async_interval,
+        *(one for one in step.async_intervals if one.name in {name for name, _ in others}),
+    ]
     return ExposureInputs(
-        late=max(flight.arrived - flight.issued, 0.0),
-        alone=_by_itself(flight, alone),
-        beside=covered(under_way, spans),
-        kept=crowded(before, spans, site.together),
+        late=max(async_interval.arrived - async_interval.issued, 0.0),
+        alone=_by_itself(async_interval, alone),
+        concurrent=covered(under_way, spans),
+        delayed=crowded(before, spans, site.in_flight_limit),
         other=other if longest > 0.0 else "",
         busy=sum(_by_itself(one, alone) for one in dict.fromkeys(rivals)),
         work=sum(piece.seconds for piece in step.slices if is_compute(piece)),
     )
 
 
-def _by_itself(flight: Flight, alone: Alone) -> float:
-    known = alone.transfer(flight)
-    return flight.seconds if known is None else known
+def _by_itself(async_interval: AsyncInterval, alone: Alone) -> float:
+    known = alone.transfer(async_interval)
+    return async_interval.seconds if known is None else known
 
 
-def parts_of(flight: Flight, site: Site, found: ExposureInputs) -> tuple[tuple[Reason, float], ...]:
+def parts_of(
+    async_interval: AsyncInterval, site: Site, found: ExposureInputs
+) -> tuple[tuple[Reason, float], ...]:
     """The largest first."""
     parts: dict[Reason, float] = defaultdict(float)
-    for reason, seconds in _parts(flight, site, found):
+    for reason, seconds in _parts(async_interval, site, found):
         parts[reason] += seconds
     listed = sorted(parts.items(), key=lambda part: -part[1])
-    least = max(_SLIGHT * flight.exposed, _NANOSECOND)
-    kept = [part for part in listed if part[1] > least]
-    if kept:
+    least = max(_SLIGHT * async_interval.exposed, _NANOSECOND)
+    retained = [part for part in listed if part[1] > least]
+    if retained:
         # What is rounding goes to the largest, so that the sum stays what was exposed.
-        reason, _ = kept[0]
-        kept[0] = reason, flight.exposed - sum(seconds for _, seconds in kept[1:])
-    return tuple(kept)
+        reason, _ = retained[0]
+        retained[0] = reason, async_interval.exposed - sum(seconds for _, seconds in retained[1:])
+    return tuple(retained)
 
 
-def _parts(flight: Flight, site: Site, found: ExposureInputs) -> Iterator[tuple[Reason, float]]:
-    yield Reason.ISSUE, flight.issue_end - flight.issued
-    rest = flight.wait_end - flight.wait_begin
-    longer = max(flight.seconds - found.alone, 0.0)
-    queued = min(longer, found.beside)
+def _parts(
+    async_interval: AsyncInterval, site: Site, found: ExposureInputs
+) -> Iterator[tuple[Reason, float]]:
+    yield Reason.ISSUE, async_interval.issue_end - async_interval.issued
+    rest = async_interval.wait_end - async_interval.wait_begin
+    longer = max(async_interval.seconds - found.alone, 0.0)
+    queued = min(longer, found.concurrent)
     independent = found.alone if site.independent is None else site.independent
     for reason, most in (
         (Reason.LATE_PEER, found.late),
@@ -96,7 +105,7 @@ def _parts(flight: Flight, site: Site, found: ExposureInputs) -> Iterator[tuple[
         (Reason.CONTENTION, longer - queued),
         (Reason.DEPENDENCY, max(found.alone - independent, 0.0)),
         (Reason.MEMORY, site.limited),
-        (Reason.RESOURCE, max(site.held, found.kept)),
+        (Reason.RESOURCE, max(site.in_flight_limited, found.delayed)),
     ):
         part = min(most, rest)
         rest -= part
@@ -110,25 +119,27 @@ def _parts(flight: Flight, site: Site, found: ExposureInputs) -> Iterator[tuple[
 
 
 def _on_same_exchange(
-    flight: Flight, step: DeviceStep, sites: Mapping[str, Site]
+    async_interval: AsyncInterval, step: DeviceStep, sites: Mapping[str, Site]
 ) -> list[tuple[str, Interval]]:
     """Other flights, with the time that they were under way. What is known of no exchange is taken to share one."""
-    ways = frozenset(sites[flight.name].exchanges)
+    ways = frozenset(sites[async_interval.name].exchanges)
     found = []
-    for other in step.flights:
+    for other in step.async_intervals:
         theirs = sites[other.name].exchanges
-        if other is not flight and (ways.intersection(theirs) or not (ways and theirs)):
+        if other is not async_interval and (ways.intersection(theirs) or not (ways and theirs)):
             found.append((other.name, (other.arrived, other.landed)))
     return found
 
 
-def _operand_there(flight: Flight, step: DeviceStep, site: Site) -> float:
+def _operand_there(async_interval: AsyncInterval, step: DeviceStep, site: Site) -> float:
     """When its operand's producer was over; when it was issued, where none tells.
 
     A parameter is there when the step begins; one of a loop's body may come from the trip before.
     """
     if not site.producer:
-        in_loop = any(one.name == flight.name and one.execution for one in step.flights)
-        return flight.issued if in_loop else step.begin
+        in_loop = any(
+            one.name == async_interval.name and one.execution for one in step.async_intervals
+        )
+        return async_interval.issued if in_loop else step.begin
     ends = (piece.end for piece in step.slices if piece.name == site.producer)
-    return max((end for end in ends if end <= flight.issued), default=flight.issued)
+    return max((end for end in ends if end <= async_interval.issued), default=async_interval.issued)

@@ -7,18 +7,19 @@ from collections.abc import Iterator
 
 from collectives.simulate.reasons import brief
 from launch.report.overlap.alone import is_compute
-from launch.report.overlap.model import DeviceStep, Flight
+from launch.report.overlap.model import AsyncInterval, DeviceStep
 
 #: What makes less than this part of the lateness is not what it comes from.
 _TELLING = 0.25
 
 
-def lateness(flight: Flight, own: DeviceStep, last: DeviceStep) -> str:
-    """In words; "" where nothing tells. ``flight``: of ``own``; ``last`` is the step of the member that came last."""
-    late = flight.arrived - flight.issued
-    own_from, last_from = _last_met(flight, own, last)
-    theirs = _kernels(last, last_from, flight.arrived)
-    ours = _kernels(own, own_from, flight.issued)
+def lateness(async_interval: AsyncInterval, own: DeviceStep, last: DeviceStep) -> str:
+    """In words; "" where nothing tells. ``async_interval``: of ``own``; ``last`` is the step of the member that came
+    last."""
+    late = async_interval.arrived - async_interval.issued
+    own_from, last_from = _last_met(async_interval, own, last)
+    theirs = _kernels(last, last_from, async_interval.arrived)
+    ours = _kernels(own, own_from, async_interval.issued)
     longer = {
         f"its {name} takes {{}} longer": seconds - ours.get(name, 0.0)
         for name, seconds in theirs.items()
@@ -26,24 +27,26 @@ def lateness(flight: Flight, own: DeviceStep, last: DeviceStep) -> str:
     longer["it leaves the collective before this one {} later"] = last_from - own_from
     if last_from == last.begin:
         longer["it begins its step {} later"] = longer.popitem()[1]
-    for name, waited in _waits(last, last_from, flight.arrived):
+    for name, waited in _waits(last, last_from, async_interval.arrived):
         longer[f"it waits {{}} for {name}"] = waited
-    words, seconds = max(longer.items(), key=lambda one: one[1])
-    found = [words.format(brief(seconds))] if seconds > _TELLING * late else []
+    template, seconds = max(longer.items(), key=lambda one: one[1])
+    found = [template.format(brief(seconds))] if seconds > _TELLING * late else []
     if last.stolen is not None and last.stolen > _TELLING * late:
         found.append(f"its thread had no core for {brief(last.stolen)} of the step")
     return "; ".join(found)
 
 
-def _last_met(flight: Flight, own: DeviceStep, last: DeviceStep) -> tuple[float, float]:
+def _last_met(
+    async_interval: AsyncInterval, own: DeviceStep, last: DeviceStep
+) -> tuple[float, float]:
     """When each came out of the last collective that both were in; where there is none, when its step began."""
-    ends = {(one.name, one.execution): one.wait_end for one in last.flights}
+    ends = {(one.name, one.execution): one.wait_end for one in last.async_intervals}
     met = [
         (one.wait_end, ends[one.name, one.execution])
-        for one in own.flights
-        if flight.last in one.members
-        and one.wait_end <= flight.issued
-        and ends.get((one.name, one.execution), flight.arrived) < flight.arrived
+        for one in own.async_intervals
+        if async_interval.last in one.members
+        and one.wait_end <= async_interval.issued
+        and ends.get((one.name, one.execution), async_interval.arrived) < async_interval.arrived
     ]
     return max(met, default=(own.begin, last.begin))
 
@@ -57,6 +60,6 @@ def _kernels(step: DeviceStep, start: float, end: float) -> dict[str, float]:
 
 
 def _waits(step: DeviceStep, start: float, end: float) -> Iterator[tuple[str, float]]:
-    for flight in step.flights:
-        if start <= flight.wait_begin and flight.wait_end <= end:
-            yield flight.name, flight.wait_end - flight.wait_begin
+    for async_interval in step.async_intervals:
+        if start <= async_interval.wait_begin and async_interval.wait_end <= end:
+            yield async_interval.name, async_interval.wait_end - async_interval.wait_begin

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from launch.report.overlap.model import DeviceStep, Flight, Site
+from launch.report.overlap.model import AsyncInterval, DeviceStep, Site
 
 
 def matched(devices: Sequence[DeviceStep], sites: Mapping[str, Site]) -> tuple[DeviceStep, ...]:
@@ -17,30 +17,38 @@ def matched(devices: Sequence[DeviceStep], sites: Mapping[str, Site]) -> tuple[D
     A member that did not issue it (a branch that it did not take) counts as none.
     """
     issued = [
-        {(flight.name, flight.execution): flight.issued for flight in device.flights}
+        {
+            (async_interval.name, async_interval.execution): async_interval.issued
+            for async_interval in device.async_intervals
+        }
         for device in devices
     ]
-    flown = dict.fromkeys(flight.name for device in devices for flight in device.flights)
+    flown = dict.fromkeys(
+        async_interval.name for device in devices for async_interval in device.async_intervals
+    )
     meetings = {name: sites[name].meetings() for name in flown}
     return tuple(
         replace(
-            device, flights=tuple(_met(one, meetings[one.name], issued) for one in device.flights)
+            device,
+            async_intervals=tuple(
+                _met(one, meetings[one.name], issued) for one in device.async_intervals
+            ),
         )
         for device in devices
     )
 
 
 def _met(
-    flight: Flight,
+    async_interval: AsyncInterval,
     meetings: Mapping[int, tuple[int, ...]],
     issued: Sequence[Mapping[tuple[str, int], float]],
-) -> Flight:
-    key = flight.name, flight.execution
+) -> AsyncInterval:
+    key = async_interval.name, async_interval.execution
     members = tuple(
         member
-        for member in meetings.get(flight.device, (flight.device,))
+        for member in meetings.get(async_interval.device, (async_interval.device,))
         if member < len(issued) and key in issued[member]
     )
     # The device itself, where others came at the very same time.
-    last = max(members, key=lambda member: (issued[member][key], member == flight.device))
-    return replace(flight, members=members, last=last, arrived=issued[last][key])
+    last = max(members, key=lambda member: (issued[member][key], member == async_interval.device))
+    return replace(async_interval, members=members, last=last, arrived=issued[last][key])

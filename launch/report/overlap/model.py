@@ -66,10 +66,10 @@ class Site:
     kind: "all-gather", "all-reduce", ... bytes: of its result on one device. groups: devices that meet each other.
     pairs: of a permute, (source, target); a device meets the one that sends to it and the one that it sends to.
     exchanges: that it keeps busy, on the machine that the program was compiled for.
-    independent: seconds of work, predicted, that may run beside one execution; None where nobody tells. limited, held:
-    seconds of one that its memory limit and its limits in flight leave exposed, as the scheduler says.
-    producer, user: who makes its operands last and who needs its result first; "" where that is a parameter, or the
-    result of the computation. together: as many may be in flight on one exchange.
+    independent: seconds of work, predicted, that may run beside one execution; None where nobody tells. limited,
+    in_flight_limited: seconds of one that its memory limit and its limits in flight leave exposed, as the scheduler
+    says. producer, user: who makes its operands last and who needs its result first; "" where that is a parameter, or
+    the result of the computation. in_flight_limit: as many may be in flight on one exchange.
     """
 
     name: str
@@ -81,10 +81,10 @@ class Site:
     blocking: bool = False
     independent: float | None = None
     limited: float = 0.0
-    held: float = 0.0
+    in_flight_limited: float = 0.0
     producer: str = ""
     user: str = ""
-    together: int = 1
+    in_flight_limit: int = 1
 
     @property
     def group_size(self) -> int:
@@ -121,7 +121,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class AsyncInterval:
     """One execution of a collective on one device in one step; see the picture above.
 
     execution: how many of the same name came before it in the step. issue_end: when its start was over. arrived: when
@@ -160,7 +160,7 @@ class Flight:
 
 @dataclass(frozen=True, slots=True)
 class DeviceStep:
-    """Record of one device in one step. slices: by start, outer ones first. flights: by ``issued``.
+    """Record of one device in one step. slices: by start, outer ones first. async_intervals: by ``issued``.
 
     stolen: seconds of it, at least, in which the device's thread had no core and did not wait for a collective: other
     processes had it, or it slept; None where that was not measured.
@@ -170,7 +170,7 @@ class DeviceStep:
     begin: float
     end: float
     slices: tuple[Slice, ...]
-    flights: tuple[Flight, ...]
+    async_intervals: tuple[AsyncInterval, ...]
     stolen: float | None = None
 
     @property
@@ -230,7 +230,9 @@ class Reference(Enum):
     """Source of the times of kernels and collectives by themselves."""
 
     BLOCKING_STEPS = "steps in which every collective was waited for where it was started"
-    OUTSIDE_FLIGHTS = "the least time of each kernel with nothing in flight, and predicted times"
+    OUTSIDE_COLLECTIVES = (
+        "the least time of each kernel with nothing in flight, and predicted times"
+    )
 
 
 @dataclass(frozen=True, slots=True)

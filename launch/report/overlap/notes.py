@@ -44,7 +44,12 @@ def notes_of(
 
 
 def _all_block(run: MeasuredRun, steps: Sequence[MeasuredStep]) -> bool:
-    flown = {flight.name for step in steps for device in step.devices for flight in device.flights}
+    flown = {
+        async_interval.name
+        for step in steps
+        for device in step.devices
+        for async_interval in device.async_intervals
+    }
     return bool(flown) and all(run.sites[name].blocking for name in flown)
 
 
@@ -52,10 +57,10 @@ def _of_cores(run: MeasuredRun, steps: Sequence[MeasuredStep]) -> Iterator[str]:
     for number in range(run.devices):
         own = [step.devices[number] for step in steps]
         lost = sum(step.stolen or 0.0 for step in own) / len(own)
-        whole = sum(step.seconds for step in own) / len(own)
-        if lost > _STOLEN * whole:
+        total = sum(step.seconds for step in own) / len(own)
+        if lost > _STOLEN * total:
             yield (
-                f"contention: device {number}'s thread had no core for at least {brief(lost)} of its {brief(whole)}, "
+                f"contention: device {number}'s thread had no core for at least {brief(lost)} of its {brief(total)}, "
                 "as when other processes run there"
             )
 
@@ -65,6 +70,6 @@ def _late(steps: Sequence[MeasuredStep]) -> bool:
         reason is Reason.LATE_PEER
         for step in steps
         for device in step.devices
-        for flight in device.flights
-        for reason, _ in flight.parts
+        for async_interval in device.async_intervals
+        for reason, _ in async_interval.parts
     )

@@ -25,13 +25,13 @@ class PathShare:
 
 def path_shares(report: OverlapReport) -> tuple[PathShare, ...]:
     """The largest first."""
-    whole = sum(piece.seconds for piece in report.path)
+    total = sum(piece.seconds for piece in report.path)
     found: dict[tuple[str, str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for piece in report.path:
-        told = report.run.instructions.get(piece.name, Instruction(piece.name))
+        instruction = report.run.instructions.get(piece.name, Instruction(piece.name))
         site = report.run.sites.get(piece.name)
-        opcode = told.opcode if site is None else site.kind
-        found[piece.kind, opcode, told.source][piece.name] += piece.seconds
+        opcode = instruction.opcode if site is None else site.kind
+        found[piece.kind, opcode, instruction.source][piece.name] += piece.seconds
     shares = [
         PathShare(
             kind,
@@ -39,7 +39,7 @@ def path_shares(report: OverlapReport) -> tuple[PathShare, ...]:
             source,
             tuple(sorted(names, key=lambda name: -names[name])),
             sum(names.values()),
-            sum(names.values()) / whole if whole else 0.0,
+            sum(names.values()) / total if total else 0.0,
         )
         for (kind, opcode, source), names in found.items()
     ]

@@ -98,5 +98,10 @@ def _with_limits(site: Site, overlap: ScheduledOverlap) -> Site:
     said = overlap.of(site.name)
     if said is None:
         return site
-    together = overlap.per_exchange
-    return replace(site, limited=said.limited, held=said.held, together=together)
+    in_flight_limit = overlap.per_exchange
+    return replace(
+        site,
+        limited=said.limited,
+        in_flight_limited=said.in_flight_limited,
+        in_flight_limit=in_flight_limit,
+    )

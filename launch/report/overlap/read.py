@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from launch.report.overlap.matching import matched
 from launch.report.overlap.model import (
+    AsyncInterval,
     DeviceStep,
-    Flight,
     Instruction,
     MeasuredRun,
     MeasuredStep,
@@ -33,7 +33,7 @@ _MICROSECONDS = (-1e15, 1e15)
 _LENGTH = (0.0, 1e15)  # microseconds
 _NUMBER = (0, 1 << 24)
 _BYTES = (0, 1 << 62)
-_FLIGHT, _START = "Collective", "CollectiveStart"
+_COLLECTIVE, _START = "Collective", "CollectiveStart"
 
 
 class TraceError(SpmdError):
@@ -62,7 +62,7 @@ def run_of_trace(trace: object, where: str) -> MeasuredRun:
     sites = read_sites(other) if other.has("collectives") else {}
     everyone = tuple(range(count))
     for event in events:
-        if event.kind == _FLIGHT and event.name not in sites:
+        if event.kind == _COLLECTIVE and event.name not in sites:
             sites[event.name] = _unknown_site(event, everyone)
     steps = [*_steps(events, sites, _processor(other, count), count)]
     return MeasuredRun(
@@ -107,7 +107,7 @@ def _event(event: JsonFields) -> _Event:
     said = event.inside(event.take("args"), "args")
     kind, start = event.text("cat"), event.number("ts", _MICROSECONDS)
     end = start + event.number("dur", _LENGTH)
-    if kind == _FLIGHT and not said.has("landed"):
+    if kind == _COLLECTIVE and not said.has("landed"):
         raise TraceError(f"{event.where}: does not say when the collective landed: an older trace")
     wait_start = said.number("wait_start", _MICROSECONDS, end)
     wait_end = said.number("wait_end", _MICROSECONDS, end)
@@ -168,25 +168,30 @@ def _steps(
 
 def _device_step(device: int, events: Sequence[_Event], processor: float | None) -> DeviceStep:
     """Its flights are not matched with the other members' yet."""
-    running = [event for event in events if event.kind != _FLIGHT]
+    running = [event for event in events if event.kind != _COLLECTIVE]
     issue_ends = defaultdict(list)
     for event in running:
         if event.kind == _START:
             issue_ends[event.name].append(event.end)
-    flown = sorted((event for event in events if event.kind == _FLIGHT), key=lambda one: one.start)
+    flown = sorted(
+        (event for event in events if event.kind == _COLLECTIVE), key=lambda one: one.start
+    )
     found = DeviceStep(
         device,
         min(event.start for event in events),
         max(event.end for event in events),
         tuple(_slices(running)),
-        tuple(_flights(device, flown, issue_ends)),
+        tuple(_async_intervals(device, flown, issue_ends)),
     )
     return found if processor is None else replace(found, stolen=_stolen(found, processor))
 
 
 def _stolen(step: DeviceStep, processor: float) -> float:
     """At least: while it waits, a thread may have slept and may have looked about."""
-    waited = sum(flight.wait_end - flight.wait_begin for flight in step.flights)
+    waited = sum(
+        async_interval.wait_end - async_interval.wait_begin
+        for async_interval in step.async_intervals
+    )
     return max(step.seconds - processor - waited, 0.0)
 
 
@@ -214,16 +219,16 @@ def _slices(events: Sequence[_Event]) -> list[Slice]:
     return sorted(found, key=lambda one: (one.start, one.depth))
 
 
-def _flights(
+def _async_intervals(
     device: int, events: Iterable[_Event], issue_ends: Mapping[str, Sequence[float]]
-) -> Iterator[Flight]:
+) -> Iterator[AsyncInterval]:
     counts: dict[str, int] = defaultdict(int)
     for event in events:
         execution = counts[event.name]
         counts[event.name] += 1
         ends = issue_ends.get(event.name, ())
         issue_end = ends[execution] if execution < len(ends) else event.start
-        yield Flight(
+        yield AsyncInterval(
             name=event.name,
             execution=execution,
             device=device,

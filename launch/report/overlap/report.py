@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from launch.report.overlap.alone import Alone, alone_of
 from launch.report.overlap.critical_path import critical_path
-from launch.report.overlap.exposure import circumstances, parts_of
+from launch.report.overlap.explanation import why
+from launch.report.overlap.exposure import exposure_inputs, parts_of
 from launch.report.overlap.model import (
     DeviceStep,
     MeasuredRun,
@@ -23,7 +24,6 @@ from launch.report.overlap.notes import notes_of
 from launch.report.overlap.read import TraceError
 from launch.report.overlap.slowdown import with_slowdown
 from launch.report.overlap.summary import collectives_of, devices_of, totals_of
-from launch.report.overlap.words import why
 
 
 def overlap_report(run: MeasuredRun) -> OverlapReport:
@@ -82,10 +82,12 @@ def _explained(step: MeasuredStep, sites: Mapping[str, Site], alone: Alone) -> M
 def _with_reasons(
     device: DeviceStep, devices: Sequence[DeviceStep], sites: Mapping[str, Site], alone: Alone
 ) -> DeviceStep:
-    flights = []
-    for flight in device.flights:
-        site = sites[flight.name]
-        found = circumstances(flight, device, sites, alone)
-        flight = replace(flight, parts=parts_of(flight, site, found))
-        flights.append(replace(flight, why=why(flight, site, found, devices)))
-    return replace(device, flights=tuple(flights))
+    async_intervals = []
+    for async_interval in device.async_intervals:
+        site = sites[async_interval.name]
+        found = exposure_inputs(async_interval, device, sites, alone)
+        async_interval = replace(async_interval, parts=parts_of(async_interval, site, found))
+        async_intervals.append(
+            replace(async_interval, why=why(async_interval, site, found, devices))
+        )
+    return replace(device, async_intervals=tuple(async_intervals))

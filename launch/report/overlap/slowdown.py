@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from collectives.cost.intervals import common
 from launch.report.overlap.alone import Alone, is_compute
-from launch.report.overlap.model import DeviceStep, Flight, Slice
+from launch.report.overlap.model import AsyncInterval, DeviceStep, Slice
 
 
 def with_slowdown(step: DeviceStep, alone: Alone) -> DeviceStep:
@@ -25,22 +25,24 @@ def with_slowdown(step: DeviceStep, alone: Alone) -> DeviceStep:
     kernels = [piece for piece in slices if is_compute(piece)]
     ends = [piece.end for piece in kernels]
     charged: dict[int, list[tuple[int, float]]] = defaultdict(list)
-    hidden = [0.0] * len(step.flights)
-    for number, flight in enumerate(step.flights):
-        for place in _beside(flight, kernels, ends):
-            span = kernels[place].start, kernels[place].end
-            charged[place].append((number, common((flight.issued, flight.landed), span)))
-            hidden[number] += common((flight.arrived, flight.landed), span)
-    slowed = [0.0] * len(step.flights)
-    for place, shares in charged.items():
-        whole = sum(seconds for _, seconds in shares)
+    hidden = [0.0] * len(step.async_intervals)
+    for number, async_interval in enumerate(step.async_intervals):
+        for index in _concurrent_kernels(async_interval, kernels, ends):
+            span = kernels[index].start, kernels[index].end
+            charged[index].append(
+                (number, common((async_interval.issued, async_interval.landed), span))
+            )
+            hidden[number] += common((async_interval.arrived, async_interval.landed), span)
+    slowed = [0.0] * len(step.async_intervals)
+    for index, shares in charged.items():
+        total = sum(seconds for _, seconds in shares)
         for number, seconds in shares:
-            slowed[number] += excess(kernels[place]) * seconds / whole
-    flights = tuple(
-        replace(flight, hidden=hidden[number], slowed=slowed[number])
-        for number, flight in enumerate(step.flights)
+            slowed[number] += excess(kernels[index]) * seconds / total
+    async_intervals = tuple(
+        replace(async_interval, hidden=hidden[number], slowed=slowed[number])
+        for number, async_interval in enumerate(step.async_intervals)
     )
-    return replace(step, slices=slices, flights=flights)
+    return replace(step, slices=slices, async_intervals=async_intervals)
 
 
 def excess(kernel: Slice) -> float:
@@ -48,10 +50,12 @@ def excess(kernel: Slice) -> float:
     return 0.0 if kernel.reference is None else kernel.seconds - kernel.reference
 
 
-def _beside(flight: Flight, kernels: Sequence[Slice], ends: Sequence[float]) -> Iterator[int]:
+def _concurrent_kernels(
+    async_interval: AsyncInterval, kernels: Sequence[Slice], ends: Sequence[float]
+) -> Iterator[int]:
     """The places of kernels that ran for some time while it was in flight."""
-    for place in range(bisect.bisect_right(ends, flight.issued), len(kernels)):
-        if kernels[place].start >= flight.landed:
+    for index in range(bisect.bisect_right(ends, async_interval.issued), len(kernels)):
+        if kernels[index].start >= async_interval.landed:
             return
-        if kernels[place].seconds > 0.0:
-            yield place
+        if kernels[index].seconds > 0.0:
+            yield index

@@ -9,17 +9,17 @@ from statistics import fmean
 from typing import Any
 
 from launch.report.overlap.alone import Alone, is_compute
+from launch.report.overlap.explanation import slowing
 from launch.report.overlap.model import (
+    AsyncInterval,
     CollectiveOverlap,
     DeviceOverlap,
     DeviceStep,
-    Flight,
     MeasuredRun,
     MeasuredStep,
     Reason,
     Site,
 )
-from launch.report.overlap.words import slowing
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ def totals_of(scheduled: Sequence[MeasuredStep], reference_steps: Sequence[Measu
         _mean(reference_steps, lambda one: one.seconds) if reference_steps else None,
         _mean(scheduled, _compute),
         _mean(scheduled, _slowed),
-        _mean(scheduled, lambda one: _over_flights(one.flights, lambda x: x.exposed)),
-        _mean(scheduled, lambda one: _over_flights(one.flights, lambda x: x.hidden)),
+        _mean(scheduled, lambda one: _sum_over(one.async_intervals, lambda x: x.exposed)),
+        _mean(scheduled, lambda one: _sum_over(one.async_intervals, lambda x: x.hidden)),
     )
 
 
@@ -49,43 +49,43 @@ def collectives_of(
     run: MeasuredRun, steps: Sequence[MeasuredStep], alone: Alone
 ) -> tuple[CollectiveOverlap, ...]:
     """In the order in which they are issued in a step."""
-    flown: dict[str, list[Flight]] = defaultdict(list)
+    flown: dict[str, list[AsyncInterval]] = defaultdict(list)
     for step in steps:
         for device in step.devices:
-            for flight in device.flights:
-                flown[flight.name].append(flight)
+            for async_interval in device.async_intervals:
+                flown[async_interval.name].append(async_interval)
     predicted = {one["op"]: one for one in (run.predicted or {}).get("collectives", [])}
     share = 1.0 / (len(steps) * run.devices)
     return tuple(
-        _collective(run.sites[name], flights, share, alone, predicted.get(name))
-        for name, flights in flown.items()
+        _collective(run.sites[name], async_intervals, share, alone, predicted.get(name))
+        for name, async_intervals in flown.items()
     )
 
 
 def _collective(
     site: Site,
-    flights: Sequence[Flight],
+    async_intervals: Sequence[AsyncInterval],
     share: float,
     alone: Alone,
     predicted: dict[str, Any] | None,
 ) -> CollectiveOverlap:
     """``share``: of a sum over all flights in a mean over steps and devices."""
 
-    def mean(seconds: Callable[[Flight], float]) -> float:
-        return share * _over_flights(flights, seconds)
+    def mean(seconds: Callable[[AsyncInterval], float]) -> float:
+        return share * _sum_over(async_intervals, seconds)
 
     parts: dict[Reason, float] = defaultdict(float)
     late: dict[int, float] = defaultdict(float)
-    for flight in flights:
-        for reason, seconds in flight.parts:
+    for async_interval in async_intervals:
+        for reason, seconds in async_interval.parts:
             parts[reason] += share * seconds
             if reason is Reason.LATE_PEER:
-                late[flight.last] += share * seconds
+                late[async_interval.last] += share * seconds
     exposed, slowed = mean(lambda x: x.exposed), mean(lambda x: x.slowed)
     blocked = mean(lambda x: _or(alone.exposed(x), x.exposed))
     return CollectiveOverlap(
         site=site,
-        executions=share * len(flights),
+        executions=share * len(async_intervals),
         seconds=mean(lambda x: x.seconds),
         alone=mean(lambda x: _or(alone.transfer(x), x.seconds)),
         exposed=exposed,
@@ -95,21 +95,23 @@ def _collective(
         effective=blocked - exposed - slowed,
         parts=tuple(sorted(parts.items(), key=lambda part: -part[1])),
         late=tuple(sorted(late.items(), key=lambda part: -part[1])),
-        why=_why(flights, parts, slowed),
+        why=_why(async_intervals, parts, slowed),
         predicted=predicted["time_s"] if predicted else None,
         predicted_exposed=predicted["exposed_s"] if predicted else None,
         predicted_why=predicted["why"] if predicted else "",
     )
 
 
-def _why(flights: Sequence[Flight], parts: dict[Reason, float], slowed: float) -> str:
+def _why(
+    async_intervals: Sequence[AsyncInterval], parts: dict[Reason, float], slowed: float
+) -> str:
     """Return the reason of the collective with most of the largest part; or its slowing of kernels if that is more."""
     largest = max(parts, key=lambda reason: parts[reason], default=None)
     if slowed > (0.0 if largest is None else parts[largest]):
         return slowing(slowed)
     if largest is None:
         return ""
-    telling = [x for x in flights if x.parts and x.parts[0][0] is largest and x.why]
+    telling = [x for x in async_intervals if x.parts and x.parts[0][0] is largest and x.why]
     telling = [x for x in telling if x.slowed <= x.parts[0][1]]
     return max(telling, key=lambda x: x.parts[0][1]).why if telling else largest.value
 
@@ -118,8 +120,10 @@ def devices_of(run: MeasuredRun, steps: Sequence[MeasuredStep]) -> tuple[DeviceO
     awaited: dict[int, float] = defaultdict(float)
     for step in steps:
         for device in step.devices:
-            for flight in device.flights:
-                awaited[flight.last] += dict(flight.parts).get(Reason.LATE_PEER, 0.0)
+            for async_interval in device.async_intervals:
+                awaited[async_interval.last] += dict(async_interval.parts).get(
+                    Reason.LATE_PEER, 0.0
+                )
     return tuple(
         _device(number, [step.devices[number] for step in steps], awaited[number] / len(steps))
         for number in range(run.devices)
@@ -133,7 +137,7 @@ def _device(number: int, steps: Sequence[DeviceStep], awaited: float) -> DeviceO
         fmean(step.seconds for step in steps),
         fmean(_compute(step) for step in steps),
         fmean(_slowed(step) for step in steps),
-        fmean(_over_flights(step.flights, lambda x: x.exposed) for step in steps),
+        fmean(_sum_over(step.async_intervals, lambda x: x.exposed) for step in steps),
         awaited,
         fmean(stolen) if stolen else None,
     )
@@ -149,11 +153,13 @@ def _compute(step: DeviceStep) -> float:
 
 def _slowed(step: DeviceStep) -> float:
     """Return the seconds by which kernels concurrent with collectives were slower."""
-    return _over_flights(step.flights, lambda x: x.slowed)
+    return _sum_over(step.async_intervals, lambda x: x.slowed)
 
 
-def _over_flights(flights: Iterable[Flight], seconds: Callable[[Flight], float]) -> float:
-    return sum(seconds(flight) for flight in flights)
+def _sum_over(
+    async_intervals: Iterable[AsyncInterval], seconds: Callable[[AsyncInterval], float]
+) -> float:
+    return sum(seconds(async_interval) for async_interval in async_intervals)
 
 
 def _or(known: float | None, otherwise: float) -> float:

@@ -49,7 +49,7 @@ def _some(chosen: int, count: int) -> str:
 
 
 def _step(report: OverlapReport) -> Iterator[str]:
-    whole = report.seconds
+    step_seconds = report.seconds
     predicted = report.run.predicted or {}
     before = f"{'predicted':>9}" if predicted else ""
     yield f"  {'':<14} {'measured':>9} {before}"
@@ -57,21 +57,25 @@ def _step(report: OverlapReport) -> Iterator[str]:
     if reference is not None:
         yield f"  {'reference step':<14} {brief(reference):>9}"
     for name, seconds, key in (
-        ("step", whole, "step_s"),
+        ("step", step_seconds, "step_s"),
         ("compute", report.compute - report.slowed, "compute_s"),
         ("slowed", report.slowed, "slowed_s"),
         ("exposed", report.exposed, "exposed_s"),
         ("other", report.other, ""),
     ):
-        told = f"{brief(predicted[key]):>9}" if key in predicted else " " * 9 * bool(predicted)
-        drawn = "" if name == "step" else f"  {bar(seconds, whole)} {percent(seconds, whole)}"
-        yield f"  {name:<14} {brief(seconds):>9} {told}{drawn}".rstrip()
+        column = f"{brief(predicted[key]):>9}" if key in predicted else " " * 9 * bool(predicted)
+        drawn = (
+            ""
+            if name == "step"
+            else f"  {bar(seconds, step_seconds)} {percent(seconds, step_seconds)}"
+        )
+        yield f"  {name:<14} {brief(seconds):>9} {column}{drawn}".rstrip()
     total = sum(one.seconds for one in report.collectives)
     yield f"  {'communication':<14} {brief(total):>9}   of which hidden {brief(report.hidden)}"
     gained = ""
     if reference is not None:
         gained = (
-            f"   reference step - step = {brief(reference - whole)}, of which {brief(report.elsewhere)} "
+            f"   reference step - step = {brief(reference - step_seconds)}, of which {brief(report.elsewhere)} "
             "is not of collectives"
         )
     yield f"  {'effective':<14} {brief(report.effective):>9}{gained}"
@@ -115,13 +119,13 @@ def _collectives(report: OverlapReport, most: int) -> Iterator[str]:
 
 def _collective(one: CollectiveOverlap, width: int) -> Iterator[str]:
     figures = (one.seconds, one.alone, one.hidden, one.exposed, one.slowed, one.effective)
-    told = ""
+    column = ""
     if one.predicted is not None and one.predicted_exposed is not None:
-        told = f"  {brief(one.predicted):>9} {brief(one.predicted_exposed):>7}"
+        column = f"  {brief(one.predicted):>9} {brief(one.predicted_exposed):>7}"
     yield (
         f"  {one.site.name:<{width}} {one.site.kind:<18} {size_text(one.site.bytes):>9} {one.executions:>5.3g} "
         + " ".join(f"{brief(seconds):>9}" for seconds in figures)
-        + told
+        + column
     )
     if one.why:
         yield f"  {'':<{width}} {one.why}"
@@ -129,21 +133,21 @@ def _collective(one: CollectiveOverlap, width: int) -> Iterator[str]:
         (reason.value, seconds) for reason, seconds in one.parts if seconds > _LISTED * one.exposed
     ]
     if len(parts) > 1 or any(not one.why.startswith(reason) for reason, _ in parts):
-        told = ", ".join(f"{reason} {brief(seconds)}" for reason, seconds in parts)
-        yield f"  {'':<{width}} exposed: {told}"
+        column = ", ".join(f"{reason} {brief(seconds)}" for reason, seconds in parts)
+        yield f"  {'':<{width}} exposed: {column}"
     if one.predicted_why:
         yield f"  {'':<{width}} predicted: {one.predicted_why}"
 
 
 def _path(report: OverlapReport) -> Iterator[str]:
     shares = path_shares(report)
-    whole = sum(one.seconds for one in shares)
+    step_seconds = sum(one.seconds for one in shares)
     turns = sum(
         before.device != after.device
         for before, after in zip(report.path, report.path[1:], strict=False)
     )
     yield (
-        f"critical path of step {report.shown}: {brief(whole)}, {len(report.path)} pieces, "
+        f"critical path of step {report.shown}: {brief(step_seconds)}, {len(report.path)} pieces, "
         f"changes devices {turns} times"
     )
     for one in shares[:_PATH_ROWS]:
@@ -152,9 +156,10 @@ def _path(report: OverlapReport) -> Iterator[str]:
         what = one.opcode if kind == "compute" else f"{kind} {one.opcode}".rstrip()
         names = one.names[0] + (f" and {len(one.names) - 1} more" if len(one.names) > 1 else "")
         yield (
-            f"  {what:<28} {brief(one.seconds):>9} {bar(one.seconds, whole, 20)} {percent(one.seconds, whole):>6}  "
+            f"  {what:<28} {brief(one.seconds):>9} {bar(one.seconds, step_seconds, 20)} "
+            f"{percent(one.seconds, step_seconds):>6}  "
             f"{names}  {one.source}".rstrip()
         )
     if len(shares) > _PATH_ROWS:
         rest = sum(one.seconds for one in shares[_PATH_ROWS:])
-        yield f"  {'the rest':<28} {brief(rest):>9} {bar(rest, whole, 20)} {percent(rest, whole):>6}"
+        yield f"  {'the rest':<28} {brief(rest):>9} {bar(rest, step_seconds, 20)} {percent(rest, step_seconds):>6}"

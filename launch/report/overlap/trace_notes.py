@@ -18,7 +18,7 @@ _DEVICES = 1 << 24
 _PREDICTED = (-1e9, 1e9)
 #: Executions of a collective in a step.
 _TIMES = (0, 1 << 53)
-_TOGETHER = (1, 1 << 53)
+_IN_FLIGHT_LIMIT = (1, 1 << 53)
 #: Of a prediction, what reports show of a step.
 _OF_A_STEP = ("step_s", "compute_s", "slowed_s", "exposed_s")
 
@@ -37,8 +37,8 @@ def _site_json(site: Site) -> dict[str, Any]:
         "exchanges": list(site.exchanges),
         "blocking": site.blocking,
         "limited_s": site.limited,
-        "held_s": site.held,
-        "together": site.together if site.together > 1 else 0,
+        "held_s": site.in_flight_limited,
+        "together": site.in_flight_limit if site.in_flight_limit > 1 else 0,
         "producer": site.producer,
         "user": site.user,
     }
@@ -101,7 +101,7 @@ def _site(name: str, said: JsonFields) -> Site:
         said.number("held_s", _SECONDS, 0.0),
         said.text("producer") if said.has("producer") else "",
         said.text("user") if said.has("user") else "",
-        said.whole("together", _TOGETHER, 1),
+        said.whole("together", _IN_FLIGHT_LIMIT, 1),
     )
 
 

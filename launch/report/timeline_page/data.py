@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from launch.report.overlap.model import (
+    AsyncInterval,
     CollectiveOverlap,
     DeviceOverlap,
     DeviceStep,
-    Flight,
     Instruction,
     MeasuredStep,
     OverlapReport,
@@ -21,7 +21,7 @@ from launch.report.overlap.model import (
     Site,
     Slice,
 )
-from launch.report.timeline_page.kinds import INKS, PageKind, kind_of_collective, kind_of_slice
+from launch.report.timeline_page.kinds import PALETTES, PageKind, kind_of_collective, kind_of_slice
 from launch.report.timeline_page.numbers import step_numbers
 from launch.report.timeline_page.table import Table
 from spmd.hlo import HloInstruction, HloModule
@@ -38,26 +38,26 @@ _KINDS = list(PageKind)
 
 def page_data(report: OverlapReport, module: HloModule | None) -> dict[str, Any]:
     """Return the page's data of a report. module: as it ran; without it there are no texts of instructions."""
-    steps = _kept(report)
+    steps = _shown_steps(report)
     left_out = len(report.run.steps) - len(steps)
     few = [f"{left_out} steps are not on this page, which would be too large."] if left_out else []
     return _Writer(report, module, steps).write([*report.notes, *few])
 
 
-def _kept(report: OverlapReport) -> list[MeasuredStep]:
+def _shown_steps(report: OverlapReport) -> list[MeasuredStep]:
     """In order of time, as many as MOST_SLICES allow: first the shown one, then those that figures are of."""
     typical = {*report.typical, *report.typical_reference}
     ranked = sorted(
         report.run.steps,
         key=lambda step: (step.number != report.shown, step.number not in typical, step.number),
     )
-    kept: list[MeasuredStep] = []
+    chosen: list[MeasuredStep] = []
     count = 0
     for step in ranked:
         count += sum(len(device.slices) for device in step.devices)
-        if not kept or count <= MOST_SLICES:
-            kept.append(step)
-    return sorted(kept, key=lambda step: step.begin)
+        if not chosen or count <= MOST_SLICES:
+            chosen.append(step)
+    return sorted(chosen, key=lambda step: step.begin)
 
 
 class _Writer:
@@ -86,10 +86,10 @@ class _Writer:
                 for device in step.devices
             ],
             "flights": [
-                self._flight(number, flight)
+                self._async_interval(number, async_interval)
                 for number, step in enumerate(self._steps)
                 for device in step.devices
-                for flight in device.flights
+                for async_interval in device.async_intervals
             ],
             "path": [self._piece(piece) for piece in report.path],
             "collectives": [self._collective(one) for one in report.collectives],
@@ -112,7 +112,7 @@ class _Writer:
                 (n for n, step in enumerate(self._steps) if step.number == report.shown), 0
             ),
             "numbers": [
-                [one.name, nanoseconds(one.seconds), nanoseconds(one.whole), one.hint]
+                [one.name, nanoseconds(one.seconds), nanoseconds(one.total), one.hint]
                 for one in step_numbers(report)
             ],
             "figures": [self._device(one) for one in report.devices],
@@ -155,29 +155,32 @@ class _Writer:
             ],
         }
 
-    def _flight(self, number: int, flight: Flight) -> list[Any]:
+    def _async_interval(self, number: int, async_interval: AsyncInterval) -> list[Any]:
         """In the order of document.js's FLIGHT_FIELDS; times after ``issued`` count from it."""
-        issued = self._at(flight.issued)
+        issued = self._at(async_interval.issued)
         later = (
-            flight.issue_end,
-            flight.arrived,
-            flight.landed,
-            flight.wait_begin,
-            flight.wait_end,
+            async_interval.issue_end,
+            async_interval.arrived,
+            async_interval.landed,
+            async_interval.wait_begin,
+            async_interval.wait_end,
         )
         return [
-            self._collective_number(flight.name),
-            flight.device,
+            self._collective_number(async_interval.name),
+            async_interval.device,
             number,
-            flight.execution,
-            self._groups.add(flight.members),
-            flight.last,
+            async_interval.execution,
+            self._groups.add(async_interval.members),
+            async_interval.last,
             issued,
             *(self._at(time) - issued for time in later),
-            nanoseconds(flight.hidden),
-            nanoseconds(flight.slowed),
-            [[self._strings.add(reason.value), nanoseconds(s)] for reason, s in flight.parts],
-            self._strings.add(flight.why),
+            nanoseconds(async_interval.hidden),
+            nanoseconds(async_interval.slowed),
+            [
+                [self._strings.add(reason.value), nanoseconds(s)]
+                for reason, s in async_interval.parts
+            ],
+            self._strings.add(async_interval.why),
         ]
 
     def _piece(self, piece: PathPiece) -> dict[str, Any]:
@@ -282,17 +285,17 @@ def _nested(slices: Sequence[Slice], collectives: Iterable[str]) -> Iterator[tup
     for one in slices:
         while around and around[-1] >= one.depth:
             around.pop()
-        whole = one.depth == 0 and one.end >= end
-        if one.kind == "ThunkSequence" and (whole or one.name in named):
+        total = one.depth == 0 and one.end >= end
+        if one.kind == "ThunkSequence" and (total or one.name in named):
             continue
         yield one, len(around)
         around.append(one.depth)
 
 
 def _kind(kind: PageKind) -> dict[str, Any]:
-    ink = INKS[kind]
+    palette = PALETTES[kind]
     waiting = kind is PageKind.WAITING
-    return {"name": kind.value, "light": ink.light, "dark": ink.dark, "waiting": waiting}
+    return {"name": kind.value, "light": palette.light, "dark": palette.dark, "waiting": waiting}
 
 
 def _hlo_text(instruction: HloInstruction | None) -> str:

@@ -36,27 +36,27 @@ class PageKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ink:
+class Palette:
     """Colours, as "#rrggbb", on a light page and on a dark one."""
 
     light: str
     dark: str
 
 
-INKS = {
-    PageKind.PRODUCT: Ink("#0072b2", "#2f93d1"),
-    PageKind.ELEMENTWISE: Ink("#79c3ee", "#8fd0f5"),
-    PageKind.REDUCTION: Ink("#009e73", "#14b88a"),
-    PageKind.MOVE: Ink("#b4bcb8", "#6f8a8c"),
-    PageKind.OTHER: Ink("#3a3a3a", "#5b5b5b"),
-    PageKind.CONTROL: Ink("#eef1f4", "#333b45"),
-    PageKind.WAITING: Ink("#8a8f98", "#a3abb6"),
-    PageKind.ALL_REDUCE: Ink("#e69f00", "#f0ad1a"),
-    PageKind.ALL_GATHER: Ink("#d55e00", "#ff6d40"),
-    PageKind.REDUCE_SCATTER: Ink("#cc79a7", "#d691bc"),
-    PageKind.ALL_TO_ALL: Ink("#f0e442", "#f5ea5c"),
-    PageKind.PERMUTE: Ink("#7d18ed", "#9b45f0"),
-    PageKind.OTHER_COLLECTIVE: Ink("#6e2c00", "#a9560d"),
+PALETTES = {
+    PageKind.PRODUCT: Palette("#0072b2", "#2f93d1"),
+    PageKind.ELEMENTWISE: Palette("#79c3ee", "#8fd0f5"),
+    PageKind.REDUCTION: Palette("#009e73", "#14b88a"),
+    PageKind.MOVE: Palette("#b4bcb8", "#6f8a8c"),
+    PageKind.OTHER: Palette("#3a3a3a", "#5b5b5b"),
+    PageKind.CONTROL: Palette("#eef1f4", "#333b45"),
+    PageKind.WAITING: Palette("#8a8f98", "#a3abb6"),
+    PageKind.ALL_REDUCE: Palette("#e69f00", "#f0ad1a"),
+    PageKind.ALL_GATHER: Palette("#d55e00", "#ff6d40"),
+    PageKind.REDUCE_SCATTER: Palette("#cc79a7", "#d691bc"),
+    PageKind.ALL_TO_ALL: Palette("#f0e442", "#f5ea5c"),
+    PageKind.PERMUTE: Palette("#7d18ed", "#9b45f0"),
+    PageKind.OTHER_COLLECTIVE: Palette("#6e2c00", "#a9560d"),
 }
 
 _COLLECTIVES = {
@@ -145,6 +145,6 @@ def _kind_of_opcodes(opcodes: frozenset[Opcode]) -> PageKind:
 
 def _kind_of_fusion_name(name: str) -> PageKind:
     """Fusions are named after what they end in: ``loop_subtract_fusion.2``, ``input_reduce_fusion``."""
-    words = re.split(r"[_.\d]+", name)
-    opcodes = frozenset(_BY_NAME[word] for word in words if word in _BY_NAME)
+    name_parts = re.split(r"[_.\d]+", name)
+    opcodes = frozenset(_BY_NAME[word] for word in name_parts if word in _BY_NAME)
     return _kind_of_opcodes(opcodes - {Opcode.FUSION} or frozenset({Opcode.ADD}))

@@ -21,11 +21,11 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class StepNumber:
-    """``seconds`` of ``whole``, where they are a part of something. hint: what ``name`` means."""
+    """``seconds`` of ``total``, where they are a part of something. hint: what ``name`` means."""
 
     name: str
     seconds: float
-    whole: float | None = None
+    total: float | None = None
 
     @property
     def hint(self) -> str:
@@ -34,15 +34,15 @@ class StepNumber:
 
 def step_numbers(report: OverlapReport) -> Iterator[StepNumber]:
     """Those of _HINTS that are known, in its order."""
-    whole = report.seconds
-    yield StepNumber("step, measured", whole)
+    total = report.seconds
+    yield StepNumber("step, measured", total)
     predicted = (report.run.predicted or {}).get("step_s")
     if isinstance(predicted, int | float):
         yield StepNumber("step, predicted", predicted)
     if report.reference_seconds is not None:
         yield StepNumber("reference step", report.reference_seconds)
-    yield StepNumber("compute", report.compute - report.slowed, whole)
-    yield StepNumber("slowed", report.slowed, whole)
-    yield StepNumber("exposed", report.exposed, whole)
+    yield StepNumber("compute", report.compute - report.slowed, total)
+    yield StepNumber("slowed", report.slowed, total)
+    yield StepNumber("exposed", report.exposed, total)
     yield StepNumber("hidden", report.hidden)
     yield StepNumber("effective overlap", report.effective)

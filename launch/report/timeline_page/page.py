@@ -50,9 +50,9 @@ def timeline_page(report: OverlapReport, module: HloModule | None = None) -> str
 def _subtitle(report: OverlapReport) -> str:
     blocking = sum(step.blocking for step in report.run.steps)
     scheduled = len(report.run.steps) - blocking
-    beside = f" and {blocking} reference steps" if blocking else ""
+    suffix = f" and {blocking} reference steps" if blocking else ""
     machine = f"; compiled for {report.run.machine}" if report.run.machine else ""
-    return f"{scheduled} steps as scheduled{beside}{machine}"
+    return f"{scheduled} steps as scheduled{suffix}{machine}"
 
 
 def _part(name: str) -> str:

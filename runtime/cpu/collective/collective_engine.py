@@ -57,7 +57,7 @@ from spmd.device import ReductionKind
 from spmd.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from collectives.communicator.steps.engine import BarrierWords
+    from collectives.communicator.steps.engine import BarrierRecord
     from runtime.cpu.step.barrier_engine import NativeBarrier
 
 Dtype: TypeAlias = np.dtype[Any]
@@ -115,12 +115,12 @@ class NativeStepEngine:
                     self._code_of(step)
         return [NativeSteps(self, program) for program in programs]
 
-    def node_barrier(self, addresses: BarrierWords) -> NativeBarrier:
+    def node_barrier(self, words: BarrierRecord) -> NativeBarrier:
         from runtime.cpu.step.barrier_engine import NativeBarrier
         from runtime.cpu.step.barrier_ir import barrier_library
 
         with self._lock:
-            return NativeBarrier(addresses, barrier_library())
+            return NativeBarrier(words, barrier_library())
 
     def start_of(self, header: Int64Array) -> Callable[[], int]:
         start: Callable[[], int] = partial(self._start, ctypes.c_void_p(header.ctypes.data))
@@ -276,7 +276,7 @@ class NativeSteps:
         if isinstance(step, SwapRows):
             return SwapRowsRecord(0, step.one, step.other, step.rows, step.row_bytes, step.stride)
         if isinstance(step, RotateBytes):
-            addresses, count = self._list(step.places), len(step.places)
+            addresses, count = self._list(step.addresses), len(step.addresses)
             return RotateRecord(0, addresses, count, step.num_bytes, int(step.is_cycle))
         if isinstance(step, FillZero):
             return FillZeroRecord(0, step.target, step.num_bytes)

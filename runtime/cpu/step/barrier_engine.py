@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.communicator.steps.engine import BarrierWords
+from collectives.communicator.steps.engine import BarrierRecord
 from runtime.codegen.llvm.jit import NativeLibrary
 from runtime.cpu.step.barrier_ir import ENTER, RECORD_WORDS, WAIT, BarrierWord
 
@@ -19,15 +19,15 @@ _SLEEP_TIMEOUT_NANOSECONDS = 100_000_000
 class NativeBarrier:
     """LoadedBarrier of native code."""
 
-    def __init__(self, addresses: BarrierWords, code: NativeLibrary) -> None:
+    def __init__(self, words: BarrierRecord, code: NativeLibrary) -> None:
         self._code = code
         self._record = np.zeros(RECORD_WORDS, np.int64)
         for word, value in {
-            BarrierWord.MEMBERS: addresses.members,
-            BarrierWord.OWN: addresses.own,
-            BarrierWord.COME: addresses.come,
-            BarrierWord.OPENED: addresses.opened,
-            BarrierWord.SPIN_LIMIT: addresses.looks,
+            BarrierWord.MEMBERS: words.members,
+            BarrierWord.OWN: words.own,
+            BarrierWord.COME: words.come,
+            BarrierWord.OPENED: words.opened,
+            BarrierWord.SPIN_LIMIT: words.spin_limit,
         }.items():
             self._record[word] = value
         self._record[BarrierWord.SLEEP_TIMEOUT + 1] = _SLEEP_TIMEOUT_NANOSECONDS

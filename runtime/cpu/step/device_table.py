@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collectives.communicator.liveness.status_board import THUNK
+from collectives.communicator.liveness.status_table import THUNK
 from runtime.cpu.step.segment import Segment
 from runtime.cpu.step.segment_ir import SegmentRow
 from runtime.cpu.step.table_record import (

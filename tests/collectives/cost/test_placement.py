@@ -52,7 +52,7 @@ def test_groups_of_programs_on_sixteen_nodes(
     (pattern,) = placement.patterns
     assert (pattern.size, pattern.regular) == (len(groups[0]), True)
     assert spans(pattern) == expected
-    assert set(placement.alike.tolist()) == {0}
+    assert set(placement.class_ids.tolist()) == {0}
 
 
 def test_groups_that_lie_differently_are_patterns_of_their_own() -> None:
@@ -62,7 +62,7 @@ def test_groups_that_lie_differently_are_patterns_of_their_own() -> None:
         (3, False, 2),
         (3, True, 1),
     ]
-    numbers = placement.alike.tolist()
+    numbers = placement.class_ids.tolist()
     assert numbers[0] == numbers[2] != numbers[6] == numbers[8] != numbers[9]
     assert numbers[3] == numbers[15] == -1
 
@@ -125,7 +125,7 @@ def test_random_groups_as_counted_member_by_member() -> None:
         groups = [ids[i:j] for i, j in pairwise((0, *cuts, len(ids)))]
         placement = place_groups(DeviceGroups.of(groups), devices, machine)
         for group, expected in zip(groups, counted(groups, machine), strict=True):
-            (number,) = {int(placement.alike[device]) for device in group}
+            (number,) = {int(placement.class_ids[device]) for device in group}
             pattern = placement.patterns[number]
             assert (pattern.size, pattern.regular, spans(pattern)) == expected
 
@@ -137,13 +137,13 @@ def test_pairs_share_what_leaves_and_enters_a_node() -> None:
         [("NVLink 4", 2, 1, 1)],
         [("InfiniBand NDR", 2, 1, 1)],
     ]
-    numbers = placement.alike.tolist()
+    numbers = placement.class_ids.tolist()
     assert (numbers[7], numbers[0]) == (numbers[15], numbers[8])
     assert len(set(numbers)) == 3
     shifted = place_pairs(np.array([(i, (i + 8) % 16) for i in range(16)]), 16, DGX)
     assert [spans(pattern) for pattern in shifted.patterns] == [[("InfiniBand NDR", 2, 8, 8)]]
     still = place_pairs(np.array([(3, 3)]), 4, DGX)
-    assert (still.patterns, still.alike.tolist()) == ((), [-1] * 4)
+    assert (still.patterns, still.class_ids.tolist()) == ((), [-1] * 4)
 
 
 ALL_REDUCE = """

@@ -114,7 +114,7 @@ ENTRY e {{
     estimator = RooflineEstimator.of(found, H100)
     time = estimator.collective(found.entry.root)
     assert [link.exchange for link in time.links] == ["InfiniBand NDR"]
-    numbers = estimator.placement(found.entry.root).alike.tolist()
+    numbers = estimator.placement(found.entry.root).class_ids.tolist()
     assert (numbers[0], numbers[2]) == (numbers[1], numbers[8])
     assert len({numbers[0], numbers[2], numbers[3]}) == 3
 

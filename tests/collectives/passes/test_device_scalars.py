@@ -7,7 +7,7 @@ import pytest
 
 from collectives.passes.device_scalars import (
     flag_by_device,
-    place_scalar,
+    position_scalar,
     scalar_by_device,
     values_by_device,
 )
@@ -40,18 +40,18 @@ def random_scalar(p: Program, depth: int) -> HloInstruction:
     if depth == 0 or p.chance(0.15):
         leaf = p.choose((b.partition_id, b.replica_id, lambda: b.scalar(S32, p.integer(-3, 9))))
         return b.convert(leaf(), S32)
-    form = p.choose(("arithmetic",) * 3 + ("table", "select", "grid", "narrow"))
+    structural_key = p.choose(("arithmetic",) * 3 + ("table", "select", "grid", "narrow"))
     x = random_scalar(p, depth - 1)
-    if form == "arithmetic":
+    if structural_key == "arithmetic":
         return b.binary(p.choose(_ARITHMETIC), x, random_scalar(p, depth - 1))
-    if form == "table":
+    if structural_key == "table":
         values = np.asarray(p.rng.integers(-4, 20, 5), np.int32)
         table = b.constant(Literal.of(ArrayShape(S32, (5,)), values))
         return b.reshape(b.dynamic_slice(table, [x], (1,)), ())
-    if form == "select":
+    if structural_key == "select":
         chosen = b.compare(x, b.scalar(S32, 2), p.choose(("LT", "EQ", "GE")))
         return b.select(chosen, x, random_scalar(p, depth - 1))
-    if form == "narrow":
+    if structural_key == "narrow":
         return b.convert(b.convert(x, PrimitiveType.S8), S32)
     grid = b.transpose(b.iota(S32, (4, 6), 1), (0, 1)) if p.chance(0.2) else b.iota(S32, (4, 6), 1)
     part = b.dynamic_slice(grid, [x, random_scalar(p, depth - 1)], (1, 2))
@@ -134,7 +134,7 @@ def test_a_place_is_written_as_digits_or_looked_up(
     assert (known.lines is not None) is isinstance(groups, IotaTile)
     place = {device: n for group in listed for n, device in enumerate(group)}
     for shift in (0, 2, -1):
-        x = place_scalar(p.b, known, shift=shift, times=5, start=7)
+        x = position_scalar(p.b, known, shift=shift, times=5, start=7)
         expected = [(place[d] + shift) % len(listed[0]) * 5 + 7 for d in range(12)]
         found = values_by_device(x)
         assert found is not None

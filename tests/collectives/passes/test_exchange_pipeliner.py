@@ -6,7 +6,7 @@ import pytest
 
 from collectives.passes.all_reduce_combiner import AllReduceCombiner
 from collectives.passes.exchange_pipeliner import ExchangePipeliner
-from collectives.passes.window_price import WindowPrices
+from collectives.passes.windowed_cost import WindowedCostModel
 from collectives.passes.windowed_einsum import WindowedEinsum
 from spmd.hlo import HloInstruction, HloModule, Opcode, Stage
 from spmd.machine.named import machine_named
@@ -200,12 +200,12 @@ def test_work_beside_a_chain_counts_once(side: int, needing: int) -> None:
     found = parse_module(LAYERS.replace("SIDE", str(side)))
     found.stage = Stage.PARTITIONED
     machine = machine_named("tcp-cluster{links=0.1,node=1}")
-    prices = WindowPrices(found, machine)
+    cost_model = WindowedCostModel(found, machine)
     sums = list(found.entry.with_opcode(Opcode.ALL_REDUCE))
-    beside = prices.computing([found.entry.root.operand(1)])
+    beside = cost_model.computing([found.entry.root.operand(1)])
     if side == 900:
-        assert prices.sending(sums[:1]) < beside < prices.sending(sums)
-    assert len(prices.needing(found.entry, sums)) == needing
+        assert cost_model.sending(sums[:1]) < beside < cost_model.sending(sums)
+    assert len(cost_model.needing(found.entry, sums)) == needing
 
 
 def test_what_no_product_waits_for_is_no_part_of_a_chain() -> None:
@@ -218,8 +218,8 @@ def test_what_no_product_waits_for_is_no_part_of_a_chain() -> None:
     text = "\n".join(line for line in text.splitlines() if not line.startswith("  e = "))
     found = parse_module(text)
     found.stage = Stage.PARTITIONED
-    prices = WindowPrices(found, machine_named("tcp-cluster{links=0.1,node=1}"))
-    assert prices.needing(found.entry, list(found.entry.with_opcode(Opcode.ALL_REDUCE))) == []
+    cost_model = WindowedCostModel(found, machine_named("tcp-cluster{links=0.1,node=1}"))
+    assert cost_model.needing(found.entry, list(found.entry.with_opcode(Opcode.ALL_REDUCE))) == []
 
 
 GATHERED = """HloModule t, num_partitions=2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collectives.passes.window_price import WindowGain
+from collectives.passes.windowed_cost import WindowedSavings
 from collectives.passes.windowed_einsum import WindowedEinsum
 from spmd.evaluator import evaluate_partitions
 from spmd.hlo import HloModule, Opcode, Stage
@@ -34,8 +34,8 @@ def module(rows: int) -> HloModule:
     return found
 
 
-def gain(rows: int, machine: str) -> WindowGain:
-    (found,) = WindowedEinsum(machine=machine_named(machine)).gains(module(rows)).values()
+def gain(rows: int, machine: str) -> WindowedSavings:
+    (found,) = WindowedEinsum(machine=machine_named(machine)).savings(module(rows)).values()
     return found
 
 

@@ -75,9 +75,9 @@ class _Program(Dice):
 
     def _gather(self, b: Builder, x: HloInstruction) -> HloInstruction:
         groups, size = self._equal_groups()
-        whole = b.all_gather(x, groups, 0)
+        total = b.all_gather(x, groups, 0)
         place = self.integer(0, size - 1) * SIZE
-        return b.slice(whole, (place,), (place + SIZE,))
+        return b.slice(total, (place,), (place + SIZE,))
 
     def _scatter(self, b: Builder, x: HloInstruction) -> HloInstruction:
         groups, size = self._equal_groups()

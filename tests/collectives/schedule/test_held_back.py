@@ -39,7 +39,7 @@ def test_a_limit_is_to_blame_for_what_would_be_hidden_without(
     exchanges = {"other": second_exchange}
     report = hide(module, SECONDS, LatencyOptions(limits), exchanges=exchanges)
     assert report.exposed == pytest.approx(exposed)
-    assert sum(one.held for one in report.collectives) == pytest.approx(held)
+    assert sum(one.in_flight_limited for one in report.collectives) == pytest.approx(held)
     assert report.limits == limits
 
 
@@ -58,4 +58,4 @@ def test_what_needs_another_one_is_not_held_back() -> None:
     module = scheduled(TWO.replace("all-reduce(y)", "all-reduce(one)"))
     report = hide(module, SECONDS, LatencyOptions(ONE_IN_ALL), exchanges={"other": "other link"})
     assert report.exposed == pytest.approx(2.0)
-    assert all(one.held == 0.0 for one in report.collectives)
+    assert all(one.in_flight_limited == 0.0 for one in report.collectives)

@@ -116,7 +116,7 @@ def test_an_order_that_hides_all_stays() -> None:
     report = hide(module, {"g": 1.0})
     assert str(module) == before
     assert not report.changed
-    assert report.kept == ("main",)
+    assert report.unchanged == ("main",)
 
 
 TWO = f"""

@@ -49,8 +49,8 @@ def test_what_a_device_loses_does_not_grow_where_links_are_shared() -> None:
         links: Links = SharedLinks()
         for number in range(1 + others):
             links.open(number, Transfer(2.0, (("near", 1.0),), load=0.5), 0.0)
-        flights = links.flights(0.0)
-        lost = sum((one.ended - one.begun) * one.load for one in flights)
+        active_transfers = links.active_transfers(0.0)
+        lost = sum((one.ended - one.begun) * one.load for one in active_transfers)
         assert lost == pytest.approx(0.5 * (1 + others))
 
 
@@ -58,7 +58,7 @@ def test_nothing_to_send_is_over_at_once() -> None:
     for links in (QueuedLinks(), SharedLinks()):
         links.open("a", Transfer(0.0, ()), 3.0)
         assert links.span("a") == (3.0, 3.0)
-        assert links.flights(3.0) == []
+        assert links.active_transfers(3.0) == []
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collectives.passes.async_creation import AsyncCreation
-from collectives.schedule.group_sharing import GroupSharing
+from collectives.schedule.group_overlap import GroupOverlap
 from collectives.schedule.headroom import Headroom, needs_by_turn
 from collectives.schedule.live_trackers import BackwardTracker, ForwardTracker
 from collectives.schedule.schedule_graph import build_graph
@@ -24,18 +24,18 @@ def test_both_directions_count_alike(seed: int) -> None:
     known = ModuleBytes.of(module)
     for computation, buffers in known.buffers.items():
         order = computation.instructions
-        inner, held = known.inner_of(computation), known.held(computation)
-        wanted = live_bytes(buffers, order, inner, held)
+        inner, persistent = known.inner_of(computation), known.held(computation)
+        wanted = live_bytes(buffers, order, inner, persistent)
         forward, backward = (
-            make(buffers, inner, held) for make in (ForwardTracker, BackwardTracker)
+            make(buffers, inner, persistent) for make in (ForwardTracker, BackwardTracker)
         )
         ahead, behind = [], []
         for x in order:
             ahead.append(forward.need(x))
-            forward.place(x)
+            forward.schedule(x)
         for x in reversed(order):
             behind.append(backward.need(x))
-            backward.place(x)
+            backward.schedule(x)
         assert ahead == wanted
         assert behind[::-1] == wanted
 
@@ -55,7 +55,7 @@ ENTRY e {
 def headroom(module: HloModule, limit: int, *, backward: bool) -> Headroom:
     known = ModuleBytes.of(module)
     entry: HloComputation = module.entry
-    costs = WindowCosts(TableEstimator(), GroupSharing(module))
+    costs = WindowCosts(TableEstimator(), GroupOverlap(module))
     graph = build_graph(entry, costs, known.buffers[entry])
     count = len(graph)
     key = list(range(count))[::-1] if backward else list(range(count))
@@ -69,7 +69,7 @@ def headroom(module: HloModule, limit: int, *, backward: bool) -> Headroom:
 def test_what_runs_ahead_leaves_room_for_the_rest(limit: int, allowed: bool) -> None:
     """c ahead of a: 64 bytes more beside x and a (48), and beside x, a and b (64)."""
     room = headroom(parse_module(TEXT), limit, backward=False)
-    room.take(0, 0)
+    room.advance(0, 0)
     assert room.allows(1, 1)
     assert room.allows(3, 1) is allowed
 
@@ -78,6 +78,6 @@ def test_what_runs_ahead_leaves_room_for_the_rest(limit: int, allowed: bool) -> 
 def test_from_the_end_what_is_late_holds_its_operands(limit: int, allowed: bool) -> None:
     """b behind d: a's 32 bytes beside x, c and d (96), instead of b's 16."""
     room = headroom(parse_module(TEXT), limit, backward=True)
-    room.take(5, 0)
+    room.advance(5, 0)
     assert room.allows(4, 1)
     assert room.allows(2, 1) is allowed

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from collectives.passes.async_creation import AsyncCreation
-from collectives.schedule.group_sharing import GroupSharing
+from collectives.schedule.group_overlap import GroupOverlap
 from collectives.schedule.latency_hiding import LatencyOptions, schedule_for_latency
 from collectives.schedule.overlap_limits import InFlight, OverlapLimits
 from collectives.schedule.phases import is_done, is_start
@@ -44,7 +44,7 @@ def topological(
 def is_apart(
     candidate: tuple[HloInstruction, ...], costs: WindowCosts, limits: OverlapLimits
 ) -> bool:
-    in_flight = InFlight(limits, costs.sharing)
+    in_flight = InFlight(limits, costs.group_overlap)
     for n, x in enumerate(candidate):
         if is_start(x):
             communication = costs.communication_of(x)
@@ -69,7 +69,7 @@ def test_near_the_best_order() -> None:
         limits = OverlapLimits(per_exchange=int(rng.integers(1, 3)))
         original = clone_module(module)
         report = schedule_for_latency(module, estimator, LatencyOptions(limits))
-        best = best_seconds(original, WindowCosts(estimator, GroupSharing(original)), limits)
+        best = best_seconds(original, WindowCosts(estimator, GroupOverlap(original)), limits)
         ratios.append(report.seconds / best)
         assert best <= report.seconds * (1 + 1e-9)
     assert max(ratios) <= FACTOR

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from collectives.passes.async_creation import AsyncCreation
-from collectives.schedule.group_sharing import GroupSharing
+from collectives.schedule.group_overlap import GroupOverlap
 from collectives.schedule.list_scheduler import ListScheduler, Priorities
 from collectives.schedule.overlap_limits import OverlapLimits
 from collectives.schedule.phases import is_start
 from collectives.schedule.schedule_graph import build_graph
-from collectives.schedule.slowed_work import Flight, end_of_work
+from collectives.schedule.slowed_work import LoadedTransfer, end_of_work
 from collectives.schedule.timeline import run_timeline
 from collectives.schedule.window_costs import WindowCosts
 from spmd.analysis.live_bytes import ModuleBytes
@@ -23,18 +23,18 @@ from tests.collectives.schedule.table_estimator import TableEstimator
     ("flights", "end"),
     [
         ([], 5.0),
-        ([Flight(0.0, 9.0, 0.0)], 5.0),
-        ([Flight(0.0, 1.0, 0.5)], 5.0),
-        ([Flight(0.0, 3.0, 0.5)], 6.0),  # one second of the first two
-        ([Flight(0.0, 99.0, 0.5)], 9.0),
-        ([Flight(3.0, 99.0, 0.5)], 7.0),
-        ([Flight(0.0, 99.0, 0.25), Flight(0.0, 99.0, 0.25)], 9.0),
-        ([Flight(0.0, 21.0, 1.0)], 1.0 + 20.0 + 3.0),
+        ([LoadedTransfer(0.0, 9.0, 0.0)], 5.0),
+        ([LoadedTransfer(0.0, 1.0, 0.5)], 5.0),
+        ([LoadedTransfer(0.0, 3.0, 0.5)], 6.0),  # one second of the first two
+        ([LoadedTransfer(0.0, 99.0, 0.5)], 9.0),
+        ([LoadedTransfer(3.0, 99.0, 0.5)], 7.0),
+        ([LoadedTransfer(0.0, 99.0, 0.25), LoadedTransfer(0.0, 99.0, 0.25)], 9.0),
+        ([LoadedTransfer(0.0, 21.0, 1.0)], 1.0 + 20.0 + 3.0),
     ],
 )
-def test_end_of_work(flights: list[Flight], end: float) -> None:
+def test_end_of_work(active_transfers: list[LoadedTransfer], end: float) -> None:
     """Four seconds of work that begin at 1; where nothing is left, a twentieth is."""
-    assert end_of_work(1.0, 4.0, flights) == pytest.approx(end)
+    assert end_of_work(1.0, 4.0, active_transfers) == pytest.approx(end)
 
 
 #: Two halves of a batch: what one sends, the other computes beside. Nobody needs ``late``.
@@ -67,7 +67,7 @@ def costs_of(module: HloModule, busy: float = 0.0) -> WindowCosts:
     estimator = TableEstimator({"a": 1.0, "b": 1.0}, otherwise=lambda _: 2.0)
     starts = [x for x in module.entry.instructions if is_start(x)]
     ways = {link.exchange for x in starts for link in estimator.collective(x).links}
-    return WindowCosts(estimator, GroupSharing(module), dict.fromkeys(ways, busy))
+    return WindowCosts(estimator, GroupOverlap(module), dict.fromkeys(ways, busy))
 
 
 def order_of(module: HloModule, costs: WindowCosts, *, patient: bool) -> list[HloInstruction]:
@@ -80,7 +80,9 @@ def order_of(module: HloModule, costs: WindowCosts, *, patient: bool) -> list[Hl
     for place, node in enumerate(nodes):
         ahead[node] = place
     priorities = Priorities(ahead, ahead, ahead, patient=patient)
-    made = ListScheduler(graph, priorities, costs.sharing, OverlapLimits(), backward=False).run()
+    made = ListScheduler(
+        graph, priorities, costs.group_overlap, OverlapLimits(), backward=False
+    ).run()
     assert made is not None
     return graph.instructions(made)
 

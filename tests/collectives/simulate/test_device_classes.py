@@ -6,7 +6,12 @@ import random
 
 import pytest
 
-from collectives.simulate.device_classes import MAX_CLASSES, DeviceClasses, Meeting, fold_devices
+from collectives.simulate.device_classes import (
+    MAX_CLASSES,
+    DeviceClasses,
+    Rendezvous,
+    classify_devices,
+)
 from collectives.simulate.program import program_of
 from collectives.simulate.result import Simulation
 from collectives.simulate.simulate import SimulationOptions, simulate
@@ -21,13 +26,13 @@ from tests.collectives.simulate.scheduled import (
 
 def folded(lines: list[Line], devices: int = DEVICES) -> DeviceClasses:
     made = scheduled(lines, devices)
-    return fold_devices(program_of(made.module, [made.estimator]).sites, devices, 1)
+    return classify_devices(program_of(made.module, [made.estimator]).sites, devices, 1)
 
 
 def test_groups_of_one_size_are_one_class_on_any_number_of_devices() -> None:
     everyone = folded([ring("g", 1.0), ring("h", 1.0, GROUPS[2])])
     assert (everyone.sizes, everyone.representatives) == ((8,), (0,))
-    assert everyone.meetings[0] == ((Meeting((0,), (0,)),),)
+    assert everyone.rendezvous_of_classes[0] == ((Rendezvous((0,), (0,)),),)
 
 
 def test_groups_of_two_sizes_are_two_classes() -> None:
@@ -38,7 +43,10 @@ def test_a_rotation_is_one_class_and_a_line_has_a_class_for_each_position() -> N
     assert folded([permute("g", 1.0, PAIRS[0])]).sizes == (8,)
     lines = folded([permute("g", 1.0, PAIRS[1])])
     assert (lines.sizes, lines.representatives) == ((2, 2, 2, 2), (0, 1, 2, 3))
-    assert lines.meetings[0][0] == (Meeting((0, 1), (0,)), Meeting((0, 1, 2), (1,)))
+    assert lines.rendezvous_of_classes[0][0] == (
+        Rendezvous((0, 1), (0,)),
+        Rendezvous((0, 1, 2), (1,)),
+    )
 
 
 def test_more_classes_than_are_told_apart() -> None:

@@ -25,7 +25,7 @@ def test_one_port_holds_two_back_and_a_third_takes_what_is_left() -> None:
     both, one, other = transfers_on([{0: 1.0, 1: 1.0}, {0: 1.0}, {1: 0.5}], ports)
     assert [transfer.rate for transfer in (both, one, other)] == pytest.approx([0.5, 0.5, 1.0])
     assert [port.meter.load for port in ports] == pytest.approx([1.0, 1.0])
-    assert both.held_by == (("a", 1),)
+    assert both.limited_by == (("a", 1),)
 
 
 def test_what_a_transfer_leaves_goes_to_those_beside_it_alone() -> None:

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from collectives.cost.estimator import CollectiveTime, LinkUse
-from collectives.simulate.device_classes import fold_devices
+from collectives.simulate.device_classes import classify_devices
 from collectives.simulate.engine import Engine
 from collectives.simulate.program import program_of
 from collectives.simulate.reasons import Cause
@@ -162,7 +162,7 @@ def test_groups_wait_for_their_own_members_only() -> None:
     made = scheduled([work("a", 1.0), ring("g", 1.0, "{0,1},{2,3}"), work("b", 1.0)], devices=4)
     slow = dataclasses.replace(made.estimator, scale=5.0)
     found = simulate(made.module, [made.estimator, slow], SimulationOptions(paces=(0, 0, 0, 1)))
-    assert (found.device, found.classes, found.alike) == (3, 3, 1)
+    assert (found.device, found.classes, found.class_size) == (3, 3, 1)
     assert found.seconds == 11.0
 
 
@@ -171,7 +171,7 @@ def test_a_permute_waits_for_neighbours() -> None:
     made = scheduled([work("a", 1.0), permute("g", 1.0, "{0,1},{1,2}")], devices=4)
     slow = dataclasses.replace(made.estimator, scale=5.0)
     program = program_of(made.module, [made.estimator, slow])
-    engine = Engine(program, fold_devices(program.sites, 4, 1, paces=(1, 0, 0, 0)))
+    engine = Engine(program, classify_devices(program.sites, 4, 1, paces=(1, 0, 0, 0)))
     assert engine.run() == 6.0
     assert [device.end for device in engine.devices] == [6.0, 6.0, 2.0, 1.0]
 

@@ -43,7 +43,7 @@ def seconds_of(probe: Probe) -> float:
         short = probe.rows > probe.count
         return ADD * probe.rows * probe.count + (ROW * probe.rows if short else 0.0)
     if isinstance(probe, ProductProbe):
-        (m, k, n), (lhs_turned, _) = probe.sizes, probe.turned
+        (m, k, n), (lhs_turned, _) = probe.sizes, probe.transposed
         blocks = [-(-size // 32) * 32 for size in (m, n, k)]
         near = CALL + MULTIPLY * math.prod(blocks) + RESULT * m * n + TURN * m * k * lhs_turned
         more = 1 / FAR - 1 / NEAR if probe.count > 1 else 0.0

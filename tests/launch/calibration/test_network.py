@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from launch.calibration.network import Beside, NetworkSeconds, Transfer, joined, program
+from launch.calibration.network import ConcurrentRun, NetworkSeconds, Transfer, joined, program
 from launch.options import CompileOptions
 from launch.pipeline import compile_module
 from spmd.machine.named import machine_named
@@ -17,8 +17,12 @@ from spmd.text.parser import parse_module
 #: Seconds of a message without bytes, and of each byte.
 LATENCY, BYTE = 2e-4, 8e-9
 MESSAGES = tuple((size, LATENCY + size * BYTE) for size in (1 << 10, 1 << 16, 1 << 22))
-BESIDE = (Beside(0.02, 0.05, 0.054), Beside(0.02, 0.09, 0.2), Beside(0.02, 0.05, 0.051))
-FOUND = NetworkSeconds(MESSAGES, nodes=3, devices=4, beside=BESIDE)
+BESIDE = (
+    ConcurrentRun(0.02, 0.05, 0.054),
+    ConcurrentRun(0.02, 0.09, 0.2),
+    ConcurrentRun(0.02, 0.05, 0.051),
+)
+FOUND = NetworkSeconds(MESSAGES, nodes=3, devices=4, concurrent=BESIDE)
 
 
 def test_an_exchange_has_what_its_seconds_were_made_with() -> None:
@@ -50,7 +54,7 @@ def test_a_message_that_takes_so_long() -> None:
 
 @pytest.mark.parametrize(("both", "busy"), [(0.049, 0.0), (0.05, 0.0), (0.07, 1.0), (0.09, 1.0)])
 def test_a_share_is_none_to_all(both: float, busy: float) -> None:
-    assert Beside(0.02, 0.05, both).busy == pytest.approx(busy)
+    assert ConcurrentRun(0.02, 0.05, both).busy == pytest.approx(busy)
 
 
 def test_the_network_stands_beside_what_is_known_of_a_node() -> None:

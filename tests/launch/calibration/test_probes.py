@@ -9,7 +9,7 @@ import pytest
 
 from launch.calibration.memory import Arena
 from launch.calibration.probes import OfCores, Probe, Rounds, least, spread, typical
-from launch.calibration.timing import Tries
+from launch.calibration.timing import Samples
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Scripted(Probe):
 
 
 def tries(seconds: tuple[float, ...]) -> OfCores:
-    return tuple(Tries(x, x + 1) for x in seconds)
+    return tuple(Samples(x, x + 1) for x in seconds)
 
 
 def test_the_least_is_each_cores_own() -> None:
@@ -43,7 +43,7 @@ def test_the_typical_one_is_the_mean_of_medians() -> None:
 
 
 def test_a_try_may_be_several_executions() -> None:
-    assert Tries.of([6.0, 2.0, 8.0], executions=2) == Tries(1.0, 3.0)
+    assert Samples.of([6.0, 2.0, 8.0], executions=2) == Samples(1.0, 3.0)
 
 
 def test_rounds_make_a_probe_once() -> None:

@@ -16,7 +16,7 @@ from launch.calibration.convolutions import ConvolutionOptions, Layer
 from launch.calibration.loops import LoopSizes
 from launch.calibration.machine import CalibrationOptions, Measurement
 from launch.calibration.network import NetworkSeconds, joined
-from launch.calibration.products import CLASSES, FAR, TYPES, ProductOptions
+from launch.calibration.products import CLASSES, TYPES, UNCACHED, ProductOptions
 from launch.calibration.programs import ProgramSizes
 from launch.cli import calibrate, main
 from launch.mpirun import MpiJob
@@ -38,9 +38,11 @@ QUICK = CalibrationOptions(
         chain=2,
         budget=0.0,
     ),
-    ProductOptions(TYPES[:1], (CLASSES[1], CLASSES[3]), FAR[:1], 1 << 16, 0.0),
+    ProductOptions(TYPES[:1], (CLASSES[1], CLASSES[3]), UNCACHED[:1], 1 << 16, 0.0),
     ConvolutionOptions(
-        (Layer("forward", 1, 8, 4, 8), Layer("kernel", 1, 8, 4, 8)), far_bytes=1 << 14, budget=0.0
+        (Layer("forward", 1, 8, 4, 8), Layer("kernel", 1, 8, 4, 8)),
+        uncached_bytes=1 << 14,
+        budget=0.0,
     ),
     ProgramSizes((2, 6), (1, 3), (1 << 4, 1 << 8, 1 << 12), 0.0),
 )

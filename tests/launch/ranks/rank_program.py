@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from collectives.communicator.kinds import AllReduce
-from collectives.communicator.liveness.status_board import StatusBoard
+from collectives.communicator.liveness.status_table import StatusTable
 from collectives.communicator.mpi import communicator
 from collectives.communicator.mpi.communicator import MpiCommunicator
 from collectives.communicator.native_collective import NativeCollective
@@ -115,7 +115,7 @@ def is_killed(comm: MpiCommunicator) -> int:
     return int(all_reduce(comm))
 
 
-class LateBoard(StatusBoard):
+class LateBoard(StatusTable):
     def __init__(self, rank: int, rows: Mapping[int, Array]) -> None:
         time.sleep(2.0)
         super().__init__(rank, rows)
@@ -127,7 +127,7 @@ def main() -> int:
     if sys.argv[1].endswith("on_two_nodes"):
         os.environ["SPMD_NODE_ID"] = f"node {world[0]}"
     if sys.argv[1] == "opens_its_row_late" and world[0] == 1:
-        communicator.StatusBoard = LateBoard  # type: ignore[misc]
+        communicator.StatusTable = LateBoard  # type: ignore[misc]
     timeout = float(sys.argv[2]) if len(sys.argv) > 2 else 600.0
     return run_rank(open_world(world[1], timeout), globals()[sys.argv[1]])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from mpi_available import needs_mpi
 
-from collectives.communicator.node.shared_window import default_places
+from collectives.communicator.node.shared_window import default_providers
 from launch.mpirun import MpiJob
 from launch.ranks.rank_environment import (
     session_directory,
@@ -129,7 +129,7 @@ def test_starting_writes_no_file_that_a_killed_rank_would_leave(
     monkeypatch.setattr(tempfile, "gettempdir", probes)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert segments_directories(17) == [Path("/dev/shm/spmd-17"), tmp_path / "spmd-17"]
-    assert [place.free_bytes() > 0 for place in default_places()[:2]] == [True, True]
+    assert [place.free_bytes() > 0 for place in default_providers()[:2]] == [True, True]
     assert temporary_directory({"TMPDIR": str(tmp_path / "missing")}) == Path("/tmp")
 
 

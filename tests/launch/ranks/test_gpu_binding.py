@@ -8,13 +8,13 @@ import pytest
 
 from collectives.communicator.loopback.communicator import LoopbackCommunicator
 from launch.ranks.gpu_binding import (
-    Meeting,
+    GpuTransport,
     RankGpu,
-    agreed_meeting,
+    agreed_transport,
     gpu_index,
     local_rank,
-    meeting_of,
     set_where_unset,
+    transport_of,
 )
 from runtime.gpu.errors import NoGpuError
 from spmd.errors import RunError
@@ -59,50 +59,50 @@ def test_hidden_gpus_are_said() -> None:
 
 
 def test_a_gpu_each_meets_through_nccl() -> None:
-    meeting = meeting_of(gpus("pqrs"))
-    assert meeting == Meeting(True, "", ({},) * 4)
+    transport = transport_of(gpus("pqrs"))
+    assert transport == GpuTransport(True, "", ({},) * 4)
 
 
 def test_the_same_number_on_two_nodes_is_another_gpu() -> None:
-    assert meeting_of([*gpus("pq"), *gpus("pq", node="b")]).through_nccl
+    assert transport_of([*gpus("pq"), *gpus("pq", node="b")]).through_nccl
 
 
 def test_ranks_on_one_gpu_meet_through_their_hosts_which_is_said() -> None:
-    meeting = meeting_of(gpus("ppqq"))
-    assert not meeting.through_nccl
-    assert meeting.why == "ranks {0,1} have one GPU, H200, and so on for 1 more"
-    assert meeting.variables == ({}, {}, {}, {})
+    transport = transport_of(gpus("ppqq"))
+    assert not transport.through_nccl
+    assert transport.why == "ranks {0,1} have one GPU, H200, and so on for 1 more"
+    assert transport.variables == ({}, {}, {}, {})
 
 
 def test_ranks_on_one_gpu_meet_through_nccl_where_that_is_asked_for() -> None:
-    meeting = meeting_of(gpus("pp"), "nccl")
-    assert meeting.through_nccl
-    assert meeting.why == "ranks {0,1} have one GPU, H200; SPMD_GPU_COLLECTIVES=nccl"
-    assert [own["NCCL_MULTI_RANK_GPU_ENABLE"] for own in meeting.variables] == ["1", "1"]
-    assert meeting.max_ctas == 4
+    transport = transport_of(gpus("pp"), "nccl")
+    assert transport.through_nccl
+    assert transport.why == "ranks {0,1} have one GPU, H200; SPMD_GPU_COLLECTIVES=nccl"
+    assert [own["NCCL_MULTI_RANK_GPU_ENABLE"] for own in transport.variables] == ["1", "1"]
+    assert transport.max_ctas == 4
 
 
 def test_an_older_nccl_is_told_of_hosts_that_differ() -> None:
-    meeting = meeting_of(gpus("pp", nccl=22907), "nccl")
-    assert [own["NCCL_HOSTID"] for own in meeting.variables] == ["rank0", "rank1"]
-    assert "NCCL_MULTI_RANK_GPU_ENABLE" not in meeting.variables[0]
+    transport = transport_of(gpus("pp", nccl=22907), "nccl")
+    assert [own["NCCL_HOSTID"] for own in transport.variables] == ["rank0", "rank1"]
+    assert "NCCL_MULTI_RANK_GPU_ENABLE" not in transport.variables[0]
 
 
 def test_more_ranks_on_one_gpu_than_nccl_takes_are_refused() -> None:
     with pytest.raises(RunError, match=r"ranks \{0,1,2\} have one GPU, H200; NCCL takes 2 on one"):
-        meeting_of(gpus("ppp"), "nccl")
-    assert not meeting_of(gpus("ppp")).through_nccl
+        transport_of(gpus("ppp"), "nccl")
+    assert not transport_of(gpus("ppp")).through_nccl
 
 
 def test_hosts_where_that_is_asked_for() -> None:
-    meeting = meeting_of(gpus("pq"), "host")
-    assert not meeting.through_nccl
-    assert meeting.why == "SPMD_GPU_COLLECTIVES=host"
+    transport = transport_of(gpus("pq"), "host")
+    assert not transport.through_nccl
+    assert transport.why == "SPMD_GPU_COLLECTIVES=host"
 
 
 def test_another_wish_is_refused() -> None:
     with pytest.raises(RunError, match="SPMD_GPU_COLLECTIVES=gloo: there is nccl, host"):
-        meeting_of(gpus("pq"), "gloo")
+        transport_of(gpus("pq"), "gloo")
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_another_wish_is_refused() -> None:
 )
 def test_a_rank_without_the_others_nccl_is_named(odd: RankGpu, why: str) -> None:
     own = [gpus("p")[0], odd]
-    meeting = meeting_of(own)
-    assert not meeting.through_nccl
-    assert meeting.why == why
+    transport = transport_of(own)
+    assert not transport.through_nccl
+    assert transport.why == why
     with pytest.raises(RunError, match=f"SPMD_GPU_COLLECTIVES=nccl: {why}"):
-        meeting_of(own, "nccl")
+        transport_of(own, "nccl")
 
 
 def test_what_the_user_has_set_stays() -> None:
@@ -130,7 +130,7 @@ def test_what_the_user_has_set_stays() -> None:
 def test_ranks_tell_each_other() -> None:
     own = gpus("pqp")
 
-    def program(comm: LoopbackCommunicator) -> Meeting:
-        return agreed_meeting(comm, own[comm.rank], "")
+    def program(comm: LoopbackCommunicator) -> GpuTransport:
+        return agreed_transport(comm, own[comm.rank], "")
 
-    assert run_ranks(3, program) == [meeting_of(own)] * 3
+    assert run_ranks(3, program) == [transport_of(own)] * 3

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collectives.communicator.liveness.status_board import RankState
+from collectives.communicator.liveness.status_table import RankState
 from launch.ranks import shutdown
 from launch.ranks.agreement import AgreedError
 from spmd.errors import CollectiveTimeoutError, RunError
@@ -24,13 +24,13 @@ class World:
     life: RankState = RankState.RUNNING
     codes: list[int] = field(default_factory=list)
 
-    def set_life(self, life: RankState) -> None:
+    def set_rank_state(self, life: RankState) -> None:
         self.life = life
 
     def has_failed_peer(self) -> bool:
         return False
 
-    def come_together(self, seconds: float) -> None:
+    def final_barrier(self, seconds: float) -> None:
         if self.missing:
             raise CollectiveTimeoutError(f"within {seconds:g} s: {self.missing}")
 

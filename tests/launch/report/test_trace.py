@@ -92,7 +92,7 @@ def test_run_that_is_read_again() -> None:
     assert found.notes == ("nothing is predicted: a test",)
     (step,) = found.steps
     assert step.seconds == pytest.approx(50e-6)
-    g, h = step.devices[1].flights
+    g, h = step.devices[1].async_intervals
     assert (g.members, h.execution, g.last) == ((0, 1), 0, 1)
     assert g.landed - g.arrived == pytest.approx(25e-6)
     assert h.exposed == pytest.approx(15e-6)
@@ -111,9 +111,11 @@ def test_executions_of_a_loop_are_matched_by_number() -> None:
         for device, made in enumerate((zero, one)):
             made.kernel("k", 10 + 10 * device).start("g").wait("g", 25 * trip + 25)
     run = measured([[zero, one]], [], [site("g")])
-    flights = run.steps[0].devices[0].flights
-    assert [flight.execution for flight in flights] == [0, 1, 2]
-    assert [flight.arrived - flight.issued for flight in flights] == pytest.approx([1e-5] * 3)
+    async_intervals = run.steps[0].devices[0].async_intervals
+    assert [async_interval.execution for async_interval in async_intervals] == [0, 1, 2]
+    assert [
+        async_interval.arrived - async_interval.issued for async_interval in async_intervals
+    ] == pytest.approx([1e-5] * 3)
 
 
 def test_a_device_of_a_permute_meets_its_source_and_its_target() -> None:
@@ -125,8 +127,10 @@ def test_a_device_of_a_permute_meets_its_source_and_its_target() -> None:
         (2, 3),
     ]
     lanes = [Lane().kernel("k", length).start("g").wait("g", 60) for length in (10, 40, 20, 50)]
-    flights = [device.flights[0] for device in measured([lanes], [], [ring]).steps[0].devices]
-    assert [flight.last for flight in flights] == [1, 1, 3, 3]
+    async_intervals = [
+        device.async_intervals[0] for device in measured([lanes], [], [ring]).steps[0].devices
+    ]
+    assert [async_interval.last for async_interval in async_intervals] == [1, 1, 3, 3]
 
 
 def without_landing(found: dict[str, Any]) -> None:

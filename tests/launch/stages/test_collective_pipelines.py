@@ -122,7 +122,7 @@ def test_notes_of_passes_are_collected() -> None:
     limits = OverlapLimits.on(OVERLAPPING.machine)
     report = LatencyReport(2.0, 1.0, 1.0, 1.0, (), (), 0, 0, None, limits)
     notes = HidingNotes()
-    notes.take(("a note of another pass", report, BlockingAgain({"g-start": "g"})))
+    notes.record(("a note of another pass", report, BlockingAgain({"g-start": "g"})))
     assert notes.report is report
     assert notes.blocking == {"g-start": "g"}
 

@@ -14,8 +14,13 @@ from collectives.communicator.hierarchical.groups import GroupNodes, Hierarchica
 from collectives.communicator.kinds import (
     Collective,
 )
-from collectives.communicator.messages.native_message_steps import Mates, native_program
-from collectives.communicator.steps.array_steps import ArrayStep, Exchange, Meeting, exchanges_of
+from collectives.communicator.messages.native_message_steps import LocalMembers, native_program
+from collectives.communicator.steps.array_steps import (
+    ArrayStep,
+    Exchange,
+    LocalBarrier,
+    exchanges_of,
+)
 from collectives.communicator.steps.shared_buffers import Buffers
 from runtime.cpu.collective.collective_engine import native_step_engine
 from tests.collectives.communicator.messages.message_world import Post, play
@@ -34,7 +39,7 @@ class Carrier:
     bytes_between_nodes: int = 0
     messages_between_nodes: int = 0
 
-    def carry(self, members: Sequence[Iterator[Exchange | Meeting]]) -> None:
+    def carry(self, members: Sequence[Iterator[Exchange | LocalBarrier]]) -> None:
         """Until all are done. Fails where nobody can go on, and where a message is left."""
         current = [self._post(i, next(steps, None)) for i, steps in enumerate(members)]
         while any(one is not None for one in current):
@@ -49,24 +54,28 @@ class Carrier:
             current[member] = self._post(member, next(members[member], None))
         assert not any(self.mail.values()), "a message was never received"
 
-    def _post(self, member: int, one: Exchange | Meeting | None) -> Exchange | Meeting | None:
-        if isinstance(one, Meeting):
+    def _post(
+        self, member: int, one: Exchange | LocalBarrier | None
+    ) -> Exchange | LocalBarrier | None:
+        if isinstance(one, LocalBarrier):
             self.arrivals[member] += 1
         for target, array in one.sends if isinstance(one, Exchange) else ():
             assert target != member
             assert array.flags.c_contiguous
             self.mail.setdefault((member, target), deque()).append(array.copy())
-            if target not in self.nodes.mates(member):
+            if target not in self.nodes.local_members(member):
                 self.bytes_between_nodes += array.nbytes
                 self.messages_between_nodes += 1
         return one
 
-    def _is_over(self, member: int, one: Exchange | Meeting) -> bool:
+    def _is_over(self, member: int, one: Exchange | LocalBarrier) -> bool:
         if isinstance(one, Exchange):
             wanted = Counter(source for source, _ in one.receives)
             return all(len(self.mail.get((s, member), ())) >= n for s, n in wanted.items())
-        mates = self.nodes.mates(member)
-        return all(self.arrivals[mate] >= self.arrivals[member] for mate in mates)
+        local_members = self.nodes.local_members(member)
+        return all(
+            self.arrivals[local_member] >= self.arrivals[member] for local_member in local_members
+        )
 
     def _receive(self, member: int, one: Exchange) -> None:
         for source, array in one.receives:
@@ -111,7 +120,16 @@ def run(
         own = buffers[member]
         if plan is None:
             return collective.message_steps(collective.group[member], own.operands, own.results)
-        return tuple(plan.steps(member, own, {mate: staging[mate] for mate in nodes.mates(member)}))
+        return tuple(
+            plan.steps(
+                member,
+                own,
+                {
+                    local_member: staging[local_member]
+                    for local_member in nodes.local_members(member)
+                },
+            )
+        )
 
     def begin(member: int, r: int) -> None:
         for operand, value in zip(buffers[member].operands, inputs[r][member], strict=True):
@@ -123,16 +141,16 @@ def run(
         collective.deliver(combined[r], member, want)
         assert [one.tobytes() for one in results] == [one.tobytes() for one in want]
 
-    def runs_of(member: int) -> Iterator[Exchange | Meeting]:
+    def runs_of(member: int) -> Iterator[Exchange | LocalBarrier]:
         steps = steps_of(member)
         for r in range(runs):
             begin(member, r)
             met = 0
             for due in exchanges_of(steps):
-                met += isinstance(due, Meeting)
-                assert not isinstance(due, Meeting) or due.number == met
+                met += isinstance(due, LocalBarrier)
+                assert not isinstance(due, LocalBarrier) or due.number == met
                 yield due
-            assert plan is None or met == plan.meetings
+            assert plan is None or met == plan.barriers
             finish(member, r)
 
     carrier = Carrier(nodes, choose)
@@ -146,7 +164,7 @@ def run(
                 steps,
                 post.preparing(member),
                 _mates(nodes, member, counters),
-                0 if plan is None else plan.meetings,
+                0 if plan is None else plan.barriers,
             )
             for member, steps in enumerate(everyones)
         ]
@@ -154,10 +172,12 @@ def run(
     return carrier
 
 
-def _mates(nodes: GroupNodes, member: int, counters: np.ndarray) -> Mates:
-    others = tuple(mate for mate in nodes.mates(member) if mate != member)
+def _mates(nodes: GroupNodes, member: int, counters: np.ndarray) -> LocalMembers:
+    others = tuple(
+        local_member for local_member in nodes.local_members(member) if local_member != member
+    )
     own, *addresses = (int(counters[one].ctypes.data) for one in (member, *others))
-    return Mates(own, others, tuple(addresses))
+    return LocalMembers(own, others, tuple(addresses))
 
 
 def nodes_of(sizes: Sequence[int]) -> GroupNodes:

@@ -93,7 +93,7 @@ def test_a_one_shot_exchange_is_priced_by_what_the_plan_sends(make, n: int) -> N
     traffic = collective.traffic
     size = collective.exchanged_bytes(float(operands), float(results), n)
     peers = 1 if collective.kind == "collective-permute" else n - 1
-    to_each = size if traffic.sends_whole else size / n
+    to_each = size if traffic.sends_full_message else size / n
     assert sent_by(collective, 0, operands, results) == pytest.approx(peers * to_each)
 
 

@@ -15,32 +15,32 @@ import pytest
 
 from collectives.communicator.liveness.process_state import ProcessId, children_of
 from collectives.communicator.liveness.stall_detector import StallDetector
-from collectives.communicator.liveness.status_board import (
+from collectives.communicator.liveness.status_table import (
     _PROCESS,
-    EVERYBODY,
+    ALL_RANKS,
     NO_THUNK,
     PROGRAM,
     ROW_BYTES,
     STEP,
     THUNK,
     RankState,
-    StatusBoard,
+    StatusTable,
 )
 
 TIMEOUT = 0.4
 
 
-def boards(size: int) -> list[StatusBoard]:
+def boards(size: int) -> list[StatusTable]:
     """Every rank's end of one board."""
     rows = {rank: np.zeros(ROW_BYTES, np.uint8) for rank in range(size)}
-    return [StatusBoard(rank, rows) for rank in range(size)]
+    return [StatusTable(rank, rows) for rank in range(size)]
 
 
 def seconds_of(vigil: StallDetector, limit: float = 3.0) -> float:
     """How long it has hope; ``limit`` where it does not lose it."""
     begin = time.monotonic()
     while time.monotonic() - begin < limit:
-        if not vigil.glance():
+        if not vigil.poll():
             return time.monotonic() - begin
         time.sleep(0.01)
     return limit
@@ -59,11 +59,11 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def set_process(board: StatusBoard, pid: int) -> None:
+def set_process(board: StatusTable, pid: int) -> None:
     process = ProcessId.of(pid)
     assert process is not None
     for word, value in enumerate(process, _PROCESS.start):
-        board._words[board._rank][word] = value
+        board._fields[board._rank][word] = value
 
 
 def test_a_rank_without_signs_of_life_is_lost_after_the_timeout(
@@ -84,7 +84,7 @@ def test_a_rank_that_computes_is_not_lost() -> None:
     vigil = StallDetector(me, lambda: [1], TIMEOUT, [1])
     begin = time.monotonic()
     while time.monotonic() - begin < 4 * TIMEOUT:
-        assert vigil.glance()
+        assert vigil.poll()
 
 
 def test_a_rank_that_lacks_a_core_is_not_lost() -> None:
@@ -110,7 +110,7 @@ def test_a_rank_that_lacks_a_core_is_not_lost() -> None:
 
 def test_a_rank_without_a_board_waits_for_nobody() -> None:
     rows = {rank: np.zeros(ROW_BYTES, np.uint8) for rank in range(3)}
-    board = StatusBoard(2, rows)
+    board = StatusTable(2, rows)
     assert board.awaited_by(1) == []
     assert not board.is_at_work(1)
 
@@ -123,7 +123,7 @@ def test_a_rank_that_gets_on_is_not_lost(sleeper: subprocess.Popen[bytes]) -> No
     begin = time.monotonic()
     while time.monotonic() - begin < 4 * TIMEOUT:
         other.position[THUNK] += 1
-        assert vigil.glance()
+        assert vigil.poll()
         time.sleep(0.02)
     assert TIMEOUT / 2 <= seconds_of(vigil) < TIMEOUT + 1.0
 
@@ -140,7 +140,7 @@ def test_the_stopped_rank_at_the_end_of_the_chain_is_the_culprit(
     assert seconds_of(vigil) < TIMEOUT + 1.0
     assert vigil.late == (1,)
     assert vigil.culprits == (3,)
-    assert "is stopped" in board[0].whereabouts(3)
+    assert "is stopped" in board[0].last_position(3)
 
 
 def test_ranks_that_wait_for_each_other_are_lost_together() -> None:
@@ -154,17 +154,17 @@ def test_ranks_that_wait_for_each_other_are_lost_together() -> None:
 
 def test_a_rank_that_ended_its_program_never_comes() -> None:
     me, other = boards(2)
-    other.set_life(RankState.LEFT)
+    other.set_rank_state(RankState.LEFT)
     vigil = StallDetector(me, lambda: [1], 60.0, [1])
     assert seconds_of(vigil) < 3.0
     assert vigil.gone == (1,)
-    assert me.whereabouts(1).startswith("has ended its program")
+    assert me.last_position(1).startswith("has ended its program")
 
 
 def test_a_rank_that_came_and_then_left_is_not_gone() -> None:
     """Its message is under way."""
     me, other = boards(2)
-    other.set_life(RankState.LEFT)
+    other.set_rank_state(RankState.LEFT)
     assert seconds_of(StallDetector(me, list, 60.0, [1]), 2.0) == 2.0
 
 
@@ -176,7 +176,7 @@ def test_a_dead_rank_is_found(sleeper: subprocess.Popen[bytes]) -> None:
     vigil = StallDetector(me, lambda: [1], 60.0, [1])
     assert seconds_of(vigil, 8.0) < 6.0
     assert vigil.gone == (1,)
-    assert "is dead" in me.whereabouts(1)
+    assert "is dead" in me.last_position(1)
 
 
 def test_who_is_absent_from_a_meeting_of_all() -> None:
@@ -184,23 +184,23 @@ def test_who_is_absent_from_a_meeting_of_all() -> None:
     board[0].meets_all()
     board[2].meets_all()
     assert board[0].absent(0) == [1]
-    board[2].waits_for(EVERYBODY)
+    board[2].waits_for(ALL_RANKS)
     assert board[0].awaited_by(2) == [1]
 
 
 def test_a_position_in_words() -> None:
     me, other = boards(2)
     program = Program()
-    number = other.enroll(program), me.enroll(program)
+    number = other.register_program(program), me.register_program(program)
     assert number == (1, 1)
-    assert "step" not in me.whereabouts(1)
+    assert "step" not in me.last_position(1)
     other.position[PROGRAM], other.position[STEP], other.position[THUNK] = 1, 12, 7
-    assert me.whereabouts(1).endswith("in step 12 at thunk 7, dot.3")
+    assert me.last_position(1).endswith("in step 12 at thunk 7, dot.3")
     other.position[THUNK] = NO_THUNK
-    assert me.whereabouts(1).endswith("after step 12")
+    assert me.last_position(1).endswith("after step 12")
     other.position[THUNK] = 7
     del program
-    assert me.whereabouts(1).endswith("in step 12 at thunk 7")
+    assert me.last_position(1).endswith("in step 12 at thunk 7")
 
 
 def test_a_process_number_used_again_is_another_process(
@@ -219,8 +219,8 @@ def test_a_short_wait_asks_for_nobody() -> None:
     me, _ = boards(2)
     asked = []
     vigil = StallDetector(me, lambda: asked.append(0) or [1], 10 * TIMEOUT, [1])
-    assert vigil.glance()
+    assert vigil.poll()
     assert not asked
     time.sleep(0.05)
-    assert vigil.glance()
+    assert vigil.poll()
     assert asked

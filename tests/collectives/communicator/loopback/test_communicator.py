@@ -125,4 +125,4 @@ def test_a_rank_outside_the_group_is_refused() -> None:
 
 def test_a_finished_world_keeps_no_meetings() -> None:
     worlds = run_ranks(3, lambda comm: (all_reduce(comm, "x", (0, 1, 2)), comm.world)[1])
-    assert len(worlds[0].meetings) == 0
+    assert len(worlds[0].rendezvous_table) == 0

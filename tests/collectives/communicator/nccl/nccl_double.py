@@ -25,7 +25,7 @@ from tests.collectives.communicator.nccl.nccl_reductions import Call, carry_out
 
 
 @dataclass
-class Meeting:
+class LocalBarrier:
     calls: dict[int, Call] = field(default_factory=dict)
     done: bool = False
 
@@ -41,7 +41,7 @@ class Clique:
     def __init__(self, world: World, members: tuple[int, ...]) -> None:
         self.world = world
         self.members = members
-        self.meetings: dict[int, Meeting] = defaultdict(Meeting)
+        self.meetings: dict[int, LocalBarrier] = defaultdict(LocalBarrier)
         self.messages: dict[tuple[int, int], deque[Message]] = defaultdict(deque)
         self.finalized: set[int] = set()
 

@@ -326,6 +326,6 @@ def test_a_note_says_once_where_memory_is_shared_instead(tmp_path: Path) -> None
             assert not comm.allocate(10_000).any()
 
     places = [Directory(str(tmp_path / "missing")), Directory(str(tmp_path))]
-    run_shared_memory_ranks(1, program, places=places, notify=notes.append)
+    run_shared_memory_ranks(1, program, providers=places, notify=notes.append)
     missing = tmp_path / "missing"
     assert notes == [f"memory is shared through a file in {tmp_path}, not {missing}"]

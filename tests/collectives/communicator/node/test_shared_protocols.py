@@ -149,7 +149,7 @@ def moved_bytes(case: Case) -> list[int]:
 
     def moved(step: object) -> int:
         if isinstance(step, RotateBytes):
-            return len(step.places) * step.num_bytes
+            return len(step.addresses) * step.num_bytes
         if isinstance(step, (CopyRows, SwapRows)):
             return step.rows * step.row_bytes * (2 if isinstance(step, SwapRows) else 1)
         return 0

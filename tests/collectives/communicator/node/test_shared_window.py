@@ -16,7 +16,7 @@ from collectives.communicator.node.node import Node
 from collectives.communicator.node.shared_window import (
     Directory,
     Memory,
-    Place,
+    SharedMemoryProvider,
     SharedWindow,
     open_window,
 )
@@ -46,7 +46,10 @@ class OutOfReach(Memory):
 
 
 def opened(
-    comm: LoopbackCommunicator, num_bytes: int, *places: Place, home: int | None = None
+    comm: LoopbackCommunicator,
+    num_bytes: int,
+    *places: SharedMemoryProvider,
+    home: int | None = None,
 ) -> tuple[SharedWindow, np.ndarray]:
     node = Node(tuple(range(comm.size)), cores=1)
     return open_window(comm.all_gather_bytes, node, comm.rank, num_bytes, 1, places, home)
@@ -123,7 +126,7 @@ def test_a_place_without_room_is_passed_over(tmp_path: Path) -> None:
 
     def program(comm: LoopbackCommunicator) -> str:
         window, _ = opened(comm, 10_000, full, roomy)
-        return window.place
+        return window.provider
 
     assert run_ranks(2, program) == [str(tmp_path)] * 2
     assert list(tmp_path.iterdir()) == []
@@ -132,7 +135,7 @@ def test_a_place_without_room_is_passed_over(tmp_path: Path) -> None:
 def test_a_file_that_another_rank_cannot_open_is_passed_over(tmp_path: Path) -> None:
     def program(comm: LoopbackCommunicator) -> str:
         window, _ = opened(comm, 100, OutOfReach(), Directory(str(tmp_path)))
-        return window.place
+        return window.provider
 
     assert run_ranks(2, program) == [str(tmp_path)] * 2
 

@@ -153,7 +153,7 @@ def test_one_that_may_not_be_issued_beside_another_is_a_resource_limit() -> None
         "resource limit: g is on its exchange for 30 us before it is issued"
     )
     # Where two may be in flight, g was in nobody's way: with work enough, it is the schedule's choice.
-    beside = [site("g", 30), site("h", 20, producer="p", together=2)]
+    beside = [site("g", 30), site("h", 20, producer="p", in_flight_limit=2)]
     for lane in (*lanes, *blocked):
         lane.kernel("rest", 40)
     assert parts(report([lanes], [blocked], sites), "h") == {Reason.RESOURCE: 20.0}
@@ -198,7 +198,9 @@ def test_words_are_of_the_limit_that_costs_most() -> None:
     assert collective(found, "h").why == (
         "resource limit: its exchange is busy for 48 us of a step, beside 15 us of work"
     )
-    by_flights = report([lanes], [blocked], [site("g", 15), site("h", 40, producer="p", held=28)])
+    by_flights = report(
+        [lanes], [blocked], [site("g", 15), site("h", 40, producer="p", in_flight_limited=28)]
+    )
     assert collective(by_flights, "h").why == (
         "resource limit: so many may be in flight at a time, says the scheduler, though 40 us of work may run beside "
         "its 40 us"
@@ -236,7 +238,7 @@ def test_scheduler_that_lost_to_limits() -> None:
     assert collective(by_memory, "g").why == (
         "memory limit: so the scheduler says, though 30 us of work may run beside its 20 us"
     )
-    by_flights = report([lanes], [reference()], [site("g", 30, held=15.0)])
+    by_flights = report([lanes], [reference()], [site("g", 30, in_flight_limited=15.0)])
     assert parts(by_flights) == {Reason.RESOURCE: 15.0, Reason.ORDER: 5.0}
 
 

@@ -51,12 +51,14 @@ def test_parts_add_up(seed: int) -> None:
     found = random_report(seed)
     for step in found.run.steps:
         for device in step.devices:
-            for flight in device.flights:
+            for async_interval in device.async_intervals:
                 if not step.blocking:
-                    whole = sum(seconds for _, seconds in flight.parts)
-                    assert whole == pytest.approx(flight.exposed, abs=1e-9)
-                    assert all(seconds > 0 for _, seconds in flight.parts)
-                    assert bool(flight.why) == bool(flight.parts or flight.slowed > 0)
+                    whole = sum(seconds for _, seconds in async_interval.parts)
+                    assert whole == pytest.approx(async_interval.exposed, abs=1e-9)
+                    assert all(seconds > 0 for _, seconds in async_interval.parts)
+                    assert bool(async_interval.why) == bool(
+                        async_interval.parts or async_interval.slowed > 0
+                    )
     for one in found.collectives:
         parts = sum(seconds for _, seconds in one.parts)
         assert parts == pytest.approx(one.exposed, abs=1e-9)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from launch.report.overlap.model import (
+    AsyncInterval,
     CollectiveOverlap,
     DeviceOverlap,
     DeviceStep,
-    Flight,
     Instruction,
     MeasuredRun,
     MeasuredStep,
@@ -134,7 +134,7 @@ def _device(device: int, at: float) -> DeviceStep:
         piece("cp", "CollectiveDone", 34, 40, 2),
     )
     arrived = max(at, at + (2 - 2 * device) * US)
-    gather = Flight(
+    gather = AsyncInterval(
         name="ag",
         execution=0,
         device=device,
@@ -150,7 +150,7 @@ def _device(device: int, at: float) -> DeviceStep:
         parts=((Reason.LATE_PEER, 6 * US), (Reason.DEPENDENCY, 3 * US)),
         why=f"too late: {HOSTILE}",
     )
-    permute = Flight(
+    permute = AsyncInterval(
         name="cp",
         execution=0,
         device=device,

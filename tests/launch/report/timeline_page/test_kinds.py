@@ -9,7 +9,7 @@ import pytest
 
 import spmd
 from launch.report.overlap.model import Instruction
-from launch.report.timeline_page.kinds import INKS, PageKind, kind_of_collective, kind_of_slice
+from launch.report.timeline_page.kinds import PALETTES, PageKind, kind_of_collective, kind_of_slice
 
 #: What dichromats see, on linear RGB (Machado, Oliveira and Fernandes 2009, severity 1).
 SIGHT = {
@@ -61,7 +61,7 @@ def test_no_two_kinds_look_alike(mode: str, sight: str) -> None:
     """A difference of 2.3 is just noticeable side by side; narrow slices apart need a few times that."""
     seen = {
         kind: lab(getattr(ink, mode), SIGHT[sight])
-        for kind, ink in INKS.items()
+        for kind, ink in PALETTES.items()
         if kind is not PageKind.WAITING  # has stripes
     }
     close = {

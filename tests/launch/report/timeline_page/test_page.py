@@ -179,7 +179,7 @@ def test_a_step_costs_its_times_and_little_more() -> None:
 def test_a_device_that_recorded_nothing_has_its_lane() -> None:
     made = report()
     step = made.run.steps[0]
-    silent = replace(step.devices[1], slices=(), flights=())
+    silent = replace(step.devices[1], slices=(), async_intervals=())
     steps = (replace(step, devices=(step.devices[0], silent)), made.run.steps[1])
     data = page_data(replace(made, run=replace(made.run, steps=steps)), None)
     assert data["devices"] == ["device 0", "device 1"]

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from collectives.communicator.liveness.status_board import private_position
+from collectives.communicator.liveness.status_table import private_position
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit
 from runtime.cpu.kernels.native_call import NativeAction, SharedAction, native_call
 from runtime.cpu.step.device_table import Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collectives.communicator.liveness.status_board import private_position
+from collectives.communicator.liveness.status_table import private_position
 from collectives.communicator.loopback.process_memory import ProcessMemory
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.steps.shared_steps import Await, CollectiveProgram

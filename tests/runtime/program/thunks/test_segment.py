@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.communicator.liveness.status_board import THUNK, private_position
+from collectives.communicator.liveness.status_table import THUNK, private_position
 from runtime.buffers.types import ArrayView, BufferSlice
 from runtime.codegen.ir.record_loads import RECORD_LOADS
 from runtime.codegen.llvm.jit import NativeLibrary, host_jit

@@ -24,32 +24,32 @@ PRODUCTS = (Opcode.DOT, Opcode.CONVOLUTION, Opcode.RAGGED_DOT, Opcode.SCALED_DOT
 
 
 @dataclass(frozen=True, slots=True)
-class WindowGain:
+class WindowedSavings:
     """Seconds of product and collective one after the other, and in parts, of which communication and computation run
     side by side. product: the instruction's name.
     """
 
     product: str
-    whole: float
+    unsplit: float
     parts: float
 
     @property
     def saved(self) -> float:
-        return self.whole - self.parts
+        return self.unsplit - self.parts
 
     @property
     def share(self) -> float:
         """The gained fraction of the whole; below 0 for a loss."""
-        return 1.0 - self.parts / self.whole if self.whole else 0.0
+        return 1.0 - self.parts / self.unsplit if self.unsplit else 0.0
 
 
-class WindowPrices:
+class WindowedCostModel:
     """Prices of windows of a program on ``machine``."""
 
     def __init__(self, module: HloModule, machine: MachineDescription) -> None:
         self._estimator = RooflineEstimator.of(module, machine, unknown_by_bytes=True)
         self._busy = machine.busy
-        self._together = OverlapLimits.on(machine).per_exchange
+        self._concurrent = OverlapLimits.on(machine).per_exchange
         self._products: dict[HloComputation, float] = {}
 
     def needing(
@@ -62,11 +62,11 @@ class WindowPrices:
         the work beside them: there has to be enough for all. What a product only waits for may come early, what none
         waits for late.
         """
-        beside = independent_seconds(computation, collectives, self._product_seconds)
+        independent = independent_seconds(computation, collectives, self._product_seconds)
         wanted = {x: self._estimator.collective(x).seconds for x in collectives}
         if sum(wanted.values()) > self._products_in(computation):
             wanted |= self._chained(computation, wanted)
-        return [x for x in collectives if beside[x] < wanted[x]]
+        return [x for x in collectives if independent[x] < wanted[x]]
 
     def _chained(
         self, computation: HloComputation, seconds: Mapping[HloInstruction, float]
@@ -115,10 +115,10 @@ class WindowPrices:
         dot: HloInstruction,
         collective: HloInstruction,
         parts: Iterable[HloInstruction],
-    ) -> WindowGain:
+    ) -> WindowedSavings:
         """parts: what is to take the place of both, in the order in which it was written."""
-        whole = self._estimator.compute(dot) + self._estimator.collective(collective).seconds
-        return WindowGain(dot.name, whole, self.seconds(parts, _is_kernel))
+        unsplit = self._estimator.compute(dot) + self._estimator.collective(collective).seconds
+        return WindowedSavings(dot.name, unsplit, self.seconds(parts, _is_kernel))
 
     def kernel(self, x: HloInstruction) -> float:
         """Seconds of ``x`` as a kernel of its own."""
@@ -141,7 +141,7 @@ class WindowPrices:
         share: of what an instruction takes as a kernel of its own, the part that it adds to a fused program.
         """
         ready: dict[HloInstruction, float] = {}
-        ends = [0.0] * self._together
+        ends = [0.0] * self._concurrent
         computing = sending = slowed = 0.0
         worked: list[Interval] = []
         moved: list[Interval] = []
@@ -149,7 +149,7 @@ class WindowPrices:
             begin = max((ready.get(operand, 0.0) for operand in x.operands), default=0.0)
             if x.opcode in KIND:
                 time = self._estimator.collective(x)
-                begin = max(begin, sending, ends[-self._together])
+                begin = max(begin, sending, ends[-self._concurrent])
                 sending = begin + max((link.seconds for link in time.links), default=0.0)
                 ready[x] = begin + time.seconds
                 ends.append(ready[x])

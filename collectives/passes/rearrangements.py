@@ -13,10 +13,10 @@ from spmd.ops.attrs import DimensionsAttrs
 PLACING: Final = (Opcode.RESHAPE, Opcode.TRANSPOSE, Opcode.COPY)
 
 
-def line_of(x: HloInstruction, forms: Collection[Opcode]) -> list[HloInstruction]:
+def line_of(x: HloInstruction, opcodes: Collection[Opcode]) -> list[HloInstruction]:
     """``x``, what it is a form of, what that is a form of, and so on. What is made of scalars ends it."""
     line = [x]
-    while x.opcode in forms and x.operand(0).dims:
+    while x.opcode in opcodes and x.operand(0).dims:
         x = x.operand(0)
         line.append(x)
     return line
@@ -32,7 +32,7 @@ def bits_of(line: list[HloInstruction]) -> Iterator[HloInstruction]:
 
 def one_way(line: list[HloInstruction]) -> int:
     """Return the number of forms in ``line`` that cannot be undone."""
-    return sum(form.opcode not in PLACING for form in line[:-1])
+    return sum(op.opcode not in PLACING for op in line[:-1])
 
 
 def undoing_order(transpose: HloInstruction) -> tuple[int, ...]:

@@ -22,18 +22,18 @@ class Collective(Protocol):
 C = TypeVar("C", bound=Collective)
 
 
-class Kept(ABC, Generic[C]):
+class RetainedCollectives(ABC, Generic[C]):
     """Collectives of one computation that stay."""
 
     @abstractmethod
     def add(self, collective: C) -> None: ...
 
     @abstractmethod
-    def form_of(self, collective: C, b: Builder) -> HloInstruction | None:
+    def derive(self, collective: C, b: Builder) -> HloInstruction | None:
         """The result of ``collective``, made of those that stay; None, and nothing built, where they do not tell."""
 
 
-class FormCse(FueledPass, Generic[C]):
+class CollectiveCse(FueledPass, Generic[C]):
     """Looks at one collective after another in the order of ``rank``, and makes it of those before or keeps it.
 
     What a collective is made of another one for is a form of a value that both have in common, and this other one needs
@@ -51,7 +51,7 @@ class FormCse(FueledPass, Generic[C]):
         """Smaller for those of which more others can be made."""
 
     @abstractmethod
-    def nothing_kept(self) -> Kept[C]:
+    def empty_state(self) -> RetainedCollectives[C]:
         """Return the empty state at the begin of a computation."""
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
@@ -63,13 +63,13 @@ class FormCse(FueledPass, Generic[C]):
 
     def _merge_in(self, computation: HloComputation, scope: ModuleScope, fuel: Fuel) -> bool:
         found = [one for x in computation.post_order() if (one := self.match(x)) is not None]
-        kept, changed = self.nothing_kept(), False
+        retained, changed = self.empty_state(), False
         for one in sorted(found, key=self.rank):
             if fuel.is_spent:
                 break
-            same = kept.form_of(one, builder_at(one.instruction, scope))
+            same = retained.derive(one, builder_at(one.instruction, scope))
             if same is None:
-                kept.add(one)
+                retained.add(one)
                 continue
             fuel.burn()
             computation.replace(one.instruction, same)

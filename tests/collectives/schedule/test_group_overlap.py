@@ -7,7 +7,7 @@ from itertools import combinations_with_replacement
 import pytest
 
 from collectives.schedule.checker import groups_of
-from collectives.schedule.group_sharing import GroupSharing, linked_devices
+from collectives.schedule.group_overlap import GroupOverlap, linked_devices
 from spmd.hlo import HloInstruction, HloModule
 from spmd.hlo.collective_opcodes import KIND
 from tests.collectives.schedule.random_programs import random_program
@@ -24,10 +24,10 @@ def really_share(module: HloModule, one: HloInstruction, other: HloInstruction) 
 @pytest.mark.parametrize("seed", range(10))
 def test_random_groups(seed: int) -> None:
     module = random_program(seed, devices=6, steps=24)
-    sharing = GroupSharing(module)
+    group_overlap = GroupOverlap(module)
     collectives = [x for x in module.all_instructions() if x.opcode in KIND]
     for one, other in combinations_with_replacement(collectives, 2):
-        found = sharing.share(sharing.class_of(one), sharing.class_of(other))
+        found = group_overlap.share(group_overlap.class_of(one), group_overlap.class_of(other))
         assert found == really_share(module, one, other), (one, other)
 
 

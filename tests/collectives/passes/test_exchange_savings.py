@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from collectives.passes.exchange_gains import ExchangeGains
 from collectives.passes.exchange_pieces import ExchangePieces
 from collectives.passes.exchange_region import EXCHANGES, exchange_regions
-from collectives.passes.window_price import WindowPrices
+from collectives.passes.exchange_savings import ExchangeSavings
+from collectives.passes.windowed_cost import WindowedCostModel
 from spmd.builder import Builder, ModuleScope
 from spmd.hlo import HloModule, Stage
 from spmd.machine.named import machine_named
@@ -56,24 +56,24 @@ def ways(found: HloModule) -> Iterator[ExchangePieces]:
 def test_what_is_known_of_alike_regions(machine: str) -> None:
     found = layered()
     text = str(found)
-    prices = WindowPrices(found, machine_named(machine))
-    gains = ExchangeGains(prices, {})
+    prices = WindowedCostModel(found, machine_named(machine))
+    gains = ExchangeSavings(prices, {})
     regions = 0
     for way in ways(found):
-        anew = ExchangeGains(prices, {}).of(way)
+        anew = ExchangeSavings(prices, {}).of(way)
         assert anew <= gains.most(way) * (1 + 1e-9)
         assert gains.of(way) == pytest.approx(anew, rel=1e-9, abs=1e-12)
         assert anew <= gains.most(way) * (1 + 1e-9)
         regions += 1
     assert str(found) == text
-    assert len({(way.pieces, way.region.form) for way in ways(found)}) < regions
+    assert len({(way.pieces, way.region.structural_key) for way in ways(found)}) < regions
 
 
 def test_what_is_saved_otherwise_is_taken_off() -> None:
     found = layered()
-    prices = WindowPrices(found, machine_named(MACHINES[0]))
+    prices = WindowedCostModel(found, machine_named(MACHINES[0]))
     way = next(ways(found))
     rivals = {way.region.exchanges[0]: 0.25}
-    alone, beside = ExchangeGains(prices, {}), ExchangeGains(prices, rivals)
+    alone, beside = ExchangeSavings(prices, {}), ExchangeSavings(prices, rivals)
     assert beside.of(way) == pytest.approx(alone.of(way) - 0.25)
     assert beside.most(way) == pytest.approx(alone.most(way) - 0.25)

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from collectives.simulate.reasons import brief
 from launch.report.overlap.exposure import ExposureInputs
 from launch.report.overlap.lateness import lateness
-from launch.report.overlap.model import DeviceStep, Flight, Reason, Site
+from launch.report.overlap.model import AsyncInterval, DeviceStep, Reason, Site
 
 
-def why(flight: Flight, site: Site, found: ExposureInputs, devices: Sequence[DeviceStep]) -> str:
+def why(
+    async_interval: AsyncInterval, site: Site, found: ExposureInputs, devices: Sequence[DeviceStep]
+) -> str:
     """ "" where nothing is exposed or slowed. ``devices``: of the flight's step."""
-    reason, seconds = flight.parts[0] if flight.parts else (Reason.ORDER, 0.0)
-    if flight.slowed > seconds:
-        return slowing(flight.slowed)
+    reason, seconds = async_interval.parts[0] if async_interval.parts else (Reason.ORDER, 0.0)
+    if async_interval.slowed > seconds:
+        return slowing(async_interval.slowed)
     if seconds <= 0.0:
         return ""
-    return f"{reason.value}: {_because(reason, flight, site, found, devices)}"
+    return f"{reason.value}: {_because(reason, async_interval, site, found, devices)}"
 
 
 def slowing(seconds: float) -> str:
@@ -27,62 +29,62 @@ def slowing(seconds: float) -> str:
 
 def _because(
     reason: Reason,
-    flight: Flight,
+    async_interval: AsyncInterval,
     site: Site,
     found: ExposureInputs,
     devices: Sequence[DeviceStep],
 ) -> str:
-    beside = _beside(site, found)
+    independent = _independent_work(site, found)
     match reason:
         case Reason.LATE_PEER:
-            cause = lateness(flight, devices[flight.device], devices[flight.last])
-            later = (
-                f"device {flight.last} comes {brief(found.late)} later than device {flight.device}"
+            cause = lateness(
+                async_interval, devices[async_interval.device], devices[async_interval.last]
             )
+            later = f"device {async_interval.last} comes {brief(found.late)} later than device {async_interval.device}"
             return f"{later}: {cause}" if cause else later
         case Reason.CONTENTION:
-            return f"takes {brief(flight.seconds)}, by itself {brief(found.alone)}"
+            return f"takes {brief(async_interval.seconds)}, by itself {brief(found.alone)}"
         case Reason.RESOURCE:
-            return _limit(flight, site, found)
+            return _limit(async_interval, site, found)
         case Reason.MEMORY:
-            return f"so the scheduler says, though {beside}"
+            return f"so the scheduler says, though {independent}"
         case Reason.DEPENDENCY:
-            return f"{beside}; {_between(site)}"
+            return f"{independent}; {_between(site)}"
         case Reason.BLOCKING:
-            return f"it has no start and done, though {beside}"
+            return f"it has no start and done, though {independent}"
         case Reason.ORDER:
-            return f"{beside}, but stands elsewhere in the schedule; {_between(site)}"
+            return f"{independent}, but stands elsewhere in the schedule; {_between(site)}"
         case Reason.ISSUE:
             return "what the device does to start it"
 
 
-def _limit(flight: Flight, site: Site, found: ExposureInputs) -> str:
+def _limit(async_interval: AsyncInterval, site: Site, found: ExposureInputs) -> str:
     """The one of which most is; what none of the others explains has no work to be hidden by."""
-    whole = dict(flight.parts)[Reason.RESOURCE]
-    queued = min(max(flight.seconds - found.alone, 0.0), found.beside)
-    before = max(site.held, found.kept)
+    total = dict(async_interval.parts)[Reason.RESOURCE]
+    queued = min(max(async_interval.seconds - found.alone, 0.0), found.concurrent)
+    before = max(site.in_flight_limited, found.delayed)
     limits = (
         (
             queued,
-            f"{found.other} is on its exchange for {brief(found.beside)} of its {brief(flight.seconds)}",
+            f"{found.other} is on its exchange for {brief(found.concurrent)} of its {brief(async_interval.seconds)}",
         ),
         (
-            found.kept,
-            f"{found.other} is on its exchange for {brief(found.kept)} before it is issued",
+            found.delayed,
+            f"{found.other} is on its exchange for {brief(found.delayed)} before it is issued",
         ),
         (
-            site.held,
-            f"so many may be in flight at a time, says the scheduler, though {_beside(site, found)}",
+            site.in_flight_limited,
+            f"so many may be in flight at a time, says the scheduler, though {_independent_work(site, found)}",
         ),
         (
-            whole - queued - before,
+            total - queued - before,
             f"its exchange is busy for {brief(found.busy)} of a step, beside {brief(found.work)} of work",
         ),
     )
     return max(limits, key=lambda limit: limit[0])[1]
 
 
-def _beside(site: Site, found: ExposureInputs) -> str:
+def _independent_work(site: Site, found: ExposureInputs) -> str:
     if site.independent is None:
         return f"no one says how much work may run beside its {brief(found.alone)}"
     return f"{brief(site.independent)} of work may run beside its {brief(found.alone)}"

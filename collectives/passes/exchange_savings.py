@@ -13,20 +13,20 @@ from itertools import chain
 
 from collectives.passes.exchange_pieces import ExchangePieces, WrittenPieces
 from collectives.passes.exchange_region import ExchangeRegion
-from collectives.passes.window_price import PRODUCTS, WindowPrices
+from collectives.passes.windowed_cost import PRODUCTS, WindowedCostModel
 from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 
 
 @dataclass
-class ExchangeGains:
+class ExchangeSavings:
     """rivals: seconds that collectives would save in another way, which pieces have to save beyond."""
 
-    prices: WindowPrices
+    cost_model: WindowedCostModel
     rivals: Mapping[HloInstruction, float]
     _saved: dict[Hashable, float] = field(default_factory=dict)
     #: Seconds of a region as it is.
-    _whole: dict[Hashable, float] = field(default_factory=dict)
+    _unsplit_by_key: dict[Hashable, float] = field(default_factory=dict)
     #: Seconds that pieces cost beyond what is computed whole, as far as known.
     _costs: dict[Hashable, float] = field(default_factory=dict)
 
@@ -36,68 +36,70 @@ class ExchangeGains:
     def most(self, way: ExchangePieces) -> float:
         """Return an upper bound of ``of``, from the costs that are known."""
         members = way.region.members
-        forms = [_product_form(x, way) for x in members if x.opcode in PRODUCTS]
-        forms += [_result_form(x, way) for x in way.region.results]
-        forms += [_part_form(x, dim, way) for x, dim in _read_in_parts(way.region)]
-        least = self.prices.computing(members) + sum(self._costs.get(form, 0.0) for form in forms)
-        return self._whole_seconds(way) - least - self._otherwise(way)
+        keys = [_product_key(x, way) for x in members if x.opcode in PRODUCTS]
+        keys += [_result_key(x, way) for x in way.region.results]
+        keys += [_part_key(x, dim, way) for x, dim in _read_in_parts(way.region)]
+        least = self.cost_model.computing(members) + sum(
+            self._costs.get(structural_key, 0.0) for structural_key in keys
+        )
+        return self._unsplit_seconds(way) - least - self._otherwise(way)
 
     def possible(self, way: ExchangePieces) -> float:
         """Seconds that could be saved if pieces cost nothing, and all had to wait for the first of all products."""
-        computing = self.prices.computing(way.region.members)
-        return min(self.prices.sending(way.region.exchanges), computing * (1 - 1 / way.pieces))
+        computing = self.cost_model.computing(way.region.members)
+        return min(self.cost_model.sending(way.region.exchanges), computing * (1 - 1 / way.pieces))
 
-    def _whole_seconds(self, way: ExchangePieces) -> float:
-        form = way.region.form
-        if form not in self._whole:
+    def _unsplit_seconds(self, way: ExchangePieces) -> float:
+        structural_key = way.region.structural_key
+        if structural_key not in self._unsplit_by_key:
             members = chain.from_iterable(way.region.stages())
-            self._whole[form] = self.prices.seconds(members, _share)
-        return self._whole[form]
+            self._unsplit_by_key[structural_key] = self.cost_model.seconds(members, _share)
+        return self._unsplit_by_key[structural_key]
 
     def _otherwise(self, way: ExchangePieces) -> float:
         return sum(self.rivals.get(x, 0.0) for x in way.region.members)
 
     def _saving(self, way: ExchangePieces) -> float:
-        key = way.pieces, way.region.form
+        key = way.pieces, way.region.structural_key
         if key not in self._saved:
-            self._saved[key] = self._priced(way)
+            self._saved[key] = self._estimate(way)
         return self._saved[key]
 
-    def _priced(self, way: ExchangePieces) -> float:
+    def _estimate(self, way: ExchangePieces) -> float:
         """It is written, priced and removed again."""
         computation = way.builder.computation
         before = len(computation)
         written = way.write()
         made = computation.newest(len(computation) - before)
-        saved = self._whole_seconds(way) - self.prices.seconds(made, _share)
+        saved = self._unsplit_seconds(way) - self.cost_model.seconds(made, _share)
         self._learn(way, written)
         for x in reversed(made):
             computation.remove(x)
         return saved
 
     def _learn(self, way: ExchangePieces, written: WrittenPieces) -> None:
-        computing, kernel = self.prices.computing, self.prices.kernel
+        computing, kernel = self.cost_model.computing, self.cost_model.kernel
         for member, pieces in written.pieces.items():
             if member.opcode in PRODUCTS:
-                self._costs[_product_form(member, way)] = computing(pieces) - computing([member])
+                self._costs[_product_key(member, way)] = computing(pieces) - computing([member])
         for result, joined in written.results.items():
             if joined.opcode is Opcode.CONCATENATE:
-                self._costs[_result_form(result, way)] = kernel(joined)
+                self._costs[_result_key(result, way)] = kernel(joined)
         for x, dim in _read_in_parts(way.region):
             parts = written.parts[x, dim]
-            self._costs[_part_form(x, dim, way)] = sum(map(kernel, parts))
+            self._costs[_part_key(x, dim, way)] = sum(map(kernel, parts))
 
 
-def _product_form(x: HloInstruction, way: ExchangePieces) -> Hashable:
+def _product_key(x: HloInstruction, way: ExchangePieces) -> Hashable:
     operands = tuple(operand.shape for operand in x.operands)
     return x.opcode, x.shape, x.attrs, operands, way.region.along[x], way.pieces
 
 
-def _result_form(x: HloInstruction, way: ExchangePieces) -> Hashable:
+def _result_key(x: HloInstruction, way: ExchangePieces) -> Hashable:
     return x.shape, way.region.along[x].result, way.pieces
 
 
-def _part_form(x: HloInstruction, dim: int, way: ExchangePieces) -> Hashable:
+def _part_key(x: HloInstruction, dim: int, way: ExchangePieces) -> Hashable:
     return x.shape, dim, way.pieces, "part"
 
 

@@ -28,7 +28,7 @@ _Ids: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass
-class GroupSharing:
+class GroupOverlap:
     """Classes of a module's collectives by their groups, and which classes share more than one device.
 
     A permute's groups are the devices that its pairs link with one another.
