@@ -27,6 +27,7 @@ from runtime.program.thunks.sequence import ThunkSequence
 from runtime.saved_format import SavedExecutableError
 from runtime.saved_records import NotARecordError, read_records, write_records
 from runtime.scheduled_module import ScheduledModule
+from spmd import __version__
 from spmd.literal import NDArray
 from spmd.shape import ArrayShape, PrimitiveType
 
@@ -82,8 +83,8 @@ class SavedProgram:
 
 
 def program_target() -> str:
-    """Return a digest of all that emission asks this machine for: its processor, compiler and libraries."""
-    return key_of(("program", str(_VERSION), np.__version__, *host_jit().made_by))
+    """Return a digest of this version and of all that emission asks for: processor, compiler and libraries."""
+    return key_of(("program", __version__, str(_VERSION), np.__version__, *host_jit().made_by))
 
 
 def program_bytes(executable: Executable) -> bytes | None:
