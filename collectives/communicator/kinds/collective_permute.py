@@ -80,8 +80,8 @@ class CollectivePermute(Collective):
         source = self.source_of(self.group[ends.index])
         for k, result in enumerate(ends.buffers.results):
             if source is not None:
-                source = ends.operands[self.group.index(source)][k]
-                yield from copy_rows(source, ends.targets[k], 1, result.nbytes)
+                address = ends.operands[self.group.index(source)][k]
+                yield from copy_rows(address, ends.targets[k], 1, result.nbytes)
             elif result.nbytes:
                 yield FillZero(ends.targets[k], result.nbytes)
 

@@ -20,7 +20,7 @@ from tests.collectives.schedule.table_estimator import TableEstimator
 
 
 @pytest.mark.parametrize(
-    ("flights", "end"),
+    ("active_transfers", "end"),
     [
         ([], 5.0),
         ([LoadedTransfer(0.0, 9.0, 0.0)], 5.0),

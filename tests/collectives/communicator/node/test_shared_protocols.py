@@ -139,7 +139,7 @@ def test_a_permutes_source_waits_for_its_target_to_depart() -> None:
 def test_who_holds_results_together_waits_for_all_who_do(slots: bool) -> None:
     """In a broadcast nobody else would have to wait for another target."""
     case = cases(3)["broadcast, held together"]
-    with mock.patch.object(shared_protocols, "_hold_results_together", return_value=False):
+    with mock.patch.object(shared_protocols, "_share_results", return_value=False):
         assert is_found(partial(World, case, slots=slots))
     assert not is_found(partial(World, case, slots=slots))
 

@@ -71,8 +71,12 @@ def _ns(microseconds: float) -> int:
 
 
 def site(name: str, independent: float | None = None, **others: object) -> Site:
-    """A reduction among devices 0 and 1 over the network. independent, limited, held: microseconds."""
-    seconds = {key: 1e-6 * value for key, value in others.items() if key in ("limited", "held")}  # type: ignore[operator]
+    """A reduction among devices 0 and 1 over the network. independent, limited, in_flight_limited: microseconds."""
+    seconds = {
+        key: 1e-6 * value
+        for key, value in others.items()
+        if key in ("limited", "in_flight_limited")
+    }  # type: ignore[operator]
     known = {
         "kind": "all-reduce",
         "bytes": 4096,
