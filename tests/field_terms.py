@@ -109,7 +109,7 @@ OWN_WORDS = frozenset(
 )
 #: Two words that are one term: MPI_IN_PLACE, an operation in place; a collective in flight; leading zeros of an integer
 #: and the leading dimension of a matrix in BLAS; OpenMP's work sharing.
-_PHRASES = re.compile("in_(place|flight)|leading_(zeros|dimension)|work_sharing", re.IGNORECASE)
+_PHRASES = re.compile("in_?(place|flight)|leading_(zeros|dimension)|work_sharing", re.IGNORECASE)
 _WORDS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 

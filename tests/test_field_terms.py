@@ -16,7 +16,7 @@ from tests.field_terms import own_words
         ("placement", set()),
         ("writes_in_place", set()),
         ("IN_PLACE", set()),
-        ("_InFlight", {"flight"}),
+        ("_InFlight", set()),
         ("so_far", {"far"}),
         ("transform", set()),
     ],

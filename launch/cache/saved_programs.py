@@ -52,10 +52,10 @@ def load_file_bytes(
         executable = load_bytes(data, where)
         return LoadedFile(executable, with_program(data, program_bytes(executable)))
     key = key_of(("saved program", full_digest_of(data), program_target(), sources_digest()))
-    kept = store.get(key)
-    if kept is not None:
+    stored = store.get(key)
+    if stored is not None:
         with suppress(SavedExecutableError):  # made again below, which gives the same
-            return LoadedFile(load_bytes(data, where, program=kept), with_program(data, kept))
+            return LoadedFile(load_bytes(data, where, program=stored), with_program(data, stored))
     return _lowered(data, where, store, key)
 
 

@@ -37,6 +37,9 @@ def operation_ir(
 ) -> list[str]:
     """Return function ``name``, preceded by the functions, intrinsics and constants that it uses, with unique names.
 
+    Its operands are ``%a``, ``%b`` and ``%c`` as they are computed with; those that are stored otherwise are ``%x0`` to
+    ``%x2`` before.
+
     instructions: those that may be used, by default the host's.
     """
     instructions = instructions or host_instructions()
@@ -44,17 +47,15 @@ def operation_ir(
     assert lines is not None, "has_operation says so"
     kinds = signature.operands
     functions, parameters, widened = [], [], []
-    for kind, letter in zip(kinds, "abc", strict=False):
+    for i, (kind, letter) in enumerate(zip(kinds, "abc", strict=False)):
         element = element_layout(kind)
         if not element.widen:
             parameters.append(f"{element.stored} %{letter}")
             continue
         name_of = f"widen_{kind}"
         functions.append(_function(name_of, element.stored, element.wide, element.widen))
-        parameters.append(f"{element.stored} %{letter}.stored")
-        widened.append(
-            f"  %{letter} = call {element.wide} @{name_of}({element.stored} %{letter}.stored)"
-        )
+        parameters.append(f"{element.stored} %x{i}")
+        widened.append(f"  %{letter} = call {element.wide} @{name_of}({element.stored} %x{i})")
     stored, wide = stored_type(signature.result), wide_type(signature.result)
     provenance = provenance_of(signature)
     narrow = f"narrow_{provenance.name.lower()}_{signature.result}"

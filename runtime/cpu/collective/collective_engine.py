@@ -115,12 +115,12 @@ class NativeStepEngine:
                     self._code_of(step)
         return [NativeSteps(self, program) for program in programs]
 
-    def node_barrier(self, words: BarrierRecord) -> NativeBarrier:
+    def node_barrier(self, addresses: BarrierRecord) -> NativeBarrier:
         from runtime.cpu.step.barrier_engine import NativeBarrier
         from runtime.cpu.step.barrier_ir import barrier_library
 
         with self._lock:
-            return NativeBarrier(words, barrier_library())
+            return NativeBarrier(addresses, barrier_library())
 
     def start_of(self, header: Int64Array) -> Callable[[], int]:
         start: Callable[[], int] = partial(self._start, ctypes.c_void_p(header.ctypes.data))

@@ -19,15 +19,15 @@ _SLEEP_TIMEOUT_NANOSECONDS = 100_000_000
 class NativeBarrier:
     """LoadedBarrier of native code."""
 
-    def __init__(self, words: BarrierRecord, code: NativeLibrary) -> None:
+    def __init__(self, addresses: BarrierRecord, code: NativeLibrary) -> None:
         self._code = code
         self._record = np.zeros(RECORD_WORDS, np.int64)
         for word, value in {
-            BarrierWord.MEMBERS: words.members,
-            BarrierWord.OWN: words.own,
-            BarrierWord.COME: words.come,
-            BarrierWord.OPENED: words.opened,
-            BarrierWord.SPIN_LIMIT: words.spin_limit,
+            BarrierWord.MEMBERS: addresses.members,
+            BarrierWord.OWN: addresses.own,
+            BarrierWord.COME: addresses.come,
+            BarrierWord.OPENED: addresses.opened,
+            BarrierWord.SPIN_LIMIT: addresses.spin_limit,
         }.items():
             self._record[word] = value
         self._record[BarrierWord.SLEEP_TIMEOUT + 1] = _SLEEP_TIMEOUT_NANOSECONDS
