@@ -1,4 +1,4 @@
-"""One rank's part of overlap_link.py: a program's step with overlap, without, and its halves alone, in turns.
+"""One rank's part of link.py: a program's step with overlap, without, and its halves alone, in turns.
 
     python -m benchmarks.two_hosts -- python -m benchmarks.overlap.ranks MODULE [--machine F.json] [--rounds 10]
 

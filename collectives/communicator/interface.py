@@ -123,7 +123,7 @@ class Communicator(Protocol):
 
     @property
     def position(self) -> memoryview:
-        """Words in which this rank says where it is in its program, for peers that wait for it (``status.py``)."""
+        """Words that hold the position of this rank in its program, for peers that wait for it (status_table.py)."""
         ...
 
     def register_program(self, program: Explains) -> int:

@@ -1,4 +1,4 @@
-"""Programs that were compiled before, kept beside machine code (object_folder.py) and found again by all that decides.
+"""Programs that were compiled before, kept beside machine code (cache_folder.py) and found again by all that decides.
 
 An entry is what compiling warned of and a saved executable (runtime/saved.py), whose thunks are used as they are, since
 only the user writes there. One that is damaged, or does not load, counts as absent: it is compiled afresh, which
