@@ -66,19 +66,26 @@ def test_who_holds_outputs_keeps_them() -> None:
 
 
 def test_a_step_leaves_and_takes_no_memory() -> None:
+    """The least of three measurements: other threads of the process, such as the compiler's, allocate memory as well."""
     loop = looping()
     step(loop, 20)
+    grown, peaks = zip(*(memory_of_steps(loop, 100) for _ in range(3)), strict=True)
+    assert min(grown) < 1024
+    assert min(peaks) < 4096
+
+
+def memory_of_steps(loop: StepLoop, times: int) -> tuple[int, int]:
+    """Return by how many bytes traced memory is larger after the steps, and at most within them."""
     tracemalloc.start()
     try:
         step(loop, 20)
         before, _ = tracemalloc.get_traced_memory()
         tracemalloc.reset_peak()
-        step(loop, 100)
+        step(loop, times)
         after, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert after - before < 1024
-    assert peak - before < 4096
+    return after - before, peak - before
 
 
 def test_another_run_between_steps_does_not_disturb() -> None:
