@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from spmd.errors import ShapeError, VerificationError
 from spmd.hlo.instruction import HloInstruction
 from spmd.limits import MAX_EXCERPT
 from spmd.ops.checks import same_type
 from spmd.ops.opdef import OPS
-from spmd.shape import Shape
+from spmd.shape import Shape, TupleShape
 
 #: Number of operands in a description.
 _SHOWN = 16
@@ -25,8 +27,26 @@ def describe(instruction: HloInstruction) -> str:
 
 
 def _short(shape: Shape) -> str:
-    text = str(shape)
-    return text if len(text) <= MAX_EXCERPT else f"{text[:MAX_EXCERPT]}..."
+    """Return the beginning of the shape's text; no more of a large tuple is written than is shown."""
+    text = ""
+    for part in _parts(shape):
+        text += part
+        if len(text) > MAX_EXCERPT:
+            return f"{text[:MAX_EXCERPT]}..."
+    return text
+
+
+def _parts(shape: Shape) -> Iterator[str]:
+    """Yield the text of ``str(shape)``, leaf by leaf."""
+    if not isinstance(shape, TupleShape):
+        yield str(shape)
+        return
+    yield "("
+    for i, element in enumerate(shape.elements):
+        yield ", " if i else ""
+        yield f"/*index={i}*/" if i and i % 5 == 0 else ""
+        yield from _parts(element)
+    yield ")"
 
 
 def infer_shape(instruction: HloInstruction) -> Shape | None:
