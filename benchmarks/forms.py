@@ -35,6 +35,8 @@ from spmd.errors import SpmdError
 
 #: Cores that devices share in the prediction, whatever this machine has.
 CORES = 2
+#: Functions that the code of a kernel may call, and their part in the name of its form.
+VARIANTS = (("@blas(", "by BLAS"), ("@transpose", "transposing"))
 
 
 def forms_of(folder: Path) -> dict[str, float]:
@@ -58,6 +60,7 @@ def forms_of(folder: Path) -> dict[str, float]:
 
 
 def forms_of_kernel(thunk: KernelThunk, memory: DeviceMemory) -> set[str]:
+    """Return the forms of the native calls to which the thunk's kernel is bound."""
     places = (thunk.operands, thunk.results, thunk.scratch)
     arrays = KernelArrays(*(tuple(map(memory.array, each)) for each in places))
     action = CPU_KERNELS.bind(thunk.kernel, arrays)
@@ -80,11 +83,7 @@ def calls_within(calls: tuple[NativeCall, ...]) -> Iterator[NativeCall]:
 def variant_of(call: NativeCall) -> str:
     """Return the function's name, and what its code calls where forms of one name differ by that."""
     ir = "" if call.code.source is None else call.code.source[0]
-    return call.name + "".join(f" {says}" for mark, says in VARIANTS if mark in ir)
-
-
-#: What a kernel's code calls, and what that says of its form.
-VARIANTS = (("@blas(", "by BLAS"), ("@transpose", "transposing"))
+    return call.name + "".join(f" {suffix}" for mark, suffix in VARIANTS if mark in ir)
 
 
 def main() -> int:

@@ -22,12 +22,13 @@ def load_saved(argument: str, *, trusted: bool = False) -> LoadedFile | None:
     """Return the saved executable; None where ``argument`` names something else. trusted: use the file's thunks."""
     if argument == STANDARD_INPUT:
         return None
-    from launch.cache.saved_programs import load_file_bytes  # which a module does without
+    # A module does without it.
+    from launch.cache.saved_programs import load_file_bytes
 
     try:
         data = Path(argument).read_bytes() if is_saved(argument) else None
     except OSError:
-        return None  # what it is, the reader of modules says
+        return None  # the reader of modules reports what is wrong
     return None if data is None else load_file_bytes(data, argument, trusted=trusted)
 
 
@@ -35,12 +36,12 @@ def trust_code_in(argument: str) -> None:
     """Use the machine code in the file, if it is a saved executable, for all that this process needs from now on."""
     if argument == STANDARD_INPUT or not is_saved(argument):
         return
-    from runtime.codegen.llvm.jit import host_jit
-    from runtime.saved_archive import read_archive  # which a module does without, as above
+    # A module does without these, as above.
+    from runtime.load_saved import trust
+    from runtime.saved_archive import read_archive
 
-    # Who loads the file says what is wrong with it.
-    with suppress(OSError, SpmdError):
-        host_jit().trusted_code.update(read_archive(Path(argument).read_bytes(), argument).code)
+    with suppress(OSError, SpmdError):  # which are reported when the file is loaded
+        trust(read_archive(Path(argument).read_bytes(), argument))
 
 
 def is_saved(argument: str) -> bool:
@@ -63,7 +64,7 @@ def saved_digest(argument: str) -> str | None:
     try:
         return digest_of(Path(argument).read_bytes())
     except OSError:
-        return None  # why, the reader of modules says
+        return None  # the reader of modules reports why
 
 
 def is_executable(where: str) -> HloParseError:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from runtime.codegen.llvm.jit import host_jit
 from runtime.executable import Executable
-from runtime.saved_archive import read_archive
+from runtime.saved_archive import Archive, read_archive
 from runtime.saved_program import executable_of
 
 if TYPE_CHECKING:
@@ -20,24 +20,31 @@ if TYPE_CHECKING:
 
 
 def load_bytes(
-    data: bytes,
-    where: str = "<bytes>",
-    *,
-    check: bool = False,
-    trusted: bool = False,
-    program: bytes | None = None,
+    data: bytes, where: str = "<bytes>", *, check: bool = False, trusted: bool = False
 ) -> Executable:
     """Return the executable in ``data``. Raises SpmdError, naming ``where``, if it is none or is not valid.
 
-    check: run the buffer and schedule checkers on the result.
-    trusted: use the thunks in ``data``, which can do to this process what machine code can, if they are for a machine
-    like this one, and the machine code in it. program: the thunks that this module became on this machine
-    (saved_program.py), used in their place.
+    check: run the buffer and schedule checkers on the result. trusted: use the thunks and the machine code in ``data``,
+    which can do to this process what a program can, if they are for a machine like this one.
     """
     archive = read_archive(data, where)
-    if trusted:
-        host_jit().trusted_code.update(archive.code)
-        program = archive.program if program is None else program
+    return load_archive(archive, where, check=check, program=trust(archive) if trusted else None)
+
+
+def trust(archive: Archive) -> bytes | None:
+    """Use the machine code in ``archive`` in this process from now on. Returns the archive's thunks."""
+    host_jit().trusted_code.update(archive.code)
+    return archive.program
+
+
+def load_archive(
+    archive: Archive, where: str, *, check: bool = False, program: bytes | None = None
+) -> Executable:
+    """Return the executable in ``archive``. Raises SpmdError, naming ``where``, if it is not valid.
+
+    check: as in ``load_bytes``. program: thunks of this module that the caller trusts (saved_program.py); they are used
+    if they are for a machine like this one.
+    """
     read = partial(_read_module, archive.module, where)
     made = None
     if program is not None and not check:

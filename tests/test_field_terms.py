@@ -1,4 +1,4 @@
-"""Which words of a name are the project's own."""
+"""Tests of the split of names into words and of the list of words that names do without."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from launch.cache.digest import full_digest_of
 from launch.cache.program_cache_variable import VARIABLE
 from launch.cache.sources_digest import sources_digest
 from launch.ranks.messages import report_note
-from runtime.codegen.llvm.object_cache import ObjectCache, key_of
+from runtime.codegen.llvm.object_cache import key_of
 from runtime.executable import Executable
-from runtime.load_saved import load_bytes
+from runtime.load_saved import load_archive, trust
 from runtime.saved_archive import read_archive, with_program
 from runtime.saved_format import SavedExecutableError
 from runtime.saved_program import is_for_this_machine, program_bytes, program_target
@@ -39,29 +39,28 @@ def load_file_bytes(
 
     trusted: use the thunks in ``data`` where they are for a machine like this one.
     """
+    archive = read_archive(data, where)
     if trusted:
-        program = read_archive(data, where).program
-        if program is not None and not is_for_this_machine(program):
+        if archive.program is not None and not is_for_this_machine(archive.program):
             report_note(
                 f"the thunks in {where} are for another processor or version: "
                 "they are made again from its module"
             )
-        return LoadedFile(load_bytes(data, where, trusted=True), data)
+        return LoadedFile(load_archive(archive, where, program=trust(archive)), data)
     store = None if environment.get(VARIABLE) == "off" else keep_objects()
-    if store is None:
-        executable = load_bytes(data, where)
-        return LoadedFile(executable, with_program(data, program_bytes(executable)))
-    key = key_of(("saved program", full_digest_of(data), program_target(), sources_digest()))
-    stored = store.get(key)
+    key = "" if store is None else _key(data)
+    stored = None if store is None else store.get(key)
     if stored is not None:
         with suppress(SavedExecutableError):  # made again below, which gives the same
-            return LoadedFile(load_bytes(data, where, program=stored), with_program(data, stored))
-    return _lowered(data, where, store, key)
-
-
-def _lowered(data: bytes, where: str, store: ObjectCache, key: str) -> LoadedFile:
-    executable = load_bytes(data, where)
+            executable = load_archive(archive, where, program=stored)
+            return LoadedFile(executable, with_program(data, stored))
+    executable = load_archive(archive, where)
     program = program_bytes(executable)
-    if program is not None:
+    if store is not None and program is not None:
         store.put(key, program)
     return LoadedFile(executable, with_program(data, program))
+
+
+def _key(data: bytes) -> str:
+    """Return a digest of all that thunks are made by: the file, this machine and the project's sources."""
+    return key_of(("saved program", full_digest_of(data), program_target(), sources_digest()))

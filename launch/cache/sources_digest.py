@@ -6,7 +6,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Iterator
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 _PACKAGES = ("spmd", "partitioner", "collectives", "runtime", "launch")
@@ -18,7 +18,10 @@ def sources_digest() -> str:
     """Return a digest of names, sizes and times of the files: a copy that is being worked on keeps its version."""
     lines = []
     for name in _PACKAGES:
-        for entry in _files(Path(str(import_module(name).__file__)).parent):
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None, "it has an __init__"
+        for entry in _files(Path(spec.origin).parent):
             about = entry.stat()
             lines.append(f"{entry.path} {about.st_size} {about.st_mtime_ns}\n")
     return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -95,7 +95,7 @@ def amplifiers(
 
     From the output back, it is looked for along the operands of the largest relative error.
 
-    `evaluate` runs `module` with the tables that a `Gains` observes, with noise if its second argument is True.
+    `evaluate` runs `module` with the tables of an `Amplification`, with noise if its second argument is true.
     """
     amplification = Amplification()
     evaluate(amplification, False)

@@ -41,9 +41,8 @@ def compile_on_first(
         made.append(compiled.executable)
         if compiled.saved is not None:
             return compiled.saved
-        from runtime.saved import (
-            save_bytes,
-        )  # with the writer of modules, which no rank but the first needs
+        # Only the first rank needs the writer of modules.
+        from runtime.saved import save_bytes
 
         return save_bytes(compiled.executable)
 

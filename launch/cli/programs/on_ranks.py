@@ -83,8 +83,7 @@ def _digest(argument: str) -> str:
     saved = saved_digest(argument)
     if saved is not None:
         return saved
-    from launch.source import (
-        digest,
-    )  # with the readers of modules, which a saved executable does without
+    # A saved executable does without the readers of modules.
+    from launch.source import digest
 
     return digest(argument)

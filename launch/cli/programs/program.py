@@ -62,9 +62,8 @@ def dispatch(
         return here(options)
 
     if options.trust:
-        trust_code_in(
-            options.module
-        )  # that of the barrier, at which ranks meet before one reads the program
+        # Ranks meet at a barrier, whose code lies in the file, before one of them loads it.
+        trust_code_in(options.module)
     from launch.ranks.shutdown import run_rank
     from launch.ranks.world import open_world
 

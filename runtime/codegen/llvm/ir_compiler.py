@@ -31,7 +31,7 @@ class IrCompiler:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self._processor = processor
-        self._vectors = vector_target(processor[1], llvm.llvm_version_info[0])
+        self._vectors = vector_target(processor[1])
         self._machine = self._target_machine()
         self._layout = str(self._machine.target_data)
         self._of_thread = threading.local()

@@ -108,7 +108,7 @@ class ObjectCache:
         return self.get(key)
 
     def _is_claimed(self, key: str) -> bool:
-        """Return whether a process is making the entry: it has claimed it less than _PATIENCE seconds ago."""
+        """Return whether a process is making the entry: it has claimed it less than _CLAIM_SECONDS ago."""
         try:
             return time.time() - self._files.modified(f"{key}{_CLAIM}") < _CLAIM_SECONDS
         except OSError:

@@ -27,7 +27,7 @@ ENTER, WAIT = FUNCTIONS = ("spmd_barrier_enter", "spmd_barrier_wait")
 
 
 class BarrierWord(IntEnum):
-    """Words of a member's record; see BarrierWords."""
+    """Words of a member's record; see BarrierRecord."""
 
     MEMBERS = 0
     OWN = 1

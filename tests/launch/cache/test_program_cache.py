@@ -117,19 +117,19 @@ def test_the_key_is_of_all_that_decides(
 
 
 def test_sources_are_told_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "__init__.py").write_text("")
-    (tmp_path / "inner" / "a.py").write_text("one")
-    module = type(sys)("worked_on")
-    module.__file__ = str(tmp_path / "__init__.py")
-    monkeypatch.setitem(sys.modules, "worked_on", module)
+    inner = tmp_path / "worked_on" / "inner"
+    inner.mkdir(parents=True)
+    (tmp_path / "worked_on" / "__init__.py").write_text("")
+    (inner / "a.py").write_text("one")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sources_digest, "_PACKAGES", ("worked_on",))
     digest = sources_digest.sources_digest.__wrapped__
     before = digest()
-    (tmp_path / "inner" / "a.pyc").write_text("not a source")
+    (inner / "a.pyc").write_text("not a source")
     assert digest() == before
-    (tmp_path / "inner" / "a.py").write_text("another")
+    (inner / "a.py").write_text("another")
     assert digest() != before
+    assert "worked_on" not in sys.modules
 
 
 def test_what_compiling_warns_of_is_said_again(

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from runtime.codegen.llvm import library
 from runtime.codegen.llvm.jit import CodegenError, Jit, host_jit
 from runtime.codegen.llvm.pass_pipelines import Passes
 
@@ -117,3 +118,20 @@ def test_all_passes_give_code_that_does_what_the_ir_says(passes: Passes) -> None
 def test_passes_differ() -> None:
     jit = Jit()
     assert len({jit.compiler.emit(SUM, passes) for passes in Passes}) == len(Passes)
+
+
+def test_c_functions_have_the_types_that_llvmlite_declares() -> None:
+    """They are called without llvmlite's declarations: another number or kind of arguments would corrupt memory."""
+    import llvmlite.binding.orcjit  # noqa: F401 - declares the linker's functions
+    from llvmlite.binding import ffi
+
+    for name, (_, arguments) in library._FUNCTIONS.items():
+        declared = getattr(ffi.lib, f"LLVMPY_{name}").argtypes or ()
+        if name != "DisposeString":  # for which llvmlite declares none
+            assert [_is_pointer(t) or t for t in declared] == [
+                _is_pointer(t) or t for t in arguments
+            ]
+
+
+def _is_pointer(kind: type) -> bool:
+    return issubclass(kind, ctypes._Pointer) or kind in (ctypes.c_void_p, ctypes.c_char_p)
