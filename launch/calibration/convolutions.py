@@ -102,7 +102,9 @@ UNCACHED_LAYERS = 3
 
 @dataclass(frozen=True)
 class ConvolutionOptions:
-    """uncached_bytes: how far what is far was touched before. budget: seconds of one round of a layer."""
+    """uncached_bytes: bytes that are touched between two uses of an uncached array. budget: seconds of one round of a
+    layer.
+    """
 
     layers: tuple[Layer, ...] = LAYERS
     types: tuple[PrimitiveType, ...] = (PrimitiveType.F32,)

@@ -104,8 +104,8 @@ UNCACHED = ((512, 1024, 64), (64, 256, 1024), (512, 64, 1024), (128, 512, 1024))
 
 @dataclass(frozen=True)
 class ProductOptions:
-    """uncached_bytes: how far what is far was touched before: where copies, too, take clearly longer than near, as all
-    cores together have gone over more than their last cache holds. budget: seconds of one round of a shape.
+    """uncached_bytes: bytes that are touched between two uses of an uncached array: more than the last cache holds, so
+    that copies are clearly slower, too. budget: seconds of one round of a shape.
     """
 
     types: tuple[Types, ...] = TYPES

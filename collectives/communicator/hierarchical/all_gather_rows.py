@@ -54,7 +54,7 @@ class Rows:
     def row(self, source: int, member: int, staging: Staging) -> Array:
         """The row of ``source`` as ``member`` finds it."""
         holder = self._holder(source, self.nodes.node_of(member))
-        start = self._stored_offsets[holder].get(source, 0)  # a row of nothing is nowhere
+        start = self._stored_offsets[holder].get(source, 0)  # an empty row has no offset
         return staging[holder][start : start + self.sizes[source]]
 
     def crossing(self, member: int, staging: Staging) -> Exchange:

@@ -21,8 +21,8 @@ _NOTE = struct.Struct(f"=d{_TEXT_BYTES}s")
 _FIELD_COUNT = 16
 ROW_BYTES = _NOTE.size + 8 * _FIELD_COUNT
 
-#: Fields of a position: number of the program (0: none yet), steps begun, number of the thunk in ``walk``'s order, and
-#: of the one that started a collective last.
+#: Fields of a position: number of the program (0: none yet), steps begun, number of the thunk in the order of
+#: ``traverse``, and of the one that started a collective last.
 PROGRAM, STEP, THUNK, STARTED = range(4)
 NO_THUNK = -1
 """In THUNK, between steps; in STARTED, where a note says more."""
