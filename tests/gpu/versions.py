@@ -12,9 +12,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.metadata
+import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tests.paths import ROOT
@@ -44,7 +45,7 @@ def main() -> int:
     parser.add_argument("--missing", type=Path, help="write what is missing to this file")
     options = parser.parse_args()
     print(f"Python {sys.version.split()[0]}, {sys.executable}")
-    for name in (*needed_packages(), *TEST_PACKAGES, *OPTIONAL_PACKAGES):
+    for name in (*required_packages(), *TEST_PACKAGES, *OPTIONAL_PACKAGES):
         print(f"  {name} {installed_version(name) or 'MISSING'}")
     missing = find_missing(double=options.double)
     for name, reason in missing.items():
@@ -75,22 +76,36 @@ def find_missing(*, double: bool) -> dict[str, str]:
 
 # ---- packages
 def missing_packages() -> str | None:
-    """Return which packages that every test needs are missing or too old, or None."""
+    """Return which packages that every test needs are missing or of another version, or None."""
+    if missing := [
+        f"{name} is not installed" for name in TEST_PACKAGES if installed_version(name) is None
+    ]:
+        return "; ".join(missing)
+    return unmet_requirements(required_packages().values(), installed_version)
+
+
+def unmet_requirements(
+    requirements: Iterable[str], installed: Callable[[str], str | None]
+) -> str | None:
+    """Return which of the requirements, such as ``numpy>=2.0``, the ``installed`` versions do not meet, or None."""
+    # pytest depends on packaging: it cannot be imported before TEST_PACKAGES are installed.
+    from packaging.requirements import Requirement
+
     found = []
-    for name, least in (*needed_packages().items(), *((name, "") for name in TEST_PACKAGES)):
-        version = installed_version(name)
-        wanted = f"{name} >= {least}" if least else name
+    for text in requirements:
+        requirement = Requirement(text)
+        version = installed(requirement.name)
         if version is None:
-            found.append(f"{wanted} is not installed")
-        elif least and numbers(version) < numbers(least):
-            found.append(f"{wanted} is needed, found {version}")
+            found.append(f"{text} is not installed")
+        elif not requirement.specifier.contains(version, prereleases=True):
+            found.append(f"{text} is needed, found {version}")
     return "; ".join(found) or None
 
 
-def needed_packages() -> dict[str, str]:
-    """Return the least version of each package that pyproject.toml depends on."""
+def required_packages() -> dict[str, str]:
+    """Return the requirement of each package that pyproject.toml depends on, by the package's name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return dict(dependency.split(">=") for dependency in project["dependencies"])
+    return {re.split("[^A-Za-z0-9_.-]", text)[0]: text for text in project["dependencies"]}
 
 
 def installed_version(name: str) -> str | None:
@@ -98,12 +113,6 @@ def installed_version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def numbers(version: str) -> list[int]:
-    """Return the leading numbers of `version`: 0.6 of 0.6rc1."""
-    digits = [part for part in version.replace("rc", ".").split(".") if part.isdigit()]
-    return [int(part) for part in digits]
 
 
 # ---- libraries: each describes what is there, or raises an error that says why it cannot be used

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu.versions import unmet_requirements
 from tests.paths import ROOT
 
 
@@ -76,8 +77,20 @@ def test_an_old_package_is_named_and_ends_it(tmp_path: Path) -> None:
     done = contact("first", tmp_path / "out", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert states(tmp_path / "out") == {"versions": "failed"}
-    assert "missing for python: ml_dtypes >= 0.6 is needed, found 0.5.4" in done.stdout
+    assert "missing for python: ml_dtypes>=0.6 is needed, found 0.5.4" in done.stdout
     assert "Traceback" not in done.stdout
+
+
+def test_a_requirement_is_met_from_its_lowest_to_below_its_excluded_version() -> None:
+    def unmet(version: str | None) -> str | None:
+        return unmet_requirements(
+            ["llvmlite>=0.45,<0.51", "numpy>=2.0"], {"llvmlite": version, "numpy": "2.1.0"}.get
+        )
+
+    assert unmet("0.45.0") is unmet("0.50.0") is unmet("0.50.0rc1") is None
+    assert unmet("0.44.1") == "llvmlite>=0.45,<0.51 is needed, found 0.44.1"
+    assert unmet("0.51.0") == "llvmlite>=0.45,<0.51 is needed, found 0.51.0"
+    assert unmet(None) == "llvmlite>=0.45,<0.51 is not installed"
 
 
 def test_mpi4py_without_an_mpi_library_is_named(tmp_path: Path) -> None:
