@@ -78,7 +78,8 @@ def _listed(program: DeviceProgram, predictor: StepPredictor) -> Iterator[Listed
         arrays = KernelArrays(*(tuple(map(memory.array, part)) for part in parts))
         action = CPU_KERNELS.bind(thunk.kernel, arrays)
         libraries = _libraries_of(action)
-        key = (type(thunk.kernel), libraries or thunk.kernel)
+        code = tuple(library.key for library in libraries)
+        key = (type(thunk.kernel), code or thunk.kernel)
         if key in known:
             known[key].thunks.append(thunk)
             continue

@@ -48,9 +48,12 @@ class NativeLibrary:
         code: Callable[[], bytes],
         link: Callable[[bytes, str], LinkedCode],
         keep: Sequence[object],
+        key: str,
         source: tuple[str, Passes] | None = None,
     ) -> None:
         self._object = code
+        #: Equal for libraries of the same machine code.
+        self.key = key
         #: The IR and how it is optimized, if the compiler keeps sources.
         self.source = source
         #: The first thunk that calls the code, for profilers.
@@ -142,15 +145,16 @@ class Jit:
                 raise CodegenError(f"LLVM does not link generated code: {error}") from error
 
         source = (ir, passes) if self.keeps_sources else None
-        return NativeLibrary(self._object(ir, passes), link, (self, symbols, *keep), source)
+        key = self._key(ir, passes)
+        code = self._object(key, ir, passes)
+        return NativeLibrary(code, link, (self, symbols, *keep), key, source)
 
     def listing(self, ir: str, passes: Passes) -> tuple[str, str]:
         """Return the optimized IR of ``ir`` and the assembly that becomes its machine code."""
         return self.compiler.listing(ir, passes)
 
-    def _object(self, ir: str, passes: Passes) -> Callable[[], bytes]:
+    def _object(self, key: str, ir: str, passes: Passes) -> Callable[[], bytes]:
         """Return machine code, compiled unless this LLVM has compiled it for this processor before."""
-        key = self._key(ir, passes)
         code = self._known(key) or self._started(key, ir, passes)
         if self.collected is not None:
             self.collected[key] = code

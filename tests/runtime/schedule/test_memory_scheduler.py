@@ -180,15 +180,20 @@ def chain_of_sums(count: int) -> HloModule:
 
 
 def test_time_grows_about_linearly() -> None:
-    """Four times the instructions take less than twelve times as long (a quadratic algorithm: sixteen)."""
-    seconds = []
-    for count in (2000, 8000):
+    """Four times the instructions take less than twelve times as long (a quadratic algorithm: sixteen).
+
+    The least of two measurements counts: collections of garbage that other tests have made are in the other one.
+    """
+
+    def seconds(count: int) -> float:
         module = chain_of_sums(count)
         module.stage = Stage.OPTIMIZED
         start = time.process_time()
         schedule_module(module)
-        seconds.append(time.process_time() - start)
-    assert seconds[1] < 12 * max(seconds[0], 0.01)
+        return time.process_time() - start
+
+    small, large = (min(seconds(count) for _ in range(2)) for count in (2000, 8000))
+    assert large < 12 * max(small, 0.01)
 
 
 #: The loop needs 4,096 bytes while 32,768 are held for later, and its condition a few.
