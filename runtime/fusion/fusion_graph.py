@@ -11,7 +11,8 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from runtime.fusion.collective_sides import CollectiveSides
-from runtime.fusion.fusion_kernel import FusedKernelSpec, Kernel
+from runtime.fusion.cost.cost_model import KernelCost
+from runtime.fusion.fusion_kernel import FusedKernelSpec, Join, Kernel
 from runtime.fusion.kernel_kinds import KernelKinds
 from runtime.fusion.plain import is_plain
 from runtime.fusion.products.sliced_products import slices_read
@@ -71,7 +72,7 @@ class FusionGraph:
         self._initial = frozenset(self.kernel_of)
         for x in self.order:
             if x.opcode is Opcode.DOT and is_plain(x):
-                inputs = slices_read(x, self._is_absorbable, self.kinds.cost_model)
+                inputs = slices_read(x, self._is_absorbable, self.kinds.costs.model)
                 if inputs:
                     self._sliced[x] = inputs
         self._note_outside(self._initial)
@@ -193,13 +194,10 @@ class FusionGraph:
         if spec is None:
             roots = tuple([other.values[n] if n >= 0 else one.values[~n] for n in wanted])
             spec = self.specs[key] = self._spec(one, other, roots)
-        kind, limits = spec.kind, self.limits
-        if len(kind.inputs) > limits.inputs:
+        limits, cost = self.limits, spec.cost
+        if cost is None or spec.inputs > limits.inputs or cost.code > limits.code:
             return None
-        cost = kind.cost
-        if cost is None or cost.code > limits.code:
-            return None
-        if len(kind.members) > limits.instructions:
+        if spec.members > limits.instructions:
             made = spec.kernel(one, other, other.position)
             return spec if self._computing(made) <= limits.instructions else None
         return spec
@@ -207,10 +205,36 @@ class FusionGraph:
     def _spec(
         self, one: Kernel, other: Kernel, roots: tuple[HloInstruction, ...]
     ) -> FusedKernelSpec:
-        members, inputs = self._closed(roots, dict.fromkeys((*one.members, *other.members)))
-        both = {x: n for n, x in enumerate((*one.values, *other.values))}
-        chosen = tuple([both[x] for x in (*members, *inputs)])
-        return FusedKernelSpec(self.kinds.kind(roots, members, inputs), chosen)
+        members = dict.fromkeys((*one.members, *other.members))
+        if one.kind.reduces or other.kind.reduces or len(one.roots) > 1 or roots != other.roots:
+            join = self._join(one, other, roots, members)
+            kind = join.kind
+            return FusedKernelSpec(kind.cost, len(kind.inputs), len(kind.members), lambda: join)
+        # All that both compute is needed, so nothing has to be searched for.
+        inputs = {x: None for x in (*other.inputs, *one.inputs) if x not in members}
+        cost = self.kinds.costs.of_loop(
+            roots,
+            sorted(members, key=self.position.__getitem__),
+            inputs,
+            flat=one.kind.flat and other.kind.flat and one.roots[0].dims in ((), roots[0].dims),
+        )
+        return FusedKernelSpec(
+            cost, len(inputs), len(members), lambda: self._join(one, other, roots, members, cost)
+        )
+
+    def _join(
+        self,
+        one: Kernel,
+        other: Kernel,
+        roots: tuple[HloInstruction, ...],
+        both: dict[HloInstruction, None],
+        cost: KernelCost | None = None,
+    ) -> Join:
+        """Return the join that computes ``roots`` by the members of ``both`` kernels."""
+        members, inputs = self._closed(roots, both)
+        index_of = {x: n for n, x in enumerate((*one.values, *other.values))}
+        chosen = tuple([index_of[x] for x in (*members, *inputs)])
+        return Join(self.kinds.kind(roots, members, inputs, cost), chosen)
 
     # ---- changing
     def replace(self, old: Iterable[Kernel], new: Iterable[Kernel]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -47,12 +47,35 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class FusedKernelSpec:
-    """Join of two kernels: a kernel of ``kind``; its value n is value ``chosen[n]`` of their concatenated values."""
+class Join:
+    """Kind of the kernel that computes what two kernels do; its value n is value ``chosen[n]`` of their values."""
 
     kind: KernelKind
     chosen: tuple[int, ...]
 
+
+class FusedKernelSpec:
+    """Join of two kernels. Its ``cost`` is known before its kind is: most joins that fusion considers are never made.
+
+    cost: None for a kernel with reductions along different rows. inputs, members: numbers of them.
+    """
+
+    def __init__(
+        self, cost: KernelCost | None, inputs: int, members: int, make: Callable[[], Join]
+    ) -> None:
+        self.cost, self.inputs, self.members = cost, inputs, members
+        self._make = make
+
+    @cached_property
+    def join(self) -> Join:
+        return self._make()
+
+    @property
+    def kind(self) -> KernelKind:
+        return self.join.kind
+
     def kernel(self, one: Kernel, other: Kernel, position: int) -> Kernel:
+        """Return the kernel of these two, which are of the same kinds as those that it was specified for."""
         of_both = (*one.values, *other.values)
-        return Kernel(tuple(map(of_both.__getitem__, self.chosen)), position, self.kind)
+        values = tuple(map(of_both.__getitem__, self.join.chosen))
+        return Kernel(values, position, self.kind)

@@ -7,23 +7,24 @@ results, are equal.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
 from runtime.fusion.cost.cost_model import CostModel, KernelCost
 from runtime.fusion.cost.flat_cost import flat_cost
-from runtime.fusion.cost.loop_cost import loop_cost, written_block
+from runtime.fusion.cost.loop_cost import LoopSpaces, written_block
 from runtime.fusion.cost.row_cost import row_cost
-from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS
-from runtime.fusion.element_operations import is_element_operation
+from runtime.fusion.element_graph import MAX_LEAVES, MAX_STEPS, post_order
+from runtime.fusion.element_operations import is_element_operation, is_elementwise, renames
 from runtime.fusion.emitters import LOOP, Emitted, emitted_region, emitter_of
 from runtime.fusion.loop_fusion import MAX_PIECES
 from runtime.fusion.piecewise import is_piecewise
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusion
 from runtime.fusion.row_region import RowRegion, row_region
+from runtime.fusion.view_path import view_op
 from spmd.analysis.structure import StructuralKeys, instruction_form
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import PadAttrs
@@ -33,16 +34,36 @@ from spmd.ops.opdef import OPS
 Instructions: TypeAlias = Mapping[HloInstruction, None]
 
 
+@dataclass
+class KernelCosts:
+    """Costs of the kernels of one module, which must not change meanwhile."""
+
+    model: CostModel
+    _spaces: LoopSpaces = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._spaces = LoopSpaces(self.model)
+
+    def of_loop(
+        self,
+        roots: Sequence[HloInstruction],
+        members: Sequence[HloInstruction],
+        inputs: Collection[HloInstruction],
+        *,
+        flat: bool,
+    ) -> KernelCost:
+        """Return the cost of a kernel without reductions. members: what it computes, operands first."""
+        if flat:
+            return flat_cost(roots, members, inputs, self.model)
+        return self._spaces.cost(roots, members, inputs)
+
+
 @dataclass(eq=False)
 class KernelKind:
     """Kernel kind. ``roots``, ``members``, ``inputs``: those of its first kernel. number: index among all kinds.
 
     Values of a kernel are its members, then its inputs, in order of discovery from its roots. root_indices: indices of
-    the roots among the values.
-
-    reduces: whether it has reductions.
-    straight: whether strides express all reads in each piece of the loop: no reshapes, and results of one shape.
-    flat: whether each element is computed from those at its own index and from scalars.
+    the roots among the values. known_cost: the cost, if it was computed before the kind was made.
     """
 
     number: int
@@ -50,19 +71,45 @@ class KernelKind:
     members: tuple[HloInstruction, ...]
     inputs: tuple[HloInstruction, ...]
     root_indices: tuple[int, ...]
-    reduces: bool
-    straight: bool
-    flat: bool
-    cost_model: CostModel
+    costs: KernelCosts
+    known_cost: KernelCost | None = None
 
     @cached_property
     def cost(self) -> KernelCost | None:
         """The cost of one execution; None for a kernel with reductions along different rows."""
-        if self.flat:
-            return flat_cost(self.roots, self.members, self.inputs, self.cost_model)
+        if self.known_cost is not None:
+            return self.known_cost
         if not self.reduces:
-            return loop_cost(self.roots, self.inputs, self.cost_model)
-        return None if self.region is None else row_cost(self.region, self.cost_model)
+            return self.costs.of_loop(self.roots, self.order, self.inputs, flat=self.flat)
+        return None if self.region is None else row_cost(self.region, self.costs.model)
+
+    @property
+    def order(self) -> list[HloInstruction]:
+        """The members, operands first."""
+        inputs = dict.fromkeys(self.inputs, 0)
+        return [x for x in post_order(self.roots, inputs) if x not in inputs]
+
+    @cached_property
+    def reduces(self) -> bool:
+        """Whether it has reductions."""
+        return any(x.opcode is Opcode.REDUCE for x in self.members)
+
+    @cached_property
+    def straight(self) -> bool:
+        """Whether strides express all reads in each piece of the loop: no reshapes, and results of one shape."""
+        dims = self.roots[0].dims
+        members = frozenset(self.members)
+        return all(root.dims == dims for root in self.roots) and all(
+            _is_straight(x, members) for x in self.members
+        )
+
+    @cached_property
+    def flat(self) -> bool:
+        """Whether each element is computed from those at its own index and from scalars."""
+        dims = self.roots[0].dims
+        return all(x.dims in ((), dims) for x in self.inputs) and all(
+            _is_flat(x, dims) for x in self.members
+        )
 
     @cached_property
     def region(self) -> RowRegion | None:
@@ -93,14 +140,31 @@ class KernelKind:
     @cached_property
     def overwrites(self) -> frozenset[tuple[int, int]]:
         """Pairs (result, input) of which the result may be written over the input, as in plans."""
-        if self.flat and self.emitter == LOOP:
+        if self.straight and self.emitter == LOOP:
+            moved = self._moved()
             return frozenset(
                 (i, n)
                 for i, root in enumerate(self.roots)
                 for n, x in enumerate(self.inputs)
-                if x.dims == root.dims and x.shape.byte_size == root.shape.byte_size
+                if x not in moved
+                and x.array_shape.num_elements == root.array_shape.num_elements
+                and x.shape.byte_size == root.shape.byte_size
             )
         return frozenset(() if self.emitted is None else self.emitted.plan.overwrites)
+
+    def _moved(self) -> set[HloInstruction]:
+        """Return the values of which a loop reads an element at another row-major position than that of its result."""
+        moved: set[HloInstruction] = set()
+        for x in reversed(self.order):
+            view = view_op(x)
+            keeps_order = (
+                is_elementwise(x.opcode) or renames(x) if view is None else view.keeps_order
+            )
+            if x in moved or not keeps_order:
+                moved.update(x.operands)
+            else:
+                moved.update(y for y in x.operands if y.dims != x.dims and view is None)
+        return moved
 
     @cached_property
     def scratch_bytes(self) -> int:
@@ -131,7 +195,7 @@ class KernelKind:
 class KernelKinds:
     """Cache of all kinds found while the kernels of one module are planned. The module must not change meanwhile."""
 
-    cost_model: CostModel
+    costs: KernelCosts
     _keys: StructuralKeys = field(default_factory=StructuralKeys)
     _number_of: dict[Hashable, int] = field(default_factory=dict)
     _members: dict[HloInstruction, int] = field(default_factory=dict)
@@ -140,9 +204,16 @@ class KernelKinds:
     _alone: dict[Hashable, bool] = field(default_factory=dict)
 
     def kind(
-        self, roots: tuple[HloInstruction, ...], members: Instructions, inputs: Instructions
+        self,
+        roots: tuple[HloInstruction, ...],
+        members: Instructions,
+        inputs: Instructions,
+        cost: KernelCost | None = None,
     ) -> KernelKind:
-        """Return the kind of a kernel of ``roots``, which reach ``members`` and then ``inputs`` in this order."""
+        """Return the kind of a kernel of ``roots``, which reach ``members`` and then ``inputs`` in this order.
+
+        cost: that of the kernel, if it is known.
+        """
         index_of = {x: n for n, x in enumerate(inputs, len(members))}
         index_of.update(zip(members, range(len(members)), strict=True))
         says: list[int] = []
@@ -162,12 +233,8 @@ class KernelKinds:
                 tuple(members),
                 tuple(inputs),
                 key[-1],
-                any(x.opcode is Opcode.REDUCE for x in members),
-                all(root.dims == roots[0].dims for root in roots)
-                and all(_is_straight(x, members) for x in members),
-                all(_is_flat(x, roots[0].dims) for x in members)
-                and all(x.dims in ((), roots[0].dims) for x in inputs),
-                self.cost_model,
+                self.costs,
+                cost,
             )
         return kind
 
@@ -213,7 +280,7 @@ _STRAIGHT = frozenset(
 )
 
 
-def _is_straight(x: HloInstruction, members: Instructions) -> bool:
+def _is_straight(x: HloInstruction, members: Collection[HloInstruction]) -> bool:
     """Return whether strides express all reads of ``x``, which has an emitter, in each piece of a loop."""
     if x.opcode in (Opcode.RESHAPE, Opcode.BITCAST):
         wide = [[n for n in one.dims if n != 1] for one in (x, x.operand(0))]

@@ -11,8 +11,14 @@ from runtime.fusion.element_graph import ElementGraph, InputLeaf, Starts, elemen
 from runtime.fusion.element_operations import array_shape
 from runtime.fusion.piecewise import CutError
 from runtime.fusion.refusal import NoEmitterError
-from runtime.fusion.results import Result, ResultView, matching_result, result_candidates
-from runtime.fusion.view_path import ViewOp, ViewPath
+from runtime.fusion.results import (
+    Result,
+    ResultView,
+    matching_result,
+    result_candidates,
+    written_map,
+)
+from runtime.fusion.view_path import ViewOp, ViewPath, access_map
 from runtime.program.index_maps import Range
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import SliceAttrs
@@ -176,22 +182,26 @@ def _overwrites(
     results: Sequence[Result],
     inputs: Mapping[HloInstruction, int],
     starts: Sequence[ElementGraph],
-) -> tuple[tuple[int, int], ...]:
-    """Return pairs (result, input) between which no operation changes the order of elements."""
+) -> Iterator[tuple[int, int]]:
+    """Yield pairs (result, input): each element of the input is only read where that of the result is written."""
     shapes: dict[int, ArrayShape] = {
         number: array_shape(instruction) for instruction, number in inputs.items()
     }
-    leaves = [leaf for piece in pieces for leaf in piece.graph.leaves]
-    reads = [leaf for leaf in leaves if isinstance(leaf, InputLeaf)]
-    moved = {leaf.number for leaf in reads if not all(op.keeps_order for op in leaf.path)}
-    scalars = [leaf for each in starts for leaf in each.leaves]
-    moved |= {leaf.number for leaf in scalars if isinstance(leaf, InputLeaf)}
-    steady = [n for n in dict.fromkeys(leaf.number for leaf in reads) if n not in moved]
-    return tuple(
-        (i, number)
-        for i, result in enumerate(results)
-        if result.keeps_order
-        for number in steady
-        if shapes[number].byte_size == array_shape(result.root).byte_size
-        and shapes[number].num_elements == array_shape(result.root).num_elements
-    )
+    before = {leaf.number for each in starts for leaf in each.leaves if isinstance(leaf, InputLeaf)}
+    reads: dict[int, list[tuple[InputLeaf, LoopPiece]]] = {}
+    for piece in pieces:
+        for leaf in piece.graph.leaves:
+            if isinstance(leaf, InputLeaf) and leaf.number not in before:
+                reads.setdefault(leaf.number, []).append((leaf, piece))
+    for i, result in enumerate(results):
+        for number, leaves in reads.items():
+            if (
+                result.keeps_order
+                and shapes[number].byte_size == array_shape(result.root).byte_size
+                and shapes[number].num_elements == array_shape(result.root).num_elements
+                and all(
+                    access_map(leaf.path, shapes[number].dims) == written_map(piece.results[i])
+                    for leaf, piece in leaves
+                )
+            ):
+                yield i, number

@@ -10,7 +10,7 @@ from runtime.fusion.collective_sides import CollectiveSides
 from runtime.fusion.context import FusionContext
 from runtime.fusion.cost.cost_model import CostModel
 from runtime.fusion.fusion_graph import FusionGraph, Limits
-from runtime.fusion.kernel_kinds import KernelKinds
+from runtime.fusion.kernel_kinds import KernelCosts, KernelKinds
 from runtime.fusion.live_profile import LiveProfile
 from runtime.fusion.make_fusions import FusionPlan, make_fusions
 from runtime.fusion.merging import merge_kernels
@@ -81,10 +81,10 @@ class PriorityFusion(FueledPass):
 
         The most aggressive variant of the pass is chosen that does not need more memory.
         """
-        kinds = KernelKinds(CostModel(self.machine or machine_named()))
+        kinds = KernelKinds(KernelCosts(CostModel(self.machine or machine_named())))
         for step in self._ways():
             plans = [
-                step.plan_graph(graph, profile, kinds.cost_model)
+                step.plan_graph(graph, profile, kinds.costs.model)
                 for graph, profile in step.graphs(context, kinds)
             ]
             if not any(plan.kernels for plan in plans):
@@ -120,7 +120,7 @@ class PriorityFusion(FueledPass):
         limits = Limits(
             self.max_instructions, 2 * self.max_instructions, self.max_inputs, self.max_results
         )
-        overlaps = kinds.cost_model.machine.overlaps
+        overlaps = kinds.costs.model.machine.overlaps
         for computation in context.models.computations:
             order = context.order_of[computation]
             sides = CollectiveSides.of(order) if overlaps else None

@@ -81,11 +81,11 @@ class _Queue:
         before = after = 0.0
         for reader in readers:
             spec = None if (producer, reader) in self.refused else graph.joined(producer, reader)
-            if spec is None or spec.kind.cost is None:
+            if spec is None or spec.cost is None:
                 return None
             made.append(spec)
             before += reader.cost.seconds
-            after += spec.kind.cost.seconds
+            after += spec.cost.seconds
         before += producer.cost.seconds
         saved = before - after
         if saved <= (WORTH * before if len(readers) > 1 else 0.0):

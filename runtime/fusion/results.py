@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.fusion.element_graph import Starts
 from runtime.fusion.element_operations import array_shape
 from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.view_path import (
+    AccessMap,
     ViewOp,
     ViewPath,
     backwards,
     block_shifts,
     is_bijective,
+    moving_strides,
     view_op,
 )
 from runtime.program.index_maps import Shift
@@ -28,6 +30,16 @@ class ResultView:
 
     view: StridedView
     shifts: tuple[Shift, ...] = ()
+
+
+def written_map(result: ResultView) -> AccessMap:
+    """Return the access map of the elements that are written."""
+    view = result.view
+    size = view.element_type.byte_size
+    dense = replace(
+        view, strides=tuple(s // size for s in view.strides), offset=view.offset // size
+    )
+    return AccessMap(moving_strides(dense), dense.offset, result.shifts)
 
 
 @dataclass(frozen=True, slots=True)

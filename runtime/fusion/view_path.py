@@ -140,16 +140,16 @@ def access_map(path: ViewPath, dims: tuple[int, ...]) -> AccessMap | None:
     view = through(path, dense)
     if view is None:
         return None
-    return AccessMap(_moving(view), view.offset, shifts(path, dense))
+    return AccessMap(moving_strides(view), view.offset, shifts(path, dense))
 
 
 @lru_cache(maxsize=1024)
 def _identity_map(dims: tuple[int, ...]) -> AccessMap:
     """Return the map that reads every element at its own index. It is the most frequent one."""
-    return AccessMap(_moving(StridedView.dense(ArrayShape(PrimitiveType.U8, dims))), 0)
+    return AccessMap(moving_strides(StridedView.dense(ArrayShape(PrimitiveType.U8, dims))), 0)
 
 
-def _moving(view: StridedView) -> tuple[int, ...]:
+def moving_strides(view: StridedView) -> tuple[int, ...]:
     """Return the strides, with 0 for dimensions of one element."""
     return tuple(0 if n == 1 else s for n, s in zip(view.dims, view.strides, strict=True))
 

@@ -42,10 +42,11 @@ class KernelCost:
 
 @dataclass
 class CostModel:
-    """Costs of operations on a machine. The cost of an element of each instruction is computed once."""
+    """Costs of operations on a machine: of elements of each instruction and arrays of each size, computed once."""
 
     machine: MachineDescription
     _instructions: dict[HloInstruction, float] = field(default_factory=dict)
+    _arrays: dict[float, float] = field(default_factory=dict)
 
     def element(self, x: HloInstruction) -> float:
         """Return the seconds of one element of ``x``."""
@@ -64,7 +65,10 @@ class CostModel:
 
     def array(self, size: float) -> float:
         """Return the seconds to read or write ``size`` bytes of one array that was not touched just before."""
-        return size / self.machine.level_for(NEIGHBOURS * size).bandwidth
+        known = self._arrays.get(size)
+        if known is None:
+            known = self._arrays[size] = size / self.machine.level_for(NEIGHBOURS * size).bandwidth
+        return known
 
     def again(self, size: float, among: float) -> float:
         """Return the seconds of rereading ``size`` bytes in a kernel that goes over ``among`` bytes again and again."""

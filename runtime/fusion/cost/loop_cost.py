@@ -4,16 +4,19 @@ For each element it computes what the results need, down to the kernel's inputs.
 need with the same index map is computed once; with two maps, twice. A value that does not change along the innermost
 loop is computed once per row. Each touched byte of an input is fetched once; bytes that are touched again come from the
 memory level that holds them.
+
+Kernels that fusion tries have most of their instructions in common. What an instruction reads of its operands at an
+index map is therefore computed once for all kernels with the same loop dimensions (``LoopSpace``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
 
 from runtime.fusion.cost.cost_model import STRIDED, CostModel, KernelCost
-from runtime.fusion.element_graph import post_order
 from runtime.fusion.index_maps import Index, IndexMap, identity, operand_accesses, reshaped
 from runtime.fusion.loop_edges import Edges, add_edges, piece_count
 from spmd.hlo import HloInstruction, Opcode
@@ -25,21 +28,140 @@ class _ElementUse:
     """Use of an instruction's elements. ``map``: the index map, which depends on ``variables``.
 
     times: number of evaluations; inner: the loop variable that moves fastest through the elements seen there.
+    points: number of different indices of ``map``.
     """
 
     map: IndexMap
     inner: int | None
     variables: frozenset[int]
     times: float
+    points: float
 
 
-def loop_cost(
-    roots: Sequence[HloInstruction], inputs: Collection[HloInstruction], cost_model: CostModel
-) -> KernelCost:
-    """Return the cost of a kernel that computes ``roots``, all of as many elements, from ``inputs``."""
-    traversal = _Traversal(cost_model, written_block(roots[0]).dims)
-    traversal.run(roots, dict.fromkeys(inputs, 0))
-    return traversal.cost(roots)
+#: The fraction of the loop's indices at which each use of an instruction takes place.
+_Uses: TypeAlias = dict[_ElementUse, float]
+
+
+class _OperandUse(NamedTuple):
+    """Use of ``operand`` by the fraction ``share`` of the user's elements."""
+
+    operand: HloInstruction
+    use: _ElementUse
+    share: float
+
+
+class _Reading(NamedTuple):
+    """Way in which one use reads an array. slowdown: by strides.
+
+    run: number of the last loop dimensions that move through the array in its order, or not at all.
+    """
+
+    slowdown: float
+    run: int
+
+
+@dataclass(eq=False)
+class LoopSpace:
+    """Index space of loops of dimensions ``sizes``, with tables of what instructions read when they are computed there.
+
+    There is one ``_ElementUse`` for each map and inner variable.
+    """
+
+    cost_model: CostModel
+    sizes: tuple[int, ...]
+    _uses: dict[tuple[IndexMap, int | None], _ElementUse] = field(default_factory=dict)
+    _operand_uses: dict[tuple[HloInstruction, _ElementUse], tuple[_OperandUse, ...]] = field(
+        default_factory=dict
+    )
+    _readings: dict[tuple[tuple[int, ...], _ElementUse], _Reading] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._points = math.prod(map(float, self.sizes))
+        self._wide = [d for d, size in enumerate(self.sizes) if size != 1]
+
+    def of_root(self, root: HloInstruction) -> _ElementUse:
+        """Return the use of a root's elements by the loop: one at each index."""
+        at = identity(len(self.sizes))
+        inner = _innermost(at, self.sizes)
+        return self.use(
+            at if root.dims == self.sizes else reshaped(at, self.sizes, root.dims), inner
+        )
+
+    def use(self, at: IndexMap, inner: int | None) -> _ElementUse:
+        key = (at, inner)
+        found = self._uses.get(key)
+        if found is None:
+            variables = frozenset[int]().union(*(index.variables for index in at))
+            points = math.prod(float(self.sizes[v]) for v in variables)
+            times = self._times(variables, inner)
+            found = self._uses[key] = _ElementUse(at, inner, variables, times, points)
+        return found
+
+    def _times(self, variables: frozenset[int], inner: int | None) -> float:
+        """Return how often a value is computed there; the innermost loop is left out if the value ignores it."""
+        if not variables:
+            return 1.0
+        if inner is None or inner in variables:
+            return self._points
+        return self._points / max(self.sizes[inner], 1)
+
+    def operand_uses(self, x: HloInstruction, use: _ElementUse) -> tuple[_OperandUse, ...]:
+        """Return the uses of operands by ``x``, of which ``use`` is made."""
+        key = (x, use)
+        found = self._operand_uses.get(key)
+        if found is None:
+            found = self._operand_uses[key] = tuple(self._operand_uses_of(x, use))
+        return found
+
+    def _operand_uses_of(self, x: HloInstruction, use: _ElementUse) -> Iterable[_OperandUse]:
+        if OPS[x.opcode].elementwise:
+            for operand in x.operands:
+                same = use if operand.array_shape.rank else self.use((), use.inner)
+                yield _OperandUse(operand, same, 1.0)
+            return
+        for operand, access in zip(x.operands, operand_accesses(x, use.map), strict=True):
+            yield _OperandUse(operand, self.use(access.map, use.inner), access.share)
+
+    def reading(self, dims: tuple[int, ...], use: _ElementUse) -> _Reading:
+        """Return how ``use`` reads an array of ``dims``."""
+        key = (dims, use)
+        found = self._readings.get(key)
+        if found is None:
+            run = _trailing_run(use, dims, self.sizes, self._wide)
+            found = self._readings[key] = _Reading(_slowdown(dims, use), run)
+        return found
+
+    def rows(self, run: int) -> float:
+        """Return how often the innermost loop begins, if the last ``run`` wide dimensions form one loop."""
+        return float(math.prod(self.sizes[d] for d in self._wide[: len(self._wide) - max(run, 1)]))
+
+    @property
+    def longest_run(self) -> int:
+        return len(self._wide)
+
+
+@dataclass
+class LoopSpaces:
+    """The loop spaces of all kernels of one module, by their sizes."""
+
+    cost_model: CostModel
+    _spaces: dict[tuple[int, ...], LoopSpace] = field(default_factory=dict)
+
+    def cost(
+        self,
+        roots: Sequence[HloInstruction],
+        members: Sequence[HloInstruction],
+        inputs: Iterable[HloInstruction],
+    ) -> KernelCost:
+        """Return the cost of a kernel that computes ``roots``, all of as many elements, from ``inputs``.
+
+        members: what it computes, operands first.
+        """
+        sizes = written_block(roots[0]).dims
+        space = self._spaces.get(sizes)
+        if space is None:
+            space = self._spaces[sizes] = LoopSpace(self.cost_model, sizes)
+        return _loop_cost(space, roots, members, inputs)
 
 
 def written_block(root: HloInstruction) -> HloInstruction:
@@ -50,139 +172,96 @@ def written_block(root: HloInstruction) -> HloInstruction:
     return update.operand(1) if update.opcode is Opcode.DYNAMIC_UPDATE_SLICE else root
 
 
-@dataclass
-class _Traversal:
-    """Traversal of a kernel from its results to its inputs, which counts work and reads."""
-
-    cost_model: CostModel
-    sizes: tuple[int, ...]
-    demands: dict[HloInstruction, dict[_ElementUse, float]] = field(default_factory=dict)
-    reads: dict[HloInstruction, dict[_ElementUse, float]] = field(default_factory=dict)
-    uses: dict[tuple[IndexMap, int | None], _ElementUse] = field(default_factory=dict)
-    compute: float = 0.0
-    evaluations: float = 0.0
-    code: int = 0
-    counting: int = 0
-    edges: Edges = field(default_factory=dict)
-
-    def run(self, roots: Sequence[HloInstruction], inputs: dict[HloInstruction, int]) -> None:
-        """Traverse from the roots to the inputs."""
-        dims = self.sizes
-        at = identity(len(dims))
-        inner = _innermost(at, dims)
-        for root in map(written_block, roots):
-            own = at if root.dims == dims else reshaped(at, dims, root.dims)
-            self._add_use(root, self._use(own, inner), 1.0)
-        for x in reversed(post_order(roots, inputs)):
-            uses = self.demands.get(x, {})
-            if x in inputs:
-                self.reads[x] = uses
-            elif x.opcode is not Opcode.CONSTANT:
-                self._compute(x, uses)
-
-    def _use(self, at: IndexMap, inner: int | None) -> _ElementUse:
-        """Return the ``_ElementUse`` of this map and inner variable; there is one of each."""
-        found = self.uses.get((at, inner))
-        if found is None:
-            variables = _variables(at)
-            times = self._times(variables, inner)
-            found = self.uses[at, inner] = _ElementUse(at, inner, variables, times)
-        return found
-
-    def _times(self, variables: frozenset[int], inner: int | None) -> float:
-        """Return how often a value is computed there; the innermost loop is left out if the value ignores it."""
-        if not variables:
-            return 1.0
-        all_points = math.prod(map(float, self.sizes))
-        if inner is None or inner in variables:
-            return all_points
-        return all_points / max(self.sizes[inner], 1)
-
-    def _points(self, variables: frozenset[int]) -> float:
-        return math.prod(float(self.sizes[v]) for v in variables)
-
-    def _add_use(self, x: HloInstruction, use: _ElementUse, share: float) -> None:
-        uses = self.demands.setdefault(x, {})
-        uses[use] = min(1.0, uses.get(use, 0.0) + share)
-
-    def _compute(self, x: HloInstruction, uses: dict[_ElementUse, float]) -> None:
-        each = self.cost_model.element(x)
-        elementwise = OPS[x.opcode].elementwise
-        self.counting += len(uses) if x.opcode is Opcode.IOTA else 0
-        for use, share in uses.items():
-            if each:
-                self.compute += use.times * share * each
-                self.evaluations += use.times * share
-                self.code += 1
-            if elementwise:
-                for operand in x.operands:
-                    same = use if operand.array_shape.rank else self._use((), use.inner)
-                    self._add_use(operand, same, share)
-                continue
-            if x.opcode in (Opcode.CONCATENATE, Opcode.PAD):
-                add_edges(self.edges, x, use.map)
-            accesses = operand_accesses(x, use.map)
-            for operand, access in zip(x.operands, accesses, strict=True):
-                there = self._use(access.map, use.inner)
-                self._add_use(operand, there, share * access.share)
-
-    # ---- memory
-    def cost(self, roots: Sequence[HloInstruction]) -> KernelCost:
-        cost_model = self.cost_model
-        written = [float(written_block(root).shape.byte_size) for root in roots]
-        memory = sum(map(cost_model.array, written))
-        read = 0.0
-        for x, uses in self.reads.items():
-            if not x.array_shape.rank:
-                continue
-            item = x.array_shape.element_type.byte_size
-            touched = min(
-                sum(self._points(p.variables) * share for p, share in uses.items()),
-                x.array_shape.num_elements,
-            )
-            read += touched * item
-            memory += cost_model.array(touched * item) * _stride_factor(x, uses)
-            again = sum(p.times * share for p, share in uses.items()) - touched
-            if again > 0:
-                memory += cost_model.again(again * item, x.shape.byte_size)
-        pieces = piece_count(self.edges, self.sizes)
-        seconds = cost_model.kernel(max(self.compute, memory), self._rows(self.sizes), pieces)
-        return KernelCost(
-            seconds,
-            self.compute,
-            read,
-            sum(written),
-            self.evaluations,
-            self.code,
-            self.counting + sum(map(len, self.reads.values())),
-            sum(map(len, self.demands.values())),
-            pieces,
-        )
-
-    def _rows(self, dims: tuple[int, ...]) -> float:
-        """Return how often the innermost loop begins; dimensions that are contiguous in all arrays form one loop."""
-        wide = [d for d, size in enumerate(dims) if size != 1]
-        run = len(wide)
-        for x, uses in self.reads.items():
+def _loop_cost(
+    space: LoopSpace,
+    roots: Sequence[HloInstruction],
+    members: Sequence[HloInstruction],
+    inputs: Iterable[HloInstruction],
+) -> KernelCost:
+    """Traverse the kernel from its roots to its inputs, and add up work and reads."""
+    cost_model = space.cost_model
+    blocks = list(map(written_block, roots))
+    uses_of: dict[HloInstruction, _Uses] = {}
+    for block in blocks:
+        _add_use(uses_of.setdefault(block, {}), space.of_root(block), 1.0)
+    compute = evaluations = 0.0
+    code = counting = values = 0
+    edges: Edges = {}
+    for x in reversed(members):
+        uses = uses_of.get(x)
+        if uses is None:
+            continue
+        values += len(uses)
+        opcode = x.opcode
+        if opcode is Opcode.CONSTANT:
+            continue
+        if opcode is Opcode.IOTA:
+            counting += len(uses)
+        elif opcode in (Opcode.CONCATENATE, Opcode.PAD):
             for use in uses:
-                run = min(run, _trailing_run(use.map, x.dims, dims, wide))
-        return float(math.prod(dims[d] for d in wide[: len(wide) - max(run, 1)]))
+                add_edges(edges, x, use.map)
+        if each := cost_model.element(x):
+            times = sum([use.times * share for use, share in uses.items()])
+            compute += times * each
+            evaluations += times
+            code += len(uses)
+        for use, share in uses.items():
+            for operand, there, part in space.operand_uses(x, use):
+                _add_use(uses_of.setdefault(operand, {}), there, share * part)
+    reads = {x: uses_of[x] for x in inputs if x in uses_of}
+    memory, read, run = _memory(space, reads)
+    written = [float(block.shape.byte_size) for block in blocks]
+    memory += sum(map(cost_model.array, written))
+    leaves = sum(map(len, reads.values()))
+    pieces = piece_count(edges, space.sizes)
+    return KernelCost(
+        cost_model.kernel(max(compute, memory), space.rows(run), pieces),
+        compute,
+        read,
+        sum(written),
+        evaluations,
+        code,
+        counting + leaves,
+        values + leaves,
+        pieces,
+    )
 
 
-def _stride_factor(x: HloInstruction, uses: Collection[_ElementUse]) -> float:
-    """Return the mean slowdown over the reads of ``x``."""
-    return sum(_use_factor(x, use) for use in uses) / max(len(uses), 1)
+def _add_use(uses: _Uses, use: _ElementUse, share: float) -> None:
+    uses[use] = min(1.0, uses.get(use, 0.0) + share)
 
 
-def _use_factor(x: HloInstruction, use: _ElementUse) -> float:
-    minor = next((i for i, n in zip(use.map[::-1], x.dims[::-1], strict=True) if n > 1), None)
+def _memory(space: LoopSpace, reads: Mapping[HloInstruction, _Uses]) -> tuple[float, float, int]:
+    """Return the seconds of all reads, the bytes that they touch, and how many loop dimensions are contiguous in all
+    arrays.
+    """
+    cost_model = space.cost_model
+    seconds = read = 0.0
+    run = space.longest_run
+    for x, uses in reads.items():
+        dims = x.dims
+        readings = [space.reading(dims, use) for use in uses]
+        run = min([run, *(each.run for each in readings)])
+        if not dims:
+            continue
+        item = x.array_shape.element_type.byte_size
+        points = sum([use.points * share for use, share in uses.items()])
+        touched = min(points, x.array_shape.num_elements)
+        read += touched * item
+        slowdown = sum([each.slowdown for each in readings]) / max(len(readings), 1)
+        seconds += cost_model.array(touched * item) * slowdown
+        again = sum([use.times * share for use, share in uses.items()]) - touched
+        if again > 0:
+            seconds += cost_model.again(again * item, x.shape.byte_size)
+    return seconds, read, run
+
+
+def _slowdown(dims: tuple[int, ...], use: _ElementUse) -> float:
+    """Return the slowdown by strides of reading an array of ``dims``."""
+    minor = next((i for i, n in zip(use.map[::-1], dims[::-1], strict=True) if n > 1), None)
     if minor is None or use.inner is None or use.inner in minor.variables:
         return 1.0
     return STRIDED if use.inner in use.variables else 1.0
-
-
-def _variables(at: IndexMap) -> frozenset[int]:
-    return frozenset[int]().union(*(index.variables for index in at))
 
 
 def _innermost(at: IndexMap, dims: tuple[int, ...]) -> int | None:
@@ -198,19 +277,18 @@ def _last(index: Index) -> int | None:
 
 
 def _trailing_run(
-    at: IndexMap, own: tuple[int, ...], dims: tuple[int, ...], wide: Sequence[int]
+    use: _ElementUse, own: tuple[int, ...], dims: tuple[int, ...], wide: Sequence[int]
 ) -> int:
     """Return how many of the last ``wide`` loop dimensions move through the array in its order, or not at all."""
-    variables = _variables(at)
     absent = 0
     for d in reversed(wide):
-        if d in variables:
+        if d in use.variables:
             break
         absent += 1
     if absent:
         return absent
     steady = 0
-    moving = [(index, size) for index, size in zip(at, own, strict=True) if size != 1]
+    moving = [(index, size) for index, size in zip(use.map, own, strict=True) if size != 1]
     for (index, size), d in zip(reversed(moving), reversed(wide), strict=False):
         if index.plain != d:
             break

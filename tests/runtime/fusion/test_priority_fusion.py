@@ -11,9 +11,11 @@ import pytest
 
 from collectives.schedule.checker import check_schedule
 from runtime.compile import build_executable, schedule_module
-from runtime.fusion import context, kernel_kinds
+from runtime.fusion import context
 from runtime.fusion.cost.cost_model import KernelCost
-from runtime.fusion.kernel_kinds import KernelKind, KernelKinds
+from runtime.fusion.fusion_graph import FusionGraph
+from runtime.fusion.fusion_kernel import FusedKernelSpec
+from runtime.fusion.kernel_kinds import KernelCosts
 from runtime.fusion.priority_fusion import PriorityFusion
 from runtime.schedule.exact_memory import device_bytes
 from spmd.evaluator.evaluator import evaluate
@@ -340,18 +342,18 @@ def partly_fused(module: HloModule) -> Iterator[tuple[HloModule, int]]:
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many kernels were tried, and how many of them had to be priced."""
     counts: Counter[str] = Counter()
-    kind, price = KernelKinds.kind, kernel_kinds.loop_cost
+    joined, price = FusionGraph.joined, KernelCosts.of_loop
 
-    def tried(*arguments: Any) -> KernelKind:
+    def tried(*arguments: Any) -> FusedKernelSpec | None:
         counts["tried"] += 1
-        return kind(*arguments)
+        return joined(*arguments)
 
-    def priced(*arguments: Any) -> KernelCost:
+    def priced(*arguments: Any, **options: bool) -> KernelCost:
         counts["priced"] += 1
-        return price(*arguments)
+        return price(*arguments, **options)
 
-    monkeypatch.setattr(KernelKinds, "kind", tried)
-    monkeypatch.setattr(kernel_kinds, "loop_cost", priced)
+    monkeypatch.setattr(FusionGraph, "joined", tried)
+    monkeypatch.setattr(KernelCosts, "of_loop", priced)
     return counts
 
 

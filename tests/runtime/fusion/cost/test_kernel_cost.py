@@ -8,7 +8,7 @@ import pytest
 
 from runtime.fusion.cost.cost_model import CostModel, KernelCost
 from runtime.fusion.element_graph import post_order
-from runtime.fusion.kernel_kinds import KernelKinds
+from runtime.fusion.kernel_kinds import KernelCosts, KernelKinds
 from spmd.hlo import HloInstruction, HloModule, Opcode
 from spmd.machine.description import MachineDescription, MemoryLevel
 from spmd.machine.named import machine_named
@@ -41,7 +41,7 @@ def kernel_cost(
 ) -> KernelCost:
     order = post_order(roots, dict.fromkeys(inputs, 0))
     members = dict.fromkeys(x for x in order if x not in inputs)
-    kind = KernelKinds(CostModel(machine)).kind(roots, members, dict.fromkeys(inputs))
+    kind = KernelKinds(KernelCosts(CostModel(machine))).kind(roots, members, dict.fromkeys(inputs))
     assert kind.cost is not None
     return kind.cost
 
