@@ -98,10 +98,23 @@ class KernelKind:
     def straight(self) -> bool:
         """Whether strides express all reads in each piece of the loop: no reshapes, and results of one shape."""
         dims = self.roots[0].dims
-        members = frozenset(self.members)
-        return all(root.dims == dims for root in self.roots) and all(
-            _is_straight(x, members) for x in self.members
+        return (
+            all(root.dims == dims for root in self.roots)
+            and all(map(_is_straight, self.members))
+            and not self._has_moving_edges()
         )
+
+    def _has_moving_edges(self) -> bool:
+        """Return whether a dynamic-slice reads a concatenation or a pad: it moves their edges at run time."""
+        if not any(map(is_piecewise, self.members)):
+            return False
+        moved: set[HloInstruction] = set()
+        for x in reversed(self.order):
+            if x in moved and is_piecewise(x):
+                return True
+            if x in moved or x.opcode is Opcode.DYNAMIC_SLICE:
+                moved.update(x.operands)
+        return False
 
     @cached_property
     def flat(self) -> bool:
@@ -272,6 +285,7 @@ _STRAIGHT = frozenset(
         Opcode.BROADCAST,
         Opcode.CONSTANT,
         Opcode.COPY,
+        Opcode.DYNAMIC_SLICE,
         Opcode.IOTA,
         Opcode.REVERSE,
         Opcode.SLICE,
@@ -280,16 +294,13 @@ _STRAIGHT = frozenset(
 )
 
 
-def _is_straight(x: HloInstruction, members: Collection[HloInstruction]) -> bool:
+def _is_straight(x: HloInstruction) -> bool:
     """Return whether strides express all reads of ``x``, which has an emitter, in each piece of a loop."""
     if x.opcode in (Opcode.RESHAPE, Opcode.BITCAST):
         wide = [[n for n in one.dims if n != 1] for one in (x, x.operand(0))]
         return wide[0] == wide[1]
     if is_piecewise(x):
         return x.opcode is Opcode.CONCATENATE or not any(x.attrs_as(PadAttrs).interior)
-    if x.opcode is Opcode.DYNAMIC_SLICE:
-        # Its start moves the edges of what it reads, so that the pieces have sizes that are known at run time only.
-        return x.operand(0) not in members or not any(map(is_piecewise, members))
     return x.opcode in _STRAIGHT or OPS[x.opcode].elementwise
 
 
