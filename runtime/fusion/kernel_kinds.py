@@ -130,11 +130,9 @@ class KernelKind:
         if not self.reduces:
             return None
         try:
-            region = row_region(self.roots, {x: n for n, x in enumerate(self.inputs)})
-            region.pass_roots()
+            return row_region(self.roots, {x: n for n, x in enumerate(self.inputs)})
         except NoEmitterError:
             return None
-        return region
 
     @cached_property
     def emitter(self) -> str | None:

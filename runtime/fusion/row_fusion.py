@@ -140,7 +140,7 @@ class _Assembly:
         self.region = region
         self.keeping = keeping
         self.starts = Starts()
-        self.row_values = region.row_values()
+        self.row_values = region.row_values
         operands = max(region.operands.values(), default=-1) + 1
         self.inputs = [RowInput(Source.OPERAND, n) for n in range(operands)]
         self.reduction_inputs = self.numbered(Source.REDUCTION, region.reduces)

@@ -63,9 +63,10 @@ class RowRegion:
             raise NoEmitterError(f"{root.name} has other indices than the reductions")
         return count == self.row_count
 
-    def row_values(self) -> list[HloInstruction]:
-        """Return the values per row that are used at all indices, by broadcasts."""
-        return [x for x in self.order if self.is_inside(x) and self._is_spread(x)]
+    @cached_property
+    def row_values(self) -> tuple[HloInstruction, ...]:
+        """The values per row that are used at all indices, by broadcasts."""
+        return tuple([x for x in self.order if self.is_inside(x) and self._is_spread(x)])
 
     def _is_spread(self, x: HloInstruction) -> bool:
         return self.is_per_row(x) and any(
@@ -74,27 +75,30 @@ class RowRegion:
 
     def worth_keeping(self) -> list[HloInstruction]:
         """Return values at all indices that need transcendental functions and that a later pass needs too."""
-        ends = {*self.operands, *self.row_values(), *self.reduces}
+        if len(self.pass_roots) == 1:
+            return []
+        ends = {*self.operands, *self.row_values, *self.reduces}
         costly: set[HloInstruction] = set()
         for x in self.order:
-            if x not in ends and (_is_costly(x) or any(y in costly for y in x.operands)):
+            if x not in ends and (any(y in costly for y in x.operands) or _is_costly(x)):
                 costly.add(x)
         found: set[HloInstruction] = set()
-        for level, starts in self.pass_roots().items():
-            stack = starts
+        for level, starts in self.pass_roots.items():
+            stack = list(starts)
             while stack:
                 x = stack.pop()
-                if x in ends:
-                    continue
+                if x not in costly:
+                    continue  # nor is anything that it needs
                 computes = view_op(x) is None and array_shape(x).dims == self.dims
-                if x in costly and computes and self.levels[x] < level:
+                if computes and self.levels[x] < level:
                     found.add(x)
                 else:
                     stack.extend(x.operands)
         return [x for x in self.order if x in found]
 
-    def pass_roots(self) -> dict[int, list[HloInstruction]]:
-        """Return by pass the operands of reductions and the results that it computes at all indices."""
+    @cached_property
+    def pass_roots(self) -> Mapping[int, Sequence[HloInstruction]]:
+        """By pass: the operands of reductions and the results that it computes at all indices."""
         found: dict[int, list[HloInstruction]] = {}
         for reduce in self.reduces:
             found.setdefault(self.levels[reduce] - 1, []).append(reduce.operand(0))
@@ -107,7 +111,11 @@ class RowRegion:
 def row_region(
     roots: Sequence[HloInstruction], operands: Mapping[HloInstruction, int]
 ) -> RowRegion:
-    """Return the region. Raises NoEmitterError unless the reductions are plain ones along the same dimensions."""
+    """Return the region.
+
+    Raises NoEmitterError unless the reductions are plain ones along the same dimensions, and the roots have elements at
+    their indices or for each row.
+    """
     order = post_order(roots, operands)
     reduces = [x for x in order if x.opcode is Opcode.REDUCE and x not in operands]
     dims, axes = array_shape(reduces[0].operand(0)).dims, _axes(reduces[0])
@@ -118,6 +126,8 @@ def row_region(
     region = RowRegion(tuple(roots), operands, tuple(order), tuple(reduces), dims, axes, levels)
     for reduce in reduces:
         _require_reduction(reduce, region)
+    for root in roots:
+        region.is_row_result(root)
     return region
 
 

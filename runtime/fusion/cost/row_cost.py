@@ -35,7 +35,7 @@ class _Passes:
     def cost(self) -> KernelCost:
         region, cost_model = self.region, self.cost_model
         cached = region.worth_keeping()
-        for level, starts in region.pass_roots().items():
+        for level, starts in region.pass_roots.items():
             self._add_pass(level, starts, cached)
         for reduce in region.reduces:
             kind = reduce.array_shape.element_type
@@ -63,7 +63,7 @@ class _Passes:
     ) -> None:
         """Add the cost of pass ``level``, for all that it computes at all indices."""
         region = self.region
-        ends = dict.fromkeys((*region.row_values(), *region.reduces))
+        ends = dict.fromkeys((*region.row_values, *region.reduces))
         available = {x for x in cached if region.levels[x] < level}
         done: set[HloInstruction] = set()
         stack = [(x, False) for x in starts]
@@ -117,7 +117,7 @@ class _Passes:
                 break
             side_by_side *= region.dims[d]
         if side_by_side == 1:
-            return region.row_count * (1 + max(region.pass_roots()))
+            return region.row_count * (1 + max(region.pass_roots))
         return region.points / side_by_side
 
 
