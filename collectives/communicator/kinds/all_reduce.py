@@ -46,8 +46,6 @@ from collectives.communicator.steps.shared_buffers import (
     Buffers,
     aligned,
     offsets_of,
-    overlap,
-    starts_at,
 )
 from collectives.communicator.steps.shared_steps import Step
 from collectives.communicator.steps.shared_transfers import Ends, reduce_rows, share_of
@@ -108,11 +106,7 @@ class AllReduce(ReducingCollective):
 
     def can_run_in_place(self, buffers: Buffers) -> bool:
         """Return whether each result is its own operand or no operand."""
-        return not any(
-            overlap(operand, result) and not (i == k and starts_at(operand) == starts_at(result))
-            for i, operand in enumerate(buffers.operands)
-            for k, result in enumerate(buffers.results)
-        )
+        return all(i == k and same_start for i, k, same_start in buffers.overlaps)
 
     def overwrites_operands(self, buffers: Buffers) -> bool:
         """Return True for several members: no other one reads the elements that a member reduces."""

@@ -20,7 +20,7 @@ from collectives.communicator.memory import MEMORY_ALIGNMENT
 from collectives.communicator.native_collective import NativeCollective
 from collectives.communicator.node.shared_protocols import own_tiles
 from collectives.communicator.node.shared_window import SharedWindow
-from collectives.communicator.steps.shared_buffers import Buffers, overlap, starts_at
+from collectives.communicator.steps.shared_buffers import Buffers
 
 _HEADER = struct.Struct("<qq")
 _RECORD = struct.Struct("<16sqq")
@@ -145,11 +145,6 @@ def binding_digest(
         p.first for p in window_offsets[1] if p and p.window.is_shared_in(collective.group)
     ]
     own = own_tiles(collective, index, buffers)
-    overlaps = [
-        (i, k, starts_at(operand) == starts_at(result))
-        for i, operand in enumerate(buffers.operands)
-        for k, result in enumerate(buffers.results)
-        if overlap(operand, result) and not (i == k and k in own)
-    ]
+    overlaps = [tuple(o) for o in buffers.overlaps if o.operand != o.result or o.result not in own]
     text = repr((protocol, collective, name, arrays, windows, shared_results, own, overlaps))
     return hashlib.sha256(text.encode()).digest()[:16]

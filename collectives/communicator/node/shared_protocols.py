@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from collectives.communicator.kinds.op import Collective
-from collectives.communicator.steps.shared_buffers import Addresses, Buffers, overlap, starts_at
+from collectives.communicator.steps.shared_buffers import Addresses, Buffers, starts_at
 from collectives.communicator.steps.shared_steps import Await, CollectiveProgram, Signal, Step
 from collectives.communicator.steps.shared_transfers import Ends, copies
 
@@ -72,13 +72,8 @@ def needs_staging(collective: Collective, index: int, buffers: Buffers) -> bool:
     if collective.overwrites_operands(buffers):
         return False
     own = [(k, k) for k in own_tiles(collective, index, buffers)]
-    unread = [*collective.unread_overlaps(), *own]
-    return any(
-        overlap(operand, result)
-        for i, operand in enumerate(buffers.operands)
-        for k, result in enumerate(buffers.results)
-        if (i, k) not in unread
-    )
+    unread = {*collective.unread_overlaps(), *own}
+    return any((i, k) not in unread for i, k, _ in buffers.overlaps)
 
 
 def own_tiles(collective: Collective, index: int, buffers: Buffers) -> list[int]:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
 
 from collectives.communicator.memory import MEMORY_ALIGNMENT
 from collectives.communicator.reduction import Array
 
 Addresses: TypeAlias = Sequence[int]
+
+
+class Overlap(NamedTuple):
+    """Operand and result, by number, that have bytes in common; whether both begin at the same address."""
+
+    operand: int
+    result: int
+    same_start: bool
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,27 @@ class Buffers:
     def operand_offsets(self) -> list[int]:
         """The offset of each operand in a slot."""
         return offsets_of(self.operands)
+
+    @cached_property
+    def overlaps(self) -> tuple[Overlap, ...]:
+        """The pairs of an operand and a result that have bytes in common, by operand, then by result.
+
+        Operands are sorted by address, so that a result is compared with few of them.
+        """
+        starts = [starts_at(operand) for operand in self.operands]
+        order = sorted(range(len(starts)), key=starts.__getitem__)
+        sorted_starts = [starts[i] for i in order]
+        ends = [starts[i] + self.operands[i].nbytes for i in order]
+        furthest = list(itertools.accumulate(ends, max))
+        found = []
+        for k, result in enumerate(self.results):
+            start = starts_at(result)
+            n = bisect_left(sorted_starts, start + result.nbytes)
+            while n and furthest[n - 1] > start:
+                n -= 1
+                if ends[n] > start:
+                    found.append(Overlap(order[n], k, sorted_starts[n] == start))
+        return tuple(sorted(found))
 
     @property
     def are_in_place(self) -> bool:
