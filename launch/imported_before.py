@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import launch.cache.compile_afresh
-import launch.cli.programs.compiled_module  # noqa: F401 - imported for the time that it takes
+import launch.cli.programs.compiled_module  # noqa: F401 - for the time that it takes
+import runtime.codegen.llvm.ir_compiler  # noqa: F401
 from runtime.codegen.elements.complex_arithmetic import COMPLEX_FUNCTIONS
 from runtime.codegen.elements.registry import BODIES, FLOAT_FUNCTIONS
 from runtime.lowering import LOWERINGS

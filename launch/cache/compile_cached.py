@@ -28,10 +28,11 @@ def compile_source(
 
     ``functions``: those of the source's module. A program to be checked is compiled afresh.
     """
-    begin_fixed_code(devices)
     # A text does not tell one partition function from another.
     cache = None if options.check or functions.partitioners else program_cache()
+    # The key comes first: its many short system calls would each wait for the threads that compile.
     key = "" if cache is None else program_key(source.digest, devices, options)
+    begin_fixed_code(devices)
     if cache is not None and (found := cache.load(key)) is not None:
         executable, entry = found
         executable.program.host.callbacks = functions.callbacks
