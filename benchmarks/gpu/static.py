@@ -32,6 +32,7 @@ from runtime.gpu.planning import Planner
 from runtime.gpu.ptx import ptx_maker
 from runtime.gpu.step import Step
 from runtime.gpu.steps import while_loop
+from runtime.gpu.steps.horizontal import HorizontalStep
 from runtime.gpu.steps.kernel import HostedStep, LibraryStep, PtxStep
 from runtime.gpu.steps.library_sequence import LibrarySequenceStep
 from runtime.gpu.steps.sequence import plan_steps
@@ -67,7 +68,9 @@ class Counts:
             if isinstance(step, while_loop.CountedLoopStep):
                 self.add(step.body, times * step.trips)
                 continue
-            if isinstance(step, PtxStep):
+            if isinstance(step, HorizontalStep):
+                self.kernels -= times * (len(step.parts) - 1)  # its parts are counted below
+            elif isinstance(step, PtxStep):
                 self.kernels += times * len(step.launches)
                 places = (*step.operands, *step.results)
                 self.bytes += times * sum(place.view.byte_size for place in places)

@@ -86,6 +86,7 @@ class LoadedGpuDevice:
             collectives=collectives,
             options=options,
             has_blocking_steps=bool(reference_every),
+            multiprocessors=driver.multiprocessors,
         )
         #: The GPU's work, as plain data.
         self.plan = plan_steps(program.thunks, planner)

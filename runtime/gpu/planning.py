@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar, cast
 
 from runtime.buffers.types import ArrayView
-from runtime.gpu.codegen.launch import PtxLaunch, anchored
+from runtime.gpu.codegen.launch import KernelSource, anchored
 from runtime.gpu.collective import GpuCommunicator
 from runtime.gpu.options import DEFAULT, GpuOptions
 from runtime.gpu.step import Step
@@ -21,7 +21,7 @@ from spmd.registry import Registry
 Views: TypeAlias = tuple[StridedView, ...]
 
 #: (kernel, operands, results, scratch) -> its PTX launches; None if it has no PTX code.
-MakePtx: TypeAlias = Callable[[Kernel, Views, Views, Views], tuple[PtxLaunch, ...] | None]
+MakePtx: TypeAlias = Callable[[Kernel, Views, Views, Views], tuple[KernelSource, ...] | None]
 
 
 def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
@@ -31,7 +31,7 @@ def no_ptx(_: Kernel, __: Views, ___: Views, ____: Views) -> None:
 @dataclass(frozen=True)
 class Planner:
     """Planner. ``rank``: this device's. ``collectives``: between GPUs; unsupported ones go through the host.
-    ``has_blocking_steps``: some steps wait for each collective at its start.
+    ``has_blocking_steps``: some steps wait for each collective at its start. ``multiprocessors``: those of the GPU.
     """
 
     rank: int
@@ -40,6 +40,7 @@ class Planner:
     collectives: GpuCommunicator | None = None
     options: GpuOptions = DEFAULT
     has_blocking_steps: bool = False
+    multiprocessors: int = 132
     #: Names of collectives that go through the host.
     by_host: set[str] = field(default_factory=set)
 

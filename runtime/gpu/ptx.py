@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runtime.gpu.codegen.launch import PtxLaunch, PtxTarget
+from runtime.gpu.codegen.launch import KernelSource, PtxTarget
 from runtime.gpu.codegen.ptx_module import ptx_for
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.planning import MakePtx, Views
@@ -14,7 +14,7 @@ def ptx_maker(driver: GpuDriver) -> MakePtx:
 
     def make(
         kernel: Kernel, operands: Views, results: Views, scratch: Views
-    ) -> tuple[PtxLaunch, ...] | None:
+    ) -> tuple[KernelSource, ...] | None:
         return ptx_for(kernel, operands, results, scratch, target)
 
     return make

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from runtime.gpu.codegen.launch import ArgumentKind, PlacedLaunch, PtxLaunch, anchored, placed
+from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PlacedLaunch, anchored, placed
 from runtime.gpu.libraries.convolution_call import LibraryConvolution
 from runtime.gpu.libraries.gemm import GemmCall
 from runtime.gpu.views import DeviceView
@@ -43,7 +43,7 @@ class PtxWork(Work):
 
     implementation = "ptx"
     kernel: Kernel
-    launches: tuple[PtxLaunch, ...]
+    launches: tuple[KernelSource, ...]
     arrays: KernelArraysOnDevice
 
     @property
@@ -64,6 +64,34 @@ class PtxWork(Work):
     @property
     def writes(self) -> tuple[DeviceView, ...]:
         return (*self.arrays.scratch, *self.arrays.results)
+
+
+@dataclass(frozen=True)
+class HorizontalWork(Work):
+    """Kernels ``parts``, of one launch each, side by side in ``launch``: its arrays are those of all parts in order."""
+
+    implementation = "ptx"
+    parts: tuple[PtxWork, ...]
+    launch: KernelSource
+
+    @property
+    def placed(self) -> tuple[PlacedLaunch, ...]:
+        """The launch with the arrays' addresses."""
+        arrays = [part.arrays for part in self.parts]
+        pointers = {
+            ArgumentKind.OPERAND: [p for own in arrays for p in _pointers(own.operands)],
+            ArgumentKind.RESULT: [p for own in arrays for p in _pointers(own.results)],
+            ArgumentKind.SCRATCH: [p for own in arrays for p in _pointers(own.scratch)],
+        }
+        return placed((self.launch,), pointers)
+
+    @property
+    def reads(self) -> tuple[DeviceView, ...]:
+        return tuple(view for part in self.parts for view in part.reads)
+
+    @property
+    def writes(self) -> tuple[DeviceView, ...]:
+        return tuple(view for part in self.parts for view in part.writes)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def named(source: KernelSource, kernel: Kernel) -> KernelSource:
         hashlib.sha256(source.ir.encode()).hexdigest()[:6],
     ]
     entry = re.sub(r"\W", "_", "_".join(parts))
-    return replace(source, entry=entry, ir=re.sub(rf"@{source.entry}\b", f"@{entry}", source.ir))
+    return replace(source, entry=entry)
 
 
 def _opcodes(record: object) -> Iterator[Opcode]:

@@ -12,6 +12,8 @@ from runtime.program.strides import StridedView
 ALIGNMENT = 16
 #: Threads of a warp, which exchange values without memory.
 WARP = 32
+#: Instruction that reads the number of a thread's block.
+BLOCK_NUMBER = "call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class ArgumentKind(Enum):
     RESULT = "result"
     SCRATCH = "scratch"
     WORKSPACE = "workspace"
-    """Memory of ``PtxLaunch.workspace_bytes``; it holds nothing before the kernel's first and after its last launch."""
+    """Memory of ``workspace_bytes`` of a launch; it holds nothing before the kernel's first and after its last one."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,46 +47,48 @@ class PtxArgument:
 
 
 @dataclass(frozen=True, slots=True)
-class PtxLaunch:
-    """Launch of ``entry`` of ``text`` on a grid of thread blocks, with an 8-byte parameter for each of ``arguments``.
+class KernelSource:
+    """Launch of a kernel on ``blocks`` blocks of ``threads`` threads, with a pointer for each of ``arguments``.
 
-    Launches of one kernel run in order, and each sees the writes of those before it. shared_bytes: dynamic shared
-    memory in addition to what the text declares. unless_same: the launch is skipped if these two are the same memory.
+    Launches of one kernel run in order, and each sees the writes of those before it.
+
+    entry: the kernel's name. functions: declarations and functions that it calls, each a text of LLVM IR. body: its
+    lines; ``%p0`` and so on are the pointers, and ``BLOCK_NUMBER`` reads the number of the thread's block.
+    shared_bytes: size of the block's memory ``@shared``. unless_same: the launch is skipped if these two are the same
+    memory.
     """
 
-    text: str
     entry: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
+    functions: tuple[str, ...]
+    body: tuple[str, ...]
     shared_bytes: int
-    arguments: tuple[PtxArgument, ...]
-    unless_same: tuple[PtxArgument, PtxArgument] | None = None
-    workspace_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KernelSource:
-    """Launch whose text is still LLVM IR: ``entry`` is its only external function."""
-
-    ir: str
-    entry: str
     blocks: int
     threads: int
     arguments: tuple[PtxArgument, ...]
     unless_same: tuple[PtxArgument, PtxArgument] | None = None
     workspace_bytes: int = 0
 
-    def launch(self, text: str) -> PtxLaunch:
-        return PtxLaunch(
-            text,
-            self.entry,
-            (self.blocks, 1, 1),
-            (self.threads, 1, 1),
-            0,
-            self.arguments,
-            self.unless_same,
-            self.workspace_bytes,
+    @property
+    def ir(self) -> str:
+        """The module's text; ``entry`` is its only external function."""
+        shared = (
+            f"@shared = internal addrspace(3) global [{self.shared_bytes} x i8] poison, align 16"
         )
+        lines = [
+            *self.functions,
+            *([shared] if self.shared_bytes else []),
+            f"define ptx_kernel void @{self.entry}({parameters(len(self.arguments))}) {{",
+            *self.body,
+            "  ret void\n}",
+            "!nvvm.annotations = !{!0}",
+            f'!0 = !{{ptr @{self.entry}, !"maxntidx", i32 {self.threads}}}',
+        ]
+        return "\n".join(lines)
+
+
+def parameters(count: int) -> str:
+    """Return the parameters of a kernel with ``count`` pointers."""
+    return ", ".join(f"ptr align {ALIGNMENT} %p{n}" for n in range(count))
 
 
 def anchored(start: int, view: StridedView) -> tuple[int, StridedView]:
@@ -103,12 +107,12 @@ class PlacedLaunch:
     The workspace has at least ``launch.workspace_bytes`` and is aligned to ``ALIGNMENT``.
     """
 
-    launch: PtxLaunch
+    launch: KernelSource
     pointers: tuple[int | None, ...]
 
 
 def placed(
-    launches: tuple[PtxLaunch, ...], pointers: Mapping[ArgumentKind, Sequence[int]]
+    launches: tuple[KernelSource, ...], pointers: Mapping[ArgumentKind, Sequence[int]]
 ) -> tuple[PlacedLaunch, ...]:
     """Bind ``launches`` to the pointers ``pointers``, without those that ``unless_same`` skips."""
 

@@ -29,8 +29,8 @@ from runtime.gpu.codegen.emitters import GpuArrays, sources
 from runtime.gpu.codegen.entry_names import named
 from runtime.gpu.codegen.launch import (
     ArgumentKind,
+    KernelSource,
     PlacedLaunch,
-    PtxLaunch,
     PtxTarget,
     anchored,
     placed,
@@ -54,18 +54,19 @@ def ptx_for(
     results: Sequence[StridedView],
     scratch: Sequence[StridedView],
     target: PtxTarget,
-) -> tuple[PtxLaunch, ...] | None:
+) -> tuple[KernelSource, ...] | None:
     """Return the launches, in order, that execute ``kernel`` on arrays with these views.
 
     None: this record has no PTX code. No launch: there is nothing to do. The pointers must be multiples of
-    ``launch.ALIGNMENT`` bytes (``launch.anchored``). The same arguments give the same text.
+    ``launch.ALIGNMENT`` bytes (``launch.anchored``). The same arguments give the same launches, whose text ``ptx_text``
+    compiles. Raises UnsupportedError if ``target`` is too old for any.
     """
+    known_capability(target.arch)
     arrays = GpuArrays(tuple(operands), tuple(results), tuple(scratch), target)
     found = sources(kernel, arrays)
     if found is None:
         return None
-    own = [named(source, kernel) for source in found]
-    return tuple(source.launch(ptx_text(source.ir, target.arch)) for source in own)
+    return tuple(named(source, kernel) for source in found)
 
 
 def ptx_at(

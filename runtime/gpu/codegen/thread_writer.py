@@ -13,7 +13,7 @@ from typing import Any
 from runtime.codegen.elements.bfloat16 import ROUND
 from runtime.codegen.ir.function_writer import FunctionWriter
 from runtime.codegen.ir.values import typed
-from runtime.gpu.codegen.launch import WARP, KernelSource, PtxArgument
+from runtime.gpu.codegen.launch import BLOCK_NUMBER, WARP, KernelSource, PtxArgument
 
 _DECLARATIONS = (
     "declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()",
@@ -56,7 +56,7 @@ class PtxWriter(FunctionWriter):
         return self.value("call i32 @llvm.nvvm.read.ptx.sreg.tid.x()")
 
     def block_number(self) -> str:
-        return self.value("call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()")
+        return self.value(BLOCK_NUMBER)
 
     # ---- barriers, shared memory, exchanges
     def barrier(self) -> None:
@@ -198,19 +198,12 @@ class PtxWriter(FunctionWriter):
         self, entry: str, functions: Sequence[str], blocks: int, threads: int
     ) -> KernelSource:
         """Return the complete kernel, preceded by the ``functions`` that it calls."""
-        parameters = ", ".join(f"ptr align 16 %p{n}" for n in range(len(self.arguments)))
-        shared = (
-            [f"@shared = internal addrspace(3) global [{self.shared_bytes} x i8] poison, align 16"]
-            if self.shared_bytes
-            else []
+        return KernelSource(
+            entry,
+            tuple(dict.fromkeys([*_DECLARATIONS, *functions])),
+            tuple(self.body()),
+            self.shared_bytes,
+            blocks,
+            threads,
+            tuple(self.arguments),
         )
-        lines = [
-            *dict.fromkeys([*_DECLARATIONS, *functions]),
-            *shared,
-            f"define ptx_kernel void @{entry}({parameters}) {{",
-            *self.body(),
-            "  ret void\n}",
-            "!nvvm.annotations = !{!0}",
-            f'!0 = !{{ptr @{entry}, !"maxntidx", i32 {threads}}}',
-        ]
-        return KernelSource("\n".join(lines), entry, blocks, threads, tuple(self.arguments))

@@ -17,13 +17,21 @@ from runtime.gpu.cuda.batched_factors import is_batched, load_batched_factors
 from runtime.gpu.cuda.copies import load_copy
 from runtime.gpu.cuda.gemm import Cublas
 from runtime.gpu.cuda.gpu import CudaGpu, gpu_number
-from runtime.gpu.cuda.ptx_loader import PtxLoader
+from runtime.gpu.cuda.ptx_loader import PtxLoader, compile_ptx
 from runtime.gpu.cuda.triangular_solve import load_triangular_solve
 from runtime.gpu.driver import Enqueue, GpuEvent, GpuStream
 from runtime.gpu.errors import GpuMemoryError, PtxError
 from runtime.gpu.libraries.linalg_work import SolverWork, TriangularSolveWork
 from runtime.gpu.libraries.tuning import Tuning
-from runtime.gpu.work import ConvolutionWork, CopyWork, FftWork, GemmWork, PtxWork, Work
+from runtime.gpu.work import (
+    ConvolutionWork,
+    CopyWork,
+    FftWork,
+    GemmWork,
+    HorizontalWork,
+    PtxWork,
+    Work,
+)
 from spmd.literal import NDArray
 
 if TYPE_CHECKING:
@@ -73,7 +81,7 @@ class CudaDriver:
         self.multiprocessors = int(properties["multiProcessorCount"])
         self._gpu = gpu_number(device)
         self.captures = self._gpu.captures
-        self._ptx = PtxLoader(self.allocate, self._gpu.modules)
+        self._ptx = PtxLoader(self.allocate, self.arch, self._gpu.modules)
         self._retained: list[NDArray] = []
 
     @cached_property
@@ -162,10 +170,12 @@ class CudaDriver:
 
     # ---- work
     def load(self, work: Work) -> Enqueue:
+        if isinstance(work, PtxWork | HorizontalWork):
+            compile_ptx(work, self.arch)  # before others have to wait
         with self.captures:
             return _LOADERS[type(work)](self, work)
 
-    def load_ptx(self, work: PtxWork) -> Enqueue:
+    def load_ptx(self, work: PtxWork | HorizontalWork) -> Enqueue:
         return self._ptx.load(work)
 
     def load_gemm(self, work: GemmWork) -> Enqueue:
@@ -199,6 +209,7 @@ class CudaDriver:
 
 _LOADERS: dict[type[Work], Callable[[CudaDriver, Any], Enqueue]] = {
     PtxWork: CudaDriver.load_ptx,
+    HorizontalWork: CudaDriver.load_ptx,
     GemmWork: CudaDriver.load_gemm,
     ConvolutionWork: CudaDriver.load_convolution,
     CopyWork: CudaDriver.load_copy,

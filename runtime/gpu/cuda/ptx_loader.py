@@ -9,26 +9,24 @@ from typing import Any
 from cupy_backends.cuda.api import driver
 
 from runtime.gpu.codegen.launch import PlacedLaunch
+from runtime.gpu.codegen.ptx_module import ptx_text
 from runtime.gpu.cuda.modules import PtxModules
 from runtime.gpu.driver import Enqueue, GpuBlock, GpuStream
-from runtime.gpu.work import PtxWork
-
-#: Dynamic shared memory of a block that needs no attribute.
-_USUAL_SHARED_BYTES = 48 << 10
+from runtime.gpu.work import HorizontalWork, PtxWork
 
 
 class PtxLoader:
-    """Loader of one device's launches. modules: those of its GPU."""
+    """Loader of one device's launches. arch: of its GPU; modules: those of its GPU."""
 
-    def __init__(self, allocate: Callable[[int], GpuBlock], modules: PtxModules) -> None:
-        self._allocate, self._modules = allocate, modules
+    def __init__(self, allocate: Callable[[int], GpuBlock], arch: str, modules: PtxModules) -> None:
+        self._allocate, self._arch, self._modules = allocate, arch, modules
         # All kernels run in order on one stream, so they share one workspace, as large as the
         # largest needs.
         self._workspace: GpuBlock | None = None
         self._workspace_bytes = 0
         self._retained: list[GpuBlock] = []
 
-    def load(self, work: PtxWork) -> Enqueue:
+    def load(self, work: PtxWork | HorizontalWork) -> Enqueue:
         launches = list(map(self._bound, work.placed))
         if len(launches) == 1:
             return launches[0]
@@ -41,13 +39,11 @@ class PtxLoader:
 
     def _bound(self, placed: PlacedLaunch) -> Enqueue:
         launch = placed.launch
-        function = driver.moduleGetFunction(self._modules.handle(launch.text), launch.entry)
-        if launch.shared_bytes > _USUAL_SHARED_BYTES:
-            attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            driver.funcSetAttribute(function, attribute, launch.shared_bytes)
+        text = ptx_text(launch.ir, self._arch)
+        function = driver.moduleGetFunction(self._modules.handle(text), launch.entry)
         workspace = self._workspace_of(launch.workspace_bytes)
         parameters = _Parameters([workspace if p is None else p for p in placed.pointers])
-        sizes = (*launch.grid, *launch.block, launch.shared_bytes)
+        sizes = (launch.blocks, 1, 1, launch.threads, 1, 1, 0)
 
         def enqueue(stream: GpuStream) -> None:
             driver.launchKernel(function, *sizes, stream.ptr, parameters.address, 0)
@@ -59,6 +55,12 @@ class PtxLoader:
             self._workspace, self._workspace_bytes = self._allocate(num_bytes), num_bytes
             self._retained.append(self._workspace)  # earlier kernels retain theirs
         return 0 if self._workspace is None else self._workspace.address
+
+
+def compile_ptx(work: PtxWork | HorizontalWork, arch: str) -> None:
+    """Compile the launches of ``work``; loading them finds the texts."""
+    for each in work.placed:
+        ptx_text(each.launch.ir, arch)
 
 
 class _Parameters:

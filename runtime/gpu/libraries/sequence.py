@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from runtime.gpu.arena import ALIGNMENT
-from runtime.gpu.codegen.launch import ArgumentKind, PtxLaunch
+from runtime.gpu.codegen.launch import ArgumentKind, KernelSource
 from runtime.gpu.libraries.call import LibraryCall
 from runtime.gpu.options import GpuOptions
 from runtime.gpu.planning import MakePtx, Views
@@ -44,7 +44,7 @@ class PtxStage:
     """One kernel in PTX. A copy is left out if its operand turns out to be its result's memory."""
 
     kernel: Kernel
-    launches: tuple[PtxLaunch, ...]
+    launches: tuple[KernelSource, ...]
     operands: tuple[SequenceArray, ...]
     results: tuple[SequenceArray, ...]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from runtime.buffers.types import ArrayView
-from runtime.gpu.codegen.launch import PtxLaunch
+from runtime.gpu.codegen.launch import KernelSource
 from runtime.gpu.libraries import (  # noqa: F401 - they register their sequences
     convolution,
     factorizations,
@@ -37,7 +37,7 @@ class PtxStep(KernelStep):
     """Kernel computed by the PTX ``launches``."""
 
     implementation = "ptx"
-    launches: tuple[PtxLaunch, ...] = ()
+    launches: tuple[KernelSource, ...] = ()
 
     def bind(self, device: GpuProgram) -> Action:
         arrays = self.on_device(device)

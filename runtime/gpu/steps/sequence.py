@@ -9,6 +9,7 @@ from runtime.gpu.planning import Planner, plans
 from runtime.gpu.step import Action, GpuProgram, Step
 from runtime.gpu.steps.bound import bound
 from runtime.gpu.steps.graph import with_graphs
+from runtime.gpu.steps.horizontal import with_horizontal_launches
 from runtime.program.thunks.sequence import ThunkSequence
 
 
@@ -35,14 +36,15 @@ def plan_sequence(thunk: ThunkSequence, planner: Planner) -> Iterator[Step]:
 
 
 def plan_steps(thunks: ThunkSequence, planner: Planner) -> tuple[Step, ...]:
-    """Return the steps for each of ``thunks``; sequences without decisions become graphs.
+    """Return the steps for each of ``thunks``; small kernels share launches, sequences without decisions become graphs.
 
     Without graphs the steps of each sequence stay together, as timelines need them.
     """
     if not planner.options.graphs:
         steps = tuple(step for thunk in thunks.thunks for step in planner.plan(thunk))
         return (SequenceStep(thunks, steps),)
-    return with_graphs(thunks, tuple(_flat(thunks, planner)))
+    launches = with_horizontal_launches(_flat(thunks, planner), planner.multiprocessors)
+    return with_graphs(thunks, tuple(launches))
 
 
 def _flat(thunks: ThunkSequence, planner: Planner) -> Iterator[Step]:

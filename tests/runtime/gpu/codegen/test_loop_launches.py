@@ -7,7 +7,7 @@ import re
 import pytest
 
 from runtime.gpu.codegen.emitters import GpuArrays, sources
-from runtime.gpu.codegen.launch import ArgumentKind, PtxArgument, PtxLaunch, PtxTarget, anchored
+from runtime.gpu.codegen.launch import ArgumentKind, KernelSource, PtxArgument, PtxTarget, anchored
 from runtime.gpu.codegen.ptx_module import ptx_at, ptx_for, ptx_text
 from runtime.program.records.reference import ReferenceKernel
 from runtime.program.strides import StridedView
@@ -23,24 +23,25 @@ P = PrimitiveType
 
 
 # ---- launches
-def launches(kind: PrimitiveType, *dims: int) -> tuple[PtxLaunch, ...] | None:
+def launches(kind: PrimitiveType, *dims: int) -> tuple[KernelSource, ...] | None:
     view = dense(kind, *dims)
     return ptx_for(elementwise(kind), (view, view), (view,), (), PtxTarget())
 
 
 def test_launch() -> None:
     (launch,) = launches(P.F32, 1000, 1001)
-    assert launch.entry in launch.text
-    assert launch.block == (256, 1, 1)
+    assert launch.entry in ptx_text(launch.ir, "sm_90")
+    assert launch.threads == 256
     # Two groups of four neighbours for a thread would leave too few threads.
-    assert launch.grid == (-(-1001000 // 4 // 256), 1, 1)
+    assert launch.blocks == -(-1001000 // 4 // 256)
     assert launch.arguments == (
         PtxArgument(ArgumentKind.OPERAND, 0),
         PtxArgument(ArgumentKind.OPERAND, 1),
         PtxArgument(ArgumentKind.RESULT, 0),
     )
-    assert "ld.global.v4" in launch.text
-    assert "st.global.v4" in launch.text
+    text = ptx_text(launch.ir, "sm_90")
+    assert "ld.global.v4" in text
+    assert "st.global.v4" in text
 
 
 def test_threads_of_large_arrays_read_several_groups_before_they_compute() -> None:
@@ -84,9 +85,11 @@ def test_records_without_form() -> None:
 
 
 def test_text_is_the_same_again() -> None:
-    first = launches(P.BF16, 77, 3)
+    (first,) = launches(P.BF16, 77, 3) or ()
+    text = ptx_text(first.ir, "sm_90")
     ptx_text.cache_clear()
-    assert launches(P.BF16, 77, 3) == first
+    assert launches(P.BF16, 77, 3) == (first,)
+    assert ptx_text(first.ir, "sm_90") == text
 
 
 def test_one_text_for_arrays_that_lie_alike() -> None:
@@ -101,7 +104,7 @@ def test_a_later_gpu_takes_the_text_of_an_earlier_one() -> None:
     for arch, found in (("sm_90", "sm_90"), ("sm_121", "sm_120"), ("sm_88", "sm_87")):
         launches = ptx_for(elementwise(P.F32), (view, view), (view,), (), PtxTarget(arch))
         assert launches is not None
-        assert f".target {found}\n" in launches[0].text
+        assert f".target {found}\n" in ptx_text(launches[0].ir, arch)
     with pytest.raises(UnsupportedError, match=r"8\.0 or more, found sm_75"):
         ptx_for(elementwise(P.F32), (view, view), (view,), (), PtxTarget("sm_75"))
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime.gpu.codegen.launch import PtxLaunch
+from runtime.gpu.codegen.launch import KernelSource
 from runtime.gpu.errors import GpuFailedError
 from runtime.gpu.failures import failures_of
 from runtime.gpu.libraries.library_emitters import library_work
@@ -45,28 +45,29 @@ def test_new_memory_is_cleared_on_a_stream_of_its_own(cupy: CupyDouble) -> None:
     assert not data.any()
 
 
-def launch(text: str) -> PtxWork:
-    return PtxWork(
-        "step",
-        CopyKernel(),
-        (PtxLaunch(text, "kernel", (1, 1, 1), (1, 1, 1), 0, ()),),
-        KernelArraysOnDevice((), ()),
-    )
+def empty_kernel() -> PtxWork:
+    source = KernelSource("kernel", (), (), 0, 1, 32, ())
+    return PtxWork("step", CopyKernel(), (source,), KernelArraysOnDevice((), ()))
 
 
 def test_a_module_is_loaded_once_for_all_devices_of_a_gpu(cupy: CupyDouble) -> None:
     for _ in range(3):
-        cuda_driver().load(launch(".entry kernel"))
-    assert cupy.loaded == [b".entry kernel"]
+        cuda_driver().load(empty_kernel())
+    (text,) = cupy.loaded
+    assert b".entry kernel(" in text
 
 
-def test_a_text_that_cuda_refuses_is_explained(cupy: CupyDouble) -> None:
+def test_a_text_that_cuda_refuses_is_explained(
+    cupy: CupyDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver = cuda_driver()
+    loader = importlib.import_module("runtime.gpu.cuda.ptx_loader")
+    monkeypatch.setattr(loader, "ptx_text", lambda _, __: "no kernel")
     with (
         pytest.raises(GpuFailedError, match=r"^step on a double: CUDA .*error 218.*line 1; fatal"),
         failures_of(driver, "step"),
     ):
-        driver.load(launch("no kernel"))
+        driver.load(empty_kernel())
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runtime.executable import Executable
-from runtime.gpu.codegen.launch import PtxLaunch
+from runtime.gpu.codegen.launch import KernelSource
 from runtime.gpu.driver import GpuDriver
 from runtime.gpu.engine import GpuEngine
 from runtime.gpu.loopback import GpuLoopbackDevices
@@ -16,10 +16,10 @@ from runtime.program.records.fft import FftKernel
 from tests.runtime.gpu.doubles.host_driver import HostDriver
 
 #: A launch of a kernel in PTX for doubles, which take the kernel's record instead.
-NO_TEXT = PtxLaunch("", "", (1, 1, 1), (1, 1, 1), 0, ())
+NO_TEXT = KernelSource("", (), (), 0, 1, 1, ())
 
 
-def ptx_of_all(kernel: Kernel, _: Views, __: Views, ___: Views) -> tuple[PtxLaunch, ...] | None:
+def ptx_of_all(kernel: Kernel, _: Views, __: Views, ___: Views) -> tuple[KernelSource, ...] | None:
     """As if all kernels but those of libraries had that form."""
     return None if isinstance(kernel, (CopyKernel, DotKernel, FftKernel)) else (NO_TEXT,)
 

@@ -16,7 +16,15 @@ from runtime.gpu.errors import GpuMemoryError
 from runtime.gpu.libraries.gemm import GemmCall
 from runtime.gpu.libraries.linalg_work import SolverWork, TriangularSolveWork
 from runtime.gpu.views import DeviceView
-from runtime.gpu.work import ConvolutionWork, CopyWork, FftWork, GemmWork, PtxWork, Work
+from runtime.gpu.work import (
+    ConvolutionWork,
+    CopyWork,
+    FftWork,
+    GemmWork,
+    HorizontalWork,
+    PtxWork,
+    Work,
+)
 from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.shape import PrimitiveType
 from tests.runtime.gpu.doubles.cudnn_reading import convolve
@@ -163,6 +171,8 @@ class HostDriver:
         return lambda stream: self._put(stream, work.name, run, reads, writes)
 
     def _loaded(self, work: Work) -> Callable[[], None]:
+        if isinstance(work, HorizontalWork):
+            return partial(_run_all, list(map(self._loaded, work.parts)))
         if isinstance(work, PtxWork):
             arrays = KernelArrays(
                 tuple(map(self.array, work.arrays.operands)),
@@ -267,3 +277,8 @@ def bytes_of(view: DeviceView) -> Bytes:
     shape = view.view
     width = 1 if shape.element_type is PrimitiveType.PRED else shape.element_type.byte_size
     return Bytes(view.first, width, shape.dims, shape.strides)
+
+
+def _run_all(parts: list[Callable[[], None]]) -> None:
+    for part in parts:
+        part()

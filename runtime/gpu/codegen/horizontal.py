@@ -1,0 +1,113 @@
+"""Horizontal launches: kernels that do not depend on each other as one kernel, each on some of its blocks.
+
+    block 0 .. 31: the first kernel      block 32 .. 35: the second      ...
+
+One launch begins about a microsecond after another that it must wait for, which is what small kernels take themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from runtime.gpu.codegen.launch import (
+    BLOCK_NUMBER,
+    KernelSource,
+    parameters,
+)
+
+#: Most pointers of one launch; CUDA allows 512.
+MOST_ARGUMENTS = 256
+_DEFINED = re.compile(r"^define [^@]*@([\w.]+)", re.MULTILINE)
+_THREAD = "declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()"
+
+
+def is_mergeable(source: KernelSource) -> bool:
+    """Return whether a kernel of one launch can be part of a horizontal launch."""
+    return source.unless_same is None and not source.workspace_bytes and bool(source.blocks)
+
+
+def horizontal_source(parts: Sequence[KernelSource]) -> KernelSource:
+    """Return one launch of the ``parts``, which must be mergeable and read nothing that another one writes.
+
+    Its pointers are those of the first part, then those of the second, and so on. Threads that a part does not have
+    end at once; GPUs of compute capability 7.0 and later do not wait for them at barriers.
+    """
+    threads = max(part.threads for part in parts)
+    functions: dict[str, None] = {_THREAD: None}
+    texts: dict[str, str] = {}
+    body: list[str] = [f"  %block = {BLOCK_NUMBER}"]
+    first = argument = 0
+    for k, part in enumerate(parts):
+        function, needed = _as_function(part, f"part{k}", texts)
+        functions.update(dict.fromkeys((*needed, function)))
+        body += _call(k, part, first, argument, threads, last=k == len(parts) - 1)
+        first, argument = first + part.blocks, argument + len(part.arguments)
+    found = KernelSource(
+        "spmd_horizontal",
+        tuple(functions),
+        tuple(body),
+        max(part.shared_bytes for part in parts),
+        first,
+        threads,
+        tuple(argument for part in parts for argument in part.arguments),
+    )
+    digest = hashlib.sha256(found.ir.encode()).hexdigest()[:6]
+    return replace(found, entry=f"spmd_horizontal_{len(parts)}_{digest}")
+
+
+def _as_function(
+    part: KernelSource, name: str, texts: dict[str, str]
+) -> tuple[str, tuple[str, ...]]:
+    """Return the kernel as a function of its block's number and its pointers, and what it calls.
+
+    texts: the functions of the parts before by name. A function of the same name but with another text is renamed.
+    """
+    renamed: dict[str, str] = {}
+    for text in part.functions:
+        for defined in _DEFINED.findall(text):
+            if texts.setdefault(defined, text) != text:
+                renamed[defined] = f"{defined}.{name}"
+    names = re.compile(r"@(" + "|".join(map(re.escape, renamed)) + r")(?![\w.])")
+
+    def own(text: str) -> str:
+        return names.sub(lambda found: f"@{renamed[found[1]]}", text) if renamed else text
+
+    lines = [own(line.replace(BLOCK_NUMBER, "add i32 %block, 0")) for line in part.body]
+    pointers = parameters(len(part.arguments))
+    head = f"define internal void @{name}(i32 %block{pointers and ', '}{pointers}) alwaysinline {{"
+    return "\n".join([head, *lines, "  ret void\n}"]), tuple(map(own, part.functions))
+
+
+def _call(
+    k: int, part: KernelSource, first: int, argument: int, threads: int, *, last: bool
+) -> list[str]:
+    """Return the lines that run part ``k`` in its blocks, of which ``first`` is the first.
+
+    argument: number of its first pointer.
+    """
+    pointers = [f"ptr %p{argument + n}" for n in range(len(part.arguments))]
+    given = ", ".join([f"i32 %block{k}", *pointers])
+    lines = [] if k == 0 else [f"after{k - 1}:"]
+    if not last:
+        lines += [
+            f"  %is{k} = icmp ult i32 %block, {first + part.blocks}",
+            f"  br i1 %is{k}, label %own{k}, label %after{k}",
+            f"own{k}:",
+        ]
+    if part.threads < threads:
+        lines += [
+            f"  %thread{k} = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()",
+            f"  %has{k} = icmp ult i32 %thread{k}, {part.threads}",
+            f"  br i1 %has{k}, label %run{k}, label %end{k}",
+            f"end{k}:",
+            "  ret void",
+            f"run{k}:",
+        ]
+    lines += [
+        f"  %block{k} = sub i32 %block, {first}",
+        f"  call void @part{k}({given})",
+    ]
+    return lines if last else [*lines, "  ret void"]

@@ -1,0 +1,211 @@
+"""Kernels side by side in one launch: on the emulated GPU, and the order of steps that depend on each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from launch.pipeline import compile_module
+from runtime.buffers.types import ArrayView
+from runtime.executable import Executable
+from runtime.gpu.codegen.launch import WARP
+from runtime.gpu.engine import GpuEngine
+from runtime.gpu.options import DEFAULT, GpuOptions
+from runtime.gpu.planning import Planner
+from runtime.gpu.ptx import ptx_maker
+from runtime.gpu.step import Step, traverse_steps
+from runtime.gpu.steps.collective import StartStep
+from runtime.gpu.steps.horizontal import HorizontalStep
+from runtime.gpu.steps.kernel_step import KernelStep
+from runtime.gpu.steps.sequence import plan_steps
+from runtime.gpu.work import HorizontalWork, Work
+from runtime.program.thunks.thunk import Thunk
+from spmd.evaluator.evaluator import evaluate
+from spmd.text.parser import parse_module
+from tests.runtime.gpu.codegen.assembler import accepted, needs_assembler
+from tests.runtime.gpu.codegen.emulator import needs_contexts, run_source
+from tests.runtime.gpu.doubles.engines import devices_of
+from tests.runtime.gpu.doubles.host_driver import HostDriver
+from tests.runtime.programs.build import assert_same, random_inputs
+
+#: Loops over unequal sizes with different bodies, a kernel with barriers and shared memory, and a transpose.
+APART = """HloModule apart
+sum {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT r = f32[] add(p, q)
+}
+largest {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT r = f32[] maximum(p, q)
+}
+ENTRY e {
+  x = f32[3,700] parameter(0)
+  y = f32[1000] parameter(1)
+  z = f32[41] parameter(2)
+  w = f32[33,65] parameter(3)
+  zero = f32[] constant(0)
+  low = f32[] constant(-inf)
+  m = f32[3] reduce(x, low), dimensions={1}, to_apply=largest
+  mb = f32[3,700] broadcast(m), dimensions={0}
+  d = f32[3,700] subtract(x, mb)
+  e = f32[3,700] exponential(d)
+  s = f32[3] reduce(e, zero), dimensions={1}, to_apply=sum
+  sb = f32[3,700] broadcast(s), dimensions={0}
+  softmax = f32[3,700] divide(e, sb)
+  tanh = f32[1000] tanh(y)
+  square = f32[41] multiply(z, z)
+  shifted = f32[41] add(square, z)
+  turned = f32[65,33] transpose(w), dimensions={1,0}
+  ROOT r = (f32[3,700], f32[1000], f32[41], f32[65,33]) tuple(softmax, tanh, shifted, turned)
+}
+"""
+#: Each kernel reads what the one before writes, behind sorts, which are in no kernel with others.
+CHAIN = """HloModule chain
+less {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT r = pred[] compare(p, q), direction=LT
+}
+ENTRY e {
+  x = f32[50] parameter(0)
+  a = f32[50] sort(x), dimensions={0}, to_apply=less
+  b = f32[50] tanh(a)
+  c = f32[50] sort(b), dimensions={0}, to_apply=less
+  ROOT d = f32[50] exponential(c)
+}
+"""
+
+
+class EmulatedDriver(HostDriver):
+    """Double whose horizontal launches run as they are written for a GPU."""
+
+    def _loaded(self, work: Work) -> Callable[[], None]:
+        if not isinstance(work, HorizontalWork):
+            return super()._loaded(work)
+        ((launch, pointers),) = ((each.launch, each.pointers) for each in work.placed)
+        return partial(run_source, launch, [p for p in pointers if p is not None])
+
+
+def on_double(executable: Executable, driver: HostDriver, options: GpuOptions = DEFAULT) -> None:
+    executable.engine = GpuEngine(lambda _: driver, ptx_maker, options)
+
+
+def horizontal_steps(executable: Executable) -> list[HorizontalStep]:
+    plan = devices_of(executable).devices[0].plan
+    return [step for step in traverse_steps(plan) if isinstance(step, HorizontalStep)]
+
+
+@needs_contexts
+def test_one_launch_computes_what_its_kernels_do() -> None:
+    executable = compile_module(parse_module(APART), 1)
+    on_double(executable, EmulatedDriver())
+    (step,) = horizontal_steps(executable)
+    assert len(step.parts) == 3
+    assert len({part.launches[0].threads for part in step.parts}) > 1
+    assert step.launch.blocks == sum(part.launches[0].blocks for part in step.parts)
+    assert ".part" in step.launch.ir, "functions of one name and other texts"
+    for seed in range(3):
+        inputs = random_inputs(executable.module, seed)
+        found = executable.run(*inputs)
+        wanted = evaluate(parse_module(APART), *inputs)
+        for x, y in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(np.asarray(x), y, rtol=1e-5)
+
+
+@needs_assembler
+def test_ptxas_accepts_it() -> None:
+    executable = compile_module(parse_module(APART), 1)
+    on_double(executable, HostDriver())
+    (step,) = horizontal_steps(executable)
+    accepted((step.launch,), "sm_80", "sm_90")
+
+
+def test_what_reads_a_result_is_launched_later() -> None:
+    executable = compile_module(parse_module(CHAIN), 1)
+    on_double(executable, HostDriver())
+    assert horizontal_steps(executable) == []
+    inputs = random_inputs(executable.module, 0)
+    assert_same(executable.run(*inputs), evaluate(parse_module(CHAIN), *inputs))
+
+
+def test_timelines_have_every_kernel_by_itself() -> None:
+    executable = compile_module(parse_module(APART), 1)
+    on_double(executable, HostDriver(), GpuOptions(graphs=False))
+    assert horizontal_steps(executable) == []
+
+
+@pytest.mark.parametrize("name", ["gpt_dp2tp2", "mlp_fsdp8", "kv_decode_dp2tp2", "ring_attention4"])
+def test_steps_that_depend_on_each_other_keep_their_order(name: str, cases: Path) -> None:
+    """Every pair is compared, slice by slice, which shares nothing with how steps are moved."""
+    folder = cases / name
+    count = json.loads((folder / "case.json").read_text())["num_partitions"]
+    executable = compile_module(parse_module((folder / "module.hlo").read_text()), count)
+    plans = []
+    for graphs in (False, True):
+        options = GpuOptions(graphs=graphs)
+        planner = Planner(0, count, ptx_maker(HostDriver()), options=options)
+        plans.append(plan_steps(executable.program.thunks, planner))
+    before, after = map(positions, plans)
+    assert before.keys() == after.keys()
+    moved = 0
+    for (one, (first, a)), (other, (second, b)) in combinations(before.items(), 2):
+        if first > second:
+            one, other, a, b = other, one, b, a
+        if depends(a, b):
+            assert after[one][0] < after[other][0], (one, other)
+        else:
+            moved += after[one][0] >= after[other][0]
+    assert moved or name == "ring_attention4"
+
+
+def positions(plan: tuple[Step, ...]) -> dict[tuple[Thunk, int], tuple[int, Step]]:
+    """The position of each kernel and collective: one for all kernels of a launch."""
+    found: dict[tuple[Thunk, int], tuple[int, Step]] = {}
+
+    def add(step: Step, position: int) -> None:
+        if isinstance(step, (KernelStep, StartStep)):
+            number = sum(1 for thunk, _ in found if thunk is step.thunk)
+            found[step.thunk, number] = position, step
+
+    for position, step in enumerate(traverse_steps(plan)):
+        if isinstance(step, HorizontalStep):
+            for part in step.parts:
+                add(part, position)
+        elif not any(step in launch.parts for launch in _launches(plan)):
+            add(step, position)
+    return found
+
+
+def _launches(plan: tuple[Step, ...]) -> list[HorizontalStep]:
+    return [step for step in traverse_steps(plan) if isinstance(step, HorizontalStep)]
+
+
+def depends(one: KernelStep | StartStep, other: KernelStep | StartStep) -> bool:
+    return (
+        overlap(written(one), written(other))
+        or overlap(written(one), other.operands)
+        or overlap(one.operands, written(other))
+    )
+
+
+def written(step: KernelStep | StartStep) -> tuple[ArrayView, ...]:
+    return (*step.results, *getattr(step, "scratch", ()))
+
+
+def overlap(some: tuple[ArrayView, ...], others: tuple[ArrayView, ...]) -> bool:
+    return any(a.slice.overlaps(b.slice) for a in some for b in others)
+
+
+def test_threads_of_parts_are_whole_warps() -> None:
+    executable = compile_module(parse_module(APART), 1)
+    on_double(executable, HostDriver())
+    (step,) = horizontal_steps(executable)
+    assert all(part.launches[0].threads % WARP == 0 for part in step.parts)
