@@ -126,7 +126,7 @@ def _explain(module: HloModule | str, devices: int | None) -> Any:
     read = parse_module(module) if isinstance(module, str) else module
     count = devices if devices is not None else device_count(read)
     return importlib.import_module("partitioner.explain.explain").explain_module(
-        read, count, tries=0
+        read, count, max_tried=0
     )
 
 

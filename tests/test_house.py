@@ -174,6 +174,7 @@ def test_names_are_the_fields() -> None:
 FOLDERS_WITH_FIELD_TERMS = (
     "collectives",
     "launch",
+    "partitioner",
     "runtime/*.py",
     "runtime/arrays",
     "runtime/buffers",

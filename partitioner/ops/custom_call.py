@@ -5,7 +5,7 @@ replicated.
     TopK               [i, s]     -> [i, k], [i, k]     s whole
     MoveToHost         [i, j]     -> [i, j]
 
-Calls that state shardings (Sharding, the boundaries of manual regions) have their own propagation and partitioning.
+Calls that state shardings (Sharding, the edges of manual regions) have their own propagation and partitioning.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ def all_dimensions_pass(instruction: HloInstruction) -> OpShardingRule | None:
     if not isinstance(instruction.shape, ArrayShape):
         return None
     dims = instruction.shape.dims
-    whole = [i for i, operand in enumerate(instruction.operands) if has_dims(operand, dims)]
+    same_dims = [i for i, operand in enumerate(instruction.operands) if has_dims(operand, dims)]
     rule = RuleBuilder.for_instruction(instruction)
     for d, size in enumerate(dims):
-        rule.factor(size, dict.fromkeys(whole, d), {0: d})
+        rule.factor(size, dict.fromkeys(same_dims, d), {0: d})
     return rule.build()
 
 

@@ -120,8 +120,8 @@ def _feature_rule(norm: HloInstruction, *, all_dims: bool) -> OpShardingRule:
                 {i: 0 if rank == 1 else d for i, rank in enumerate(results)},
             )
         elif all_dims:
-            whole = [i for i, operand in enumerate(norm.operands) if operand.dims == dims]
-            rule.factor(size, dict.fromkeys(whole, d), {0: d})
+            same_dims = [i for i, operand in enumerate(norm.operands) if operand.dims == dims]
+            rule.factor(size, dict.fromkeys(same_dims, d), {0: d})
     return rule.build()
 
 

@@ -27,8 +27,8 @@ def topk_rule(topk: HloInstruction) -> OpShardingRule:
     return rows_pass(topk, topk.operand(0).array_shape.rank - 1)
 
 
-def rows_pass(instruction: HloInstruction, whole: int) -> OpShardingRule:
-    """Return the rule in which every dimension except ``whole`` passes. The sharding of ``whole`` passes too if it
+def rows_pass(instruction: HloInstruction, row_dim: int) -> OpShardingRule:
+    """Return the rule in which every dimension except ``row_dim`` passes. The sharding of ``row_dim`` passes too if it
     keeps its size.
     """
     rule = RuleBuilder.for_instruction(instruction)
@@ -37,7 +37,7 @@ def rows_pass(instruction: HloInstruction, whole: int) -> OpShardingRule:
     for d, size in enumerate(instruction.operand(0).dims):
         if any(dims[d] != size for dims in results):
             continue
-        kind = FactorKind.NEED_REPLICATION if d == whole else FactorKind.PASS_THROUGH
+        kind = FactorKind.NEED_REPLICATION if d == row_dim else FactorKind.PASS_THROUGH
         everywhere = dict.fromkeys(range(len(results)), d)
         rule.factor(size, dict.fromkeys(operands, d), everywhere, kind=kind)
     return rule.build()

@@ -69,11 +69,11 @@ def as_partial_sums(
     context: PartitionContext, value: ShardedValue, state: ShardState, axes: Axes
 ) -> ShardedValue:
     """Return ``value`` in ``state``, as partial sums over ``axes``."""
-    kept: Axes = ()
+    partial: Axes = ()
     if value.state.reduction is ReductionKind.SUM:
-        kept = tuple(axis for axis in value.state.partial if axis in axes)
-    value = context.reshard(value, with_partial(state, kept))
-    rest = tuple(sorted(axis for axis in axes if axis not in kept))
+        partial = tuple(axis for axis in value.state.partial if axis in axes)
+    value = context.reshard(value, with_partial(state, partial))
+    rest = tuple(sorted(axis for axis in axes if axis not in partial))
     if not rest:
         return value
     b, dims = context.builder, value.hlo.dims

@@ -105,9 +105,9 @@ def _best_plan(
         or Plan(steps, cost, 0)
     )
     bound = lower_bound(axes, problem.shape, source, target, usable)
-    near = WORTH_ANOTHER_LOOK * bound + LEAST_WORTH_SAVING
+    threshold = WORTH_ANOTHER_LOOK * bound + LEAST_WORTH_SAVING
     for view in views(problem, source):
-        if best.cost <= near:
+        if best.cost <= threshold:
             break
         limit = best.cost / WORTH_THE_TROUBLE
         finer = AStar(view.problem).run(view.source, limit, MAX_TRIED_FINER)
