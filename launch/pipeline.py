@@ -33,7 +33,7 @@ from spmd.machine.named import machine_named
 from spmd.passes.all_passes import ANNOTATION, LEGALIZATION, OPENING, SIMPLIFICATION
 from spmd.passes.pipeline import AfterPass, Application, Pipeline, run_pipelines
 from spmd.text.stage import device_count, guess_stage
-from spmd.verifier.stages import stands_at_boundary
+from spmd.verifier.stages import has_external_sharding
 from spmd.verifier.verifier import verify
 
 #: What a program that comes partitioned goes through first.
@@ -189,7 +189,7 @@ def _partition(compilation: Compilation, options: CompileOptions) -> HloModule:
 def _drop_inner_shardings(module: HloModule) -> None:
     """Drop shardings that mean nothing: those within a module that its caller declares partitioned."""
     for x in module.all_instructions():
-        if not stands_at_boundary(x, module):
+        if not has_external_sharding(x, module):
             x.sharding = None
 
 

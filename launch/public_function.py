@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from spmd.near_names import did_you_mean
+from spmd.name_suggestions import did_you_mean
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

@@ -61,10 +61,10 @@ class HloParseError(SpmdError):
         first = errors[0]
         if len(errors) == 1:
             return first
-        together = HloParseError(first.message, first.location, first.line, caret=first.caret)
-        together.errors = tuple(errors)
-        together.args = ("\n".join(map(str, errors)),)
-        return together
+        combined = HloParseError(first.message, first.location, first.line, caret=first.caret)
+        combined.errors = tuple(errors)
+        combined.args = ("\n".join(map(str, errors)),)
+        return combined
 
 
 class VerificationError(SpmdError):

@@ -79,7 +79,7 @@ class SourceTargetPairs(ABC):
             return True
         if len(self) != len(other) or self._ends() != other._ends():
             return False
-        return self._has_form_of(other) or all(
+        return self._is_identical(other) or all(
             self.part(i, i + _BLOCK) == other.part(i, i + _BLOCK)
             for i in range(0, len(self), _BLOCK)
         )
@@ -93,7 +93,7 @@ class SourceTargetPairs(ABC):
         return (*self.part(0, 2), *self.part(max(len(self) - 1, 0), len(self)))
 
     @abstractmethod
-    def _has_form_of(self, other: SourceTargetPairs) -> bool:
+    def _is_identical(self, other: SourceTargetPairs) -> bool:
         """Whether they are equal by form already."""
 
 
@@ -132,7 +132,7 @@ class ListedPairs(SourceTargetPairs):
     def ends(self) -> Ids:
         return np.array(self.pairs, np.int64).reshape(-1, 2)
 
-    def _has_form_of(self, other: SourceTargetPairs) -> bool:
+    def _is_identical(self, other: SourceTargetPairs) -> bool:
         return isinstance(other, ListedPairs) and self.pairs == other.pairs
 
 
@@ -288,7 +288,7 @@ class LinePairs(SourceTargetPairs):
         ends = self.move.positions(k, self._length)
         return np.stack([self.lines.at(line * self._length + x) for x in ends], axis=1)
 
-    def _has_form_of(self, other: SourceTargetPairs) -> bool:
+    def _is_identical(self, other: SourceTargetPairs) -> bool:
         return (
             isinstance(other, LinePairs) and self.lines == other.lines and self.move == other.move
         )

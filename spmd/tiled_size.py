@@ -42,6 +42,6 @@ def tiles_of(layout: Layout) -> list[tuple[int | None, ...]]:
 def _tiled(sizes: list[int], tile: list[int]) -> list[int]:
     """Sizes, major to minor, with the minor ones cut into tiles: how many of them, then what one holds."""
     sizes = [1] * (len(tile) - len(sizes)) + sizes
-    kept = len(sizes) - len(tile)
-    counts = [-(-n // max(1, t)) for n, t in zip(sizes[kept:], tile, strict=True)]
-    return [*sizes[:kept], *counts, *tile]
+    outer = len(sizes) - len(tile)
+    counts = [-(-n // max(1, t)) for n, t in zip(sizes[outer:], tile, strict=True)]
+    return [*sizes[:outer], *counts, *tile]

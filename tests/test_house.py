@@ -187,6 +187,7 @@ FOLDERS_WITH_FIELD_TERMS = (
     "runtime/program",
     "runtime/schedule",
     "runtime/timeline",
+    "spmd",
 )
 
 #: Names that have one of ``OWN_WORDS`` in the field's sense.
@@ -220,6 +221,8 @@ EXCEPTIONS = {
     "place_offloaded_values": "placement of values in memory spaces",
     "agreement": "agreement among processes, as in distributed computing",
     "take": "spmd.host_feed.HostFeed: a device takes the next item of a queue",
+    "fold_transposes": "XLA's pass TransposeFolding",
+    **dict.fromkeys(("heads", "heads_first", "_heads_last"), "heads of attention"),
     **dict.fromkeys(
         ("_lane_dimension", "_lane_offsets", "lane_offsets", "lane_strides"),
         "lanes of a SIMD vector",

@@ -182,11 +182,11 @@ def position_scalar(
     devices, size = _devices_of(b), groups.size
     assert groups.covers(devices)
     assert size is not None
-    if groups.digits is None:
+    if groups.member_strides is None:
         positions = (groups.positions(devices) + shift) % size * times + start
         return scalar_by_device(b, positions.tolist())
     terms, left = [], size
-    for stride, n in groups.digits:
+    for stride, n in groups.member_strides:
         left //= n
         digit = _device_id(b)
         if stride > 1:

@@ -9,7 +9,7 @@ from spmd.device import ReplicaGroups
 from spmd.device_groups import DeviceGroups
 from spmd.hlo.instruction import HloInstruction
 from spmd.ops.attrs import CollectiveAttrs
-from spmd.ops.groups import group_mode, known_meeting
+from spmd.ops.groups import find_participating_groups, group_mode
 
 
 def known_groups(collective: HloInstruction) -> DeviceGroups | None:
@@ -22,7 +22,7 @@ def known_groups(collective: HloInstruction) -> DeviceGroups | None:
     if module is None or module.num_partitions * module.replica_count == 1:
         return None
     groups = collective.attrs_as(CollectiveAttrs).replica_groups
-    return known_meeting(
+    return find_participating_groups(
         groups, group_mode(collective), module.num_partitions, module.replica_count
     )
 

@@ -117,6 +117,6 @@ def _with_product(
     if dimension.role is Role.CONTRACTING:
         return made if result is None else b.add(result, made)
     if result is None:
-        result = b.unwritten(product.dot.array_shape.without_layout())
+        result = b.uninitialized(product.dot.array_shape.without_layout())
     assert dimension.result is not None
     return with_part(result, made, dimension.result, at, b)

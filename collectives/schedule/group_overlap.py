@@ -20,7 +20,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.module import HloModule
 from spmd.hlo.opcode_roles import CALLERS
 from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.ops.groups import device_pairs, group_key, meeting_groups
+from spmd.ops.groups import device_pairs, group_key, participating_groups
 
 #: Equal for collectives that join the same devices.
 GroupClass: TypeAlias = int
@@ -86,7 +86,7 @@ class GroupOverlap:
             if isinstance(member.attrs, CollectivePermuteAttrs):
                 groups = DeviceGroups.of(linked_devices(device_pairs(member, *sizes)))
             else:
-                groups = meeting_groups(member, *sizes)
+                groups = participating_groups(member, *sizes)
             self._labels[kind] = groups.number(self._devices)
         return self._labels[kind]
 

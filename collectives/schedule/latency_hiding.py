@@ -123,7 +123,7 @@ class _Scheduling:
             memory = Memory(
                 buffers,
                 self._bytes.inner_of(computation),
-                self._bytes.held(computation),
+                self._bytes.persistent(computation),
                 budgets.get(computation),
             )
             graph = build_graph(computation, self._costs, buffers)

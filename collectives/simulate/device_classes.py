@@ -19,7 +19,7 @@ from collectives.simulate.steps import Site
 from spmd.device_groups import DeviceGroups
 from spmd.hlo import HloInstruction
 from spmd.ops.attrs import CollectivePermuteAttrs
-from spmd.ops.groups import device_ends, group_key, meeting_groups
+from spmd.ops.groups import device_ends, group_key, participating_groups
 
 Colors: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
@@ -157,7 +157,7 @@ def _pattern(operation: HloInstruction, partitions: int, replicas: int) -> _Patt
         targets[moved[:, 0]] = moved[:, 1]
         sources[moved[:, 1]] = moved[:, 0]
         return _Pairs(sources, targets)
-    groups = meeting_groups(operation, partitions, replicas)
+    groups = participating_groups(operation, partitions, replicas)
     return _Groups(groups.number(count), groups)
 
 

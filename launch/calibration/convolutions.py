@@ -24,7 +24,7 @@ from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from runtime.program.records.convolution import PanelConvolutionKernel, PhaseConvolutionKernel
 from runtime.program.thunks.kernel import KernelThunk
 from spmd.literal import NDArray
-from spmd.machine.convolutions import ConvolutionClass, ConvolutionForm, ConvolutionParts
+from spmd.machine.convolutions import ConvolutionAlgorithm, ConvolutionClass, ConvolutionParts
 from spmd.machine.description import MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
 from spmd.shape import PrimitiveType
@@ -157,14 +157,14 @@ def _moved(thunk: KernelThunk) -> int:
 
 def _by_algorithm(
     kind: PrimitiveType, options: ConvolutionOptions
-) -> dict[ConvolutionForm, list[Layer]]:
+) -> dict[ConvolutionAlgorithm, list[Layer]]:
     """Without layers that are made otherwise."""
-    found: dict[ConvolutionForm, list[Layer]] = {}
+    found: dict[ConvolutionAlgorithm, list[Layer]] = {}
     for layer in options.layers:
         thunk = _thunk(layer, kind)
         parts = _parts(thunk)
         if parts is not None:
-            found.setdefault(parts.form, []).append(layer)
+            found.setdefault(parts.algorithm, []).append(layer)
     return found
 
 
@@ -180,7 +180,7 @@ def convolution_classes(
             parts = [one.counts for one in found_parts if one is not None]
             found = ConvolutionClass(algorithm, kind, *nonnegative_fit(parts, cached))
             uncached = _farther(layers[:UNCACHED_LAYERS], kind, options, levels, seconds)
-            classes.append(replace(found, far=uncached))
+            classes.append(replace(found, uncached_slowdown=uncached))
     return tuple(classes)
 
 

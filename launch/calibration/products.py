@@ -16,7 +16,7 @@ from runtime.program.kernel import CPU_KERNELS, KernelArrays
 from spmd.literal import NDArray
 from spmd.machine.description import MemoryLevel, byte_seconds
 from spmd.machine.fit import nonnegative_fit
-from spmd.machine.products import ProductClass, Turned, class_for
+from spmd.machine.products import ProductClass, Transposed, class_for
 from spmd.shape import PrimitiveType
 
 P = PrimitiveType
@@ -121,7 +121,7 @@ class ProductProbe(CoreProbe):
 
     types: Types
     sizes: Sizes
-    transposed: Turned = (False, False)
+    transposed: Transposed = (False, False)
     count: int = 1
 
     @property
@@ -153,8 +153,8 @@ def _matrix(
 
 
 #: As rows and columns of operands lie: each is timed both ways.
-STRAIGHT: Turned = (False, False)
-TRANSPOSED: tuple[Turned, ...] = ((True, False), (False, True))
+STRAIGHT: Transposed = (False, False)
+TRANSPOSED: tuple[Transposed, ...] = ((True, False), (False, True))
 
 
 def product_probes(types: Types, options: ProductOptions) -> tuple[ProductProbe, ...]:
@@ -163,13 +163,13 @@ def product_probes(types: Types, options: ProductOptions) -> tuple[ProductProbe,
     return (*dict.fromkeys(cached), *uncached)
 
 
-def _of(shapes: ProductShapes) -> list[tuple[Sizes, Turned]]:
+def _of(shapes: ProductShapes) -> list[tuple[Sizes, Transposed]]:
     """Return the products to which a class is fitted."""
     transposed = [(sizes, transposed) for sizes in shapes.transposed for transposed in TRANSPOSED]
     return [*((sizes, STRAIGHT) for sizes in shapes.shapes), *transposed]
 
 
-def _uncached_layouts(options: ProductOptions) -> list[tuple[Sizes, Turned]]:
+def _uncached_layouts(options: ProductOptions) -> list[tuple[Sizes, Transposed]]:
     return [
         *((sizes, STRAIGHT) for sizes in options.uncached),
         *((options.uncached[-1], transposed) for transposed in TRANSPOSED),
@@ -177,13 +177,13 @@ def _uncached_layouts(options: ProductOptions) -> list[tuple[Sizes, Turned]]:
 
 
 def _cached(
-    types: Types, sizes: Sizes, transposed: Turned, options: ProductOptions
+    types: Types, sizes: Sizes, transposed: Transposed, options: ProductOptions
 ) -> ProductProbe:
     return ProductProbe(options.budget, types, sizes, transposed)
 
 
 def _uncached(
-    types: Types, sizes: Sizes, transposed: Turned, options: ProductOptions
+    types: Types, sizes: Sizes, transposed: Transposed, options: ProductOptions
 ) -> ProductProbe:
     count = -(-options.uncached_bytes // sum(_moved(types, sizes)))
     return ProductProbe(options.budget, types, sizes, transposed, count)
@@ -203,7 +203,7 @@ def product_classes(
     for types in options.types:
         own = [_fitted(types, shapes, options, seconds) for shapes in options.classes]
         uncached = _farther(types, own, options, levels, seconds)
-        classes += [one.where_far(*uncached) for one in own]
+        classes += [one.with_uncached(*uncached) for one in own]
     return tuple(classes)
 
 
@@ -235,8 +235,8 @@ def _farther(
     levels: tuple[MemoryLevel, ...],
     seconds: Seconds,
 ) -> list[float]:
-    """Return the factors of far reads over those of a copy, as in ``ProductClass.where_far``: products on arrays that
-    are in no cache take so much longer than ``cached`` predicts.
+    """Return the slowdowns of products on arrays that are in no cache, as arguments of ``ProductClass.with_uncached``:
+    the additional time over what ``cached`` predicts, relative to that of a copy.
     """
     more = byte_seconds(levels, options.uncached_bytes) - byte_seconds(levels, TIMED_BYTES)
     if more <= 0:

@@ -212,7 +212,9 @@ def _table(machine: MachineDescription) -> str:
         lines.append(f"  {named} -> {types[2]}: {rates_of_cubes} Gflop/s")
     for one in machine.convolutions:
         rate = 2e-9 / max(one.multiply_seconds, 1e-15)
-        lines.append(f"  {one.kind} convolutions, {one.form.value}: {rate:.0f} Gflop/s at most")
+        lines.append(
+            f"  {one.kind} convolutions, {one.algorithm.value}: {rate:.0f} Gflop/s at most"
+        )
     for level in machine.levels:
         lines.append(f"  {level.name}: {level.bandwidth / 1e9:.1f} GB/s")
     lines.append(

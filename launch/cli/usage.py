@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spmd.errors import SpmdError
-from spmd.near_names import did_you_mean
+from spmd.name_suggestions import did_you_mean
 
 #: Name -> what `spmd --help` says of it. A command is launch/cli/NAME.py.
 COMMANDS: Mapping[str, str] = {

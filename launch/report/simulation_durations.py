@@ -207,15 +207,15 @@ def _events(trace: JsonFields) -> Iterator[tuple[int, int, _Event]]:
     for event in timed_events(trace):
         start = event.number("ts", _MICROSECONDS) / 1e6
         seconds = event.number("dur", _MICROSECONDS) / 1e6
-        args = event.inside(event.take("args"), "args")
+        args = event.inside(event.pop("args"), "args")
         if args.has("blocking"):
             continue  # another order than the program's
-        step = args.whole("step", _NUMBER)
+        step = args.integer("step", _NUMBER)
         kind, name = event.text("cat"), event.text("name")
         end = start + seconds
         if args.has("wait_end"):
             end = _over(args, end)
-        yield step, event.whole("pid", _NUMBER), _Event(kind, name, start, end)
+        yield step, event.integer("pid", _NUMBER), _Event(kind, name, start, end)
 
 
 def _over(fields: JsonFields, landed: float) -> float:

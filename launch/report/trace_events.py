@@ -9,7 +9,7 @@ from spmd.json_fields import JsonFields
 
 def timed_events(trace: JsonFields) -> Iterator[JsonFields]:
     """Those of phase "X", as they stand there; the trace's own error where its list is none, or an event no object."""
-    listed = trace.take("traceEvents")
+    listed = trace.pop("traceEvents")
     if not isinstance(listed, list):
         raise trace.error(f"{trace.where}: traceEvents must be a list")
     for number, one in enumerate(listed):

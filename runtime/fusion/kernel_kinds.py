@@ -25,7 +25,7 @@ from runtime.fusion.refusal import NoEmitterError
 from runtime.fusion.row_fusion import RowFusion
 from runtime.fusion.row_region import RowRegion, row_region
 from runtime.fusion.view_path import view_op
-from spmd.analysis.structure import StructuralKeys, instruction_form
+from spmd.analysis.structure import StructuralKeys, instruction_key
 from spmd.hlo import HloInstruction, Opcode
 from spmd.ops.attrs import PadAttrs
 from spmd.ops.opdef import OPS
@@ -262,7 +262,7 @@ class KernelKinds:
         """Return a number that is equal for instructions with equal attributes, types and operand counts."""
         number = self._members.get(x)
         if number is None:
-            key = (*instruction_form(x, self._keys.key), x.num_operands)
+            key = (*instruction_key(x, self._keys.key), x.num_operands)
             number = self._members[x] = self._number(key)
         return number
 

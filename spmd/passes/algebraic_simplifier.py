@@ -61,7 +61,7 @@ class _Recorder(Builder):
         self._made.append(made)
         return made
 
-    def take_made(self) -> list[HloInstruction]:
+    def pop_made(self) -> list[HloInstruction]:
         made, self._made = self._made, []
         return made
 
@@ -115,7 +115,7 @@ class _Simplification:
             touched = replace_and_prune(x, simpler, self._effects)
             # Identities ask whether an operand has no other user: those who just became the only one come back, too.
             alone = [user for one in touched if one.num_users == 1 for user in one.users]
-            self._push((*self._builder.take_made(), simpler, *simpler.users, *touched, *alone))
+            self._push((*self._builder.pop_made(), simpler, *simpler.users, *touched, *alone))
             return True
         return False
 

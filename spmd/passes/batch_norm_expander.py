@@ -45,15 +45,15 @@ class _Features:
     """Arithmetic between the whole array and values per feature, in f32 or wider."""
 
     def __init__(self, x: HloInstruction, b: Builder) -> None:
-        whole = x.operand(0).array_shape
+        shape = x.operand(0).array_shape
         attrs = x.attrs_as(BatchNormAttrs)
         self.b = b
-        self.dims = whole.dims
-        self._narrow = whole.element_type
+        self.dims = shape.dims
+        self._narrow = shape.element_type
         self._wide = PrimitiveType.F64 if self._narrow.bits == 64 else PrimitiveType.F32
         self._index = attrs.feature_index
-        self._others = tuple(d for d in range(whole.rank) if d != attrs.feature_index)
-        self._count = math.prod(whole.dims[d] for d in self._others)
+        self._others = tuple(d for d in range(shape.rank) if d != attrs.feature_index)
+        self._count = math.prod(shape.dims[d] for d in self._others)
         self._epsilon = attrs.epsilon
 
     def widened(self, x: HloInstruction) -> HloInstruction:

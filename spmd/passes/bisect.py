@@ -95,13 +95,13 @@ def _steps(module: HloModule, pipelines: Sequence[Pipeline]) -> list[tuple[HloPa
     copy = clone_module(module)
     steps: list[tuple[HloPass, bool]] = []
     for pipeline in pipelines:
-        place = 0
+        index = 0
         try:
             for done in pipeline.applications(copy):
                 steps.append((done.step, done.changed))
-                place = (done.place + 1) % len(pipeline.passes)
+                index = (done.index + 1) % len(pipeline.passes)
         except SpmdError:
-            steps.append((pipeline.passes[place], True))
+            steps.append((pipeline.passes[index], True))
             break
     return steps
 

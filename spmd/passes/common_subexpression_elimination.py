@@ -15,7 +15,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops import definition
 from spmd.ops.attrs import CollectiveAttrs, CollectivePermuteAttrs
 from spmd.ops.checks import plain
-from spmd.ops.custom_call import is_unwritten
+from spmd.ops.custom_call import is_uninitialized
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import has_control_edges, sharding_annotation
@@ -63,7 +63,7 @@ def _merge_in(
 
 def is_mergeable(x: HloInstruction, effects: SideEffects) -> bool:
     """One instruction may stand for it and its equals."""
-    is_distinct = x.opcode in _DISTINCT or is_unwritten(x)
+    is_distinct = x.opcode in _DISTINCT or is_uninitialized(x)
     return not (is_distinct or has_control_edges(x) or effects.of(x))
 
 

@@ -42,7 +42,7 @@ class ConditionalOperandSimplifier(InstructionPass):
         def edit(x: HloInstruction) -> bool:
             builder, changed = builder_at(x, scope), False
             for branch in range(len(x.called_computations)):
-                if takes_tuple_apart(x, branch, sites):
+                if decomposes_tuple(x, branch, sites):
                     changed |= self._read_less(x, branch, builder)
                     changed |= _drop_unread(x, branch, builder, effects)
             return changed
@@ -67,7 +67,7 @@ class ConditionalOperandSimplifier(InstructionPass):
         return changed
 
 
-def takes_tuple_apart(x: HloInstruction, branch: int, sites: Counter[HloComputation]) -> bool:
+def decomposes_tuple(x: HloInstruction, branch: int, sites: Counter[HloComputation]) -> bool:
     """The branch has this one caller, which puts a tuple together for it to take apart."""
     if is_pinned(x):
         return False
@@ -89,11 +89,11 @@ def used_reads(tuple_value: HloInstruction) -> list[HloInstruction]:
 
 def _drop_unread(x: HloInstruction, branch: int, builder: Builder, effects: SideEffects) -> bool:
     parameter, state = x.called_computations[branch].parameters[0], x.operand(1 + branch)
-    kept = sorted({element_index(read) for read in used_reads(parameter)})
-    if len(kept) == state.num_operands:
+    read_elements = sorted({element_index(read) for read in used_reads(parameter)})
+    if len(read_elements) == state.num_operands:
         return False
-    renumber(parameter, {old: new for new, old in enumerate(kept)})
-    parameter.shape = TupleShape(tuple(state.operand(i).shape for i in kept))
-    x.replace_operand(1 + branch, builder.tuple([state.operand(i) for i in kept]))
+    renumber(parameter, {old: new for new, old in enumerate(read_elements)})
+    parameter.shape = TupleShape(tuple(state.operand(i).shape for i in read_elements))
+    x.replace_operand(1 + branch, builder.tuple([state.operand(i) for i in read_elements]))
     builder.computation.remove_unused(keep=effects.of)
     return True

@@ -73,16 +73,16 @@ def _read_first(x: HloInstruction) -> bool:
 
 def _drop_unread(x: HloInstruction, builder: Builder, effects: SideEffects) -> bool:
     elements = x.called_computations[0].root.operands
-    kept = sorted({element_index(read) for read in used_reads(x)})
-    if not kept or len(kept) == len(elements):
+    read_elements = sorted({element_index(read) for read in used_reads(x)})
+    if not read_elements or len(read_elements) == len(elements):
         return False
     for branch in x.called_computations:
         old = branch.root
-        branch.root = builder.within(branch).tuple([old.operand(i) for i in kept])
+        branch.root = builder.within(branch).tuple([old.operand(i) for i in read_elements])
         branch.remove(old)
         branch.remove_unused(keep=effects.of)
-    renumber(x, {old: new for new, old in enumerate(kept)})
-    smaller = x.clone(TupleShape(tuple(elements[i].shape for i in kept)), x.operands)
+    renumber(x, {old: new for new, old in enumerate(read_elements)})
+    smaller = x.clone(TupleShape(tuple(elements[i].shape for i in read_elements)), x.operands)
     builder.computation.add(smaller)
     builder.computation.replace(x, smaller)
     return True

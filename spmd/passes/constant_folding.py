@@ -57,15 +57,15 @@ class ConstantFolding(Simplifier):
     def simplify(self, module: HloModule) -> Simplify:
         scope, known = ModuleScope(module), _Known(self.max_bytes)
 
-        def fold(x: HloInstruction) -> HloInstruction | None:
+        def rewrite(x: HloInstruction) -> HloInstruction | None:
             value = None if x.opcode in _COMPACT else known.computed(x)
             if value is None:
                 return None
             constant = _constant(builder_at(x, scope), x.array_shape, value)
-            known.remember(constant, value)
+            known.record(constant, value)
             return constant
 
-        return fold
+        return rewrite
 
 
 def _constant(builder: Builder, shape: ArrayShape, value: NDArray) -> HloInstruction:
@@ -83,7 +83,7 @@ class _Known:
         self._effects = SideEffects()
         self._values: dict[HloInstruction, NDArray | None] = {}
 
-    def remember(self, x: HloInstruction, value: NDArray) -> None:
+    def record(self, x: HloInstruction, value: NDArray) -> None:
         self._values[x] = value
 
     def value(self, x: HloInstruction) -> NDArray | None:

@@ -18,7 +18,7 @@ from spmd.ops.reduction import identity_value, reduction_kind
 from spmd.registry import Registry
 from spmd.shape import ArrayShape
 
-Place: TypeAlias = tuple[int, int]
+OperandDim: TypeAlias = tuple[int, int]
 """(operand, its dimension)"""
 
 
@@ -33,12 +33,12 @@ class Flow:
     ``neutral``: for each operand with such, the value of padding that changes nothing.
     """
 
-    result: Mapping[Place, int]
-    used_up: frozenset[Place] = frozenset()
+    result: Mapping[OperandDim, int]
+    used_up: frozenset[OperandDim] = frozenset()
     neutral: Mapping[int, object] = field(default_factory=dict)
 
-    def knows(self, place: Place) -> bool:
-        return place in self.result or place in self.used_up
+    def knows(self, operand_dim: OperandDim) -> bool:
+        return operand_dim in self.result or operand_dim in self.used_up
 
 
 FLOWS: Registry[Opcode, Callable[[HloInstruction], Flow]] = Registry("flow of sizes")
@@ -79,8 +79,8 @@ def _but_those_of(x: HloInstruction) -> Flow:
 
 def _slice(x: HloInstruction) -> Flow:
     attrs, dims = x.attrs_as(SliceAttrs), x.operand(0).dims
-    whole = [d for d, n in enumerate(dims) if x.dims[d] == n and attrs.strides[d] == 1]
-    return Flow({(0, d): d for d in whole})
+    unsliced = [d for d, n in enumerate(dims) if x.dims[d] == n and attrs.strides[d] == 1]
+    return Flow({(0, d): d for d in unsliced})
 
 
 def _pad(x: HloInstruction) -> Flow:
@@ -95,10 +95,10 @@ def _reduce(x: HloInstruction) -> Flow:
     if x.num_operands != 2 or kind is None:
         return Flow({})
     reduced = x.attrs_as(DimensionsAttrs).dimensions
-    kept = [d for d in range(x.operand(0).array_shape.rank) if d not in reduced]
+    result_dims = [d for d in range(x.operand(0).array_shape.rank) if d not in reduced]
     neutral = identity_value(kind, x.array_shape.element_type)
     return Flow(
-        {(0, d): i for i, d in enumerate(kept)},
+        {(0, d): i for i, d in enumerate(result_dims)},
         frozenset((0, d) for d in reduced),
         {0: neutral},
     )
@@ -110,7 +110,7 @@ def _dot(x: HloInstruction) -> Flow:
         (attrs.lhs_batch, attrs.lhs_contracting),
         (attrs.rhs_batch, attrs.rhs_contracting),
     )
-    result: dict[Place, int] = {}
+    result: dict[OperandDim, int] = {}
     following = len(attrs.lhs_batch)
     for side, (batch, contracting) in enumerate(sides):
         result |= {(side, d): i for i, d in enumerate(batch)}

@@ -28,9 +28,9 @@ def repacked(
     if not x.array_shape.num_elements:
         return b.reshape(x, bounds)
     number = _number(b, new_sizes, bounds)
-    place = _place(b, number, old_sizes, x.dims)
+    index = _linear_index(b, number, old_sizes, x.dims)
     attrs = GatherAttrs((), (0,), (0,), len(bounds), (1,))
-    return b.create(Opcode.GATHER, (b.reshape(x, (x.array_shape.num_elements,)), place), attrs)
+    return b.create(Opcode.GATHER, (b.reshape(x, (x.array_shape.num_elements,)), index), attrs)
 
 
 def _number(b: Builder, sizes: Sequence[HloInstruction], bounds: tuple[int, ...]) -> HloInstruction:
@@ -42,16 +42,16 @@ def _number(b: Builder, sizes: Sequence[HloInstruction], bounds: tuple[int, ...]
     return number
 
 
-def _place(
+def _linear_index(
     b: Builder, number: HloInstruction, sizes: Sequence[HloInstruction], bounds: tuple[int, ...]
 ) -> HloInstruction:
     """Return the index within ``bounds`` of element ``number`` of an array whose true sizes are ``sizes``."""
-    place = b.broadcast_scalar(b.scalar(_S32, 0), number.dims)
+    index = b.broadcast_scalar(b.scalar(_S32, 0), number.dims)
     stride = 1
     for size, bound in zip(reversed(sizes), reversed(bounds), strict=True):
         count = b.broadcast_scalar(size, number.dims)
         step = b.broadcast_scalar(b.scalar(_S32, stride), number.dims)
-        place = b.add(place, b.multiply(b.remainder(number, count), step))
+        index = b.add(index, b.multiply(b.remainder(number, count), step))
         number = b.divide(number, count)
         stride *= bound
-    return place
+    return index

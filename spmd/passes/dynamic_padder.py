@@ -14,7 +14,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import DimensionsAttrs
 from spmd.ops.custom_call import cuts_to_sizes
 from spmd.passes.algebraic.match import splat
-from spmd.passes.dynamic_dimensions import Place, flow_of
+from spmd.passes.dynamic_dimensions import OperandDim, flow_of
 from spmd.passes.dynamic_packing import repacked
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
@@ -89,7 +89,7 @@ def can_pad(computation: HloComputation, *, is_entry: bool) -> bool:
     return not sized[computation.root]
 
 
-def _gives_sizes(x: HloInstruction, taken: list[Place]) -> bool:
+def _gives_sizes(x: HloInstruction, taken: list[OperandDim]) -> bool:
     """Say whether ``x`` is a tuple with the size of each of ``taken``, its operands' dimensions that have one."""
     if x.opcode is not Opcode.TUPLE:
         return False
@@ -176,12 +176,12 @@ class _Padding:
         operand, size = x.operands
         d = _dimension(x)
         sizes = dict(self._of(operand))
-        whole = operand
+        source = operand
         if d in sizes:
-            whole = self._masked(operand, {d: sizes.pop(d)}, 0)
+            source = self._masked(operand, {d: sizes.pop(d)}, 0)
         if not _is_bound(size, x.dims[d]):
             sizes[d] = size
-        self._replace(x, self._b.copy(whole), sizes)
+        self._replace(x, self._b.copy(source), sizes)
 
     def _get_size(self, x: HloInstruction) -> None:
         (operand,) = x.operands
@@ -223,7 +223,7 @@ class _Padding:
         """``x`` with ``beyond`` at what lies beyond ``sizes``."""
         b = self._b
         for d, size in sorted(sizes.items()):
-            place = b.iota(_S32, x.dims, d)
-            inside = b.compare(place, b.broadcast_scalar(size, x.dims), "LT")
+            index = b.iota(_S32, x.dims, d)
+            inside = b.compare(index, b.broadcast_scalar(size, x.dims), "LT")
             x = b.select(inside, x, b.full(x.array_shape.without_layout(), beyond))
         return x

@@ -102,14 +102,14 @@ def match_even_steps(x: HloInstruction) -> EvenSteps | None:
         return None
     (dimension,) = attrs.start_index_map
     last = operand.dims[dimension] - 1
-    places = [min(max(i, 0), last) for i in _constants(x.operand(1))]
-    step = _even_step(places)
+    indices = [min(max(i, 0), last) for i in _constants(x.operand(1))]
+    step = _even_step(indices)
     order = _result_order(x, dimension)
-    whole = [*operand.dims]
-    whole[dimension] = 1
-    if tuple(whole) != attrs.slice_sizes or step is None or order is None:
+    slice_sizes = [*operand.dims]
+    slice_sizes[dimension] = 1
+    if tuple(slice_sizes) != attrs.slice_sizes or step is None or order is None:
         return None
-    return EvenSteps(dimension, min(places), max(places), step, order)
+    return EvenSteps(dimension, min(indices), max(indices), step, order)
 
 
 def _constants(indices: HloInstruction) -> list[int]:
@@ -120,9 +120,9 @@ def _constants(indices: HloInstruction) -> list[int]:
     return [int(i) for i in array.reshape(-1)] if array is not None else []
 
 
-def _even_step(places: Sequence[int]) -> int | None:
+def _even_step(indices: Sequence[int]) -> int | None:
     """Return the constant difference of consecutive positions; None if it varies or is 0."""
-    steps = {after - before for before, after in pairwise(places)}
+    steps = {after - before for before, after in pairwise(indices)}
     return steps.pop() if len(steps) == 1 and 0 not in steps else None
 
 
@@ -136,7 +136,9 @@ def _result_order(x: HloInstruction, dimension: int) -> list[int] | None:
     if not batch or batch != list(range(batch[0], batch[-1] + 1)):
         return None
     inside = [d for d in range(rank) if d not in attrs.collapsed_slice_dims]
-    before = {d for d, place in zip(inside, attrs.offset_dims, strict=True) if place < batch[0]}
+    before = {
+        d for d, offset_dim in zip(inside, attrs.offset_dims, strict=True) if offset_dim < batch[0]
+    }
     front = [d for d in range(rank) if d in before and d != dimension]
     back = [d for d in range(rank) if d not in before and d != dimension]
     return [*front, dimension, *back]

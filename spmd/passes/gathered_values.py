@@ -55,13 +55,13 @@ def match_composition(x: HloInstruction) -> Composition | None:
         return None
     (d, *others) = attrs.start_index_map or (-1,)
     batch = [e for e in range(len(inner.dims)) if e not in taken.offset_dims]
-    whole = tuple(1 if e == d else size for e, size in enumerate(inner.dims))
-    if others or d not in batch or attrs.slice_sizes != whole:
+    row_sizes = tuple(1 if e == d else size for e, size in enumerate(inner.dims))
+    if others or d not in batch or attrs.slice_sizes != row_sizes:
         return None
     rest = [e for e in range(len(inner.dims)) if e != d]
-    place = dict(zip(rest, attrs.offset_dims, strict=True))
+    result_dim = dict(zip(rest, attrs.offset_dims, strict=True))
     chosen = [p for p in range(len(x.dims)) if p not in attrs.offset_dims]
-    vectors = sorted([*chosen, *(place[e] for e in batch if e != d)])
+    vectors = sorted([*chosen, *(result_dim[e] for e in batch if e != d)])
     sizes = [*(inner.dims[e] for e in batch), len(taken.start_index_map)]
     moved = 2 * math.prod(x.dims[p] for p in vectors) * sizes[-1] * _index_bytes(inner)
     if moved > 2 * inner.shape.byte_size:
@@ -69,14 +69,14 @@ def match_composition(x: HloInstruction) -> Composition | None:
     among = batch.index(d)
     indices = replace(
         attrs,
-        offset_dims=(*(vectors.index(place[e]) for e in batch if e != d), len(vectors)),
+        offset_dims=(*(vectors.index(result_dim[e]) for e in batch if e != d), len(vectors)),
         collapsed_slice_dims=(among,),
         start_index_map=(among,),
         slice_sizes=tuple(1 if e == among else size for e, size in enumerate(sizes)),
     )
     rows = replace(
         taken,
-        offset_dims=tuple(place[e] for e in taken.offset_dims),
+        offset_dims=tuple(result_dim[e] for e in taken.offset_dims),
         index_vector_dim=len(vectors),
         indices_are_sorted=False,
     )

@@ -21,12 +21,12 @@ from spmd.hlo.opcode import Opcode
 from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.rewrite import (
     builder_at,
+    copy_annotation,
     has_control_edges,
     is_annotated,
     is_pinned,
     put_in_place,
     replace_and_prune,
-    take_annotation,
 )
 
 #: Edits the program at an instruction that is still part of it; True where it changed anything.
@@ -36,7 +36,7 @@ Edit: TypeAlias = Callable[[HloInstruction], bool]
 Simplify: TypeAlias = Callable[[HloInstruction], HloInstruction | None]
 
 
-_LOOKS_AGAIN = 4
+_MAX_REVISITS = 4
 """For each instruction of a walk, all together: rules that undo each other are stopped, and the pipeline says so."""
 
 
@@ -94,7 +94,7 @@ class Simplifier(FueledPass):
         changed = False
         for computation in module.computations_post_order():
             work = deque(self.traversal(computation))
-            again = _LOOKS_AGAIN * len(work)
+            again = _MAX_REVISITS * len(work)
             while work and not fuel.is_spent:
                 x = work.popleft()
                 stays = has_control_edges(x) if self.makes_values else is_pinned(x)
@@ -102,7 +102,7 @@ class Simplifier(FueledPass):
                 if simpler is None:
                     continue
                 if is_annotated(x):
-                    take_annotation(x, simpler)
+                    copy_annotation(x, simpler)
                 less_read = replace_and_prune(x, simpler, effects)
                 readers = filter(self._is_looked_at, _only_readers(less_read))
                 for reader in itertools.islice(readers, again):

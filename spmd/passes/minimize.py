@@ -118,12 +118,12 @@ def _holding(module: HloModule, names: Collection[str]) -> set[HloComputation]:
 
 def _beyond(results: list[HloInstruction], distance: int) -> list[HloInstruction]:
     """Arrays computed by more than ``distance`` steps before ``results``, as far as these read them."""
-    near = set(results)
+    visited = set(results)
     layer = results
     for _ in range(distance):
-        layer = [o for x in layer for o in x.operands if o not in near]
-        near.update(layer)
-    edge = dict.fromkeys(o for x in layer for o in x.operands if o not in near)
+        layer = [o for x in layer for o in x.operands if o not in visited]
+        visited.update(layer)
+    edge = dict.fromkeys(o for x in layer for o in x.operands if o not in visited)
     return [x for x in edge if x.num_operands and isinstance(x.shape, ArrayShape)]
 
 
@@ -216,9 +216,9 @@ def _clean(module: HloModule) -> None:
     for parameter in entry.parameters:
         if not parameter.users and parameter is not entry.root:
             entry.remove(parameter)
-    kept = entry.parameters
+    parameters = entry.parameters
     entry._parameters.clear()
-    for number, parameter in enumerate(kept):
+    for number, parameter in enumerate(parameters):
         parameter.attrs = ParameterAttrs(number)
         entry._parameters[number] = parameter
     module.remove_unreachable_computations()

@@ -9,7 +9,7 @@ from dataclasses import MISSING, Field
 from spmd.errors import SpmdError
 from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named
-from spmd.near_names import did_you_mean
+from spmd.name_suggestions import did_you_mean
 from spmd.passes.interface import MACHINE_OPTION, PASSES, HloPass, option_fields
 
 _PASS = re.compile(r"\s*([a-z0-9-]+)\s*(?:\{([^{}]*)\})?\s*(,|$)")

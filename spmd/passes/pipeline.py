@@ -23,11 +23,11 @@ class UnsettledWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """One run of the ``place``-th pass of ``pipeline`` on ``module``, done: whether it changed it; CPU seconds; the
+    """One run of the ``index``-th pass of ``pipeline`` on ``module``, done: whether it changed it; CPU seconds; the
     pass's notes."""
 
     pipeline: Pipeline
-    place: int
+    index: int
     module: HloModule
     changed: bool
     seconds: float
@@ -35,12 +35,12 @@ class Application:
 
     @property
     def step(self) -> HloPass:
-        return self.pipeline.passes[self.place]
+        return self.pipeline.passes[self.index]
 
     @property
     def following(self) -> str:
         """The name of the next pass, or that of the end: a repeated pipeline may begin again there."""
-        rest = self.pipeline.passes[self.place + 1 :]
+        rest = self.pipeline.passes[self.index + 1 :]
         return rest[0].name if rest else PIPELINE_END
 
 
@@ -68,10 +68,10 @@ class Pipeline:
         changing: list[str] = []
         unchanged = 0
         for number in range(len(self.passes) * (self.max_rounds if self.repeated else 1)):
-            place = number % len(self.passes)
-            if place == 0:
+            index = number % len(self.passes)
+            if index == 0:
                 changing.clear()
-            done = self._apply(place, module)
+            done = self._apply(index, module)
             unchanged = 0 if done.changed else unchanged + 1
             if done.changed:
                 changing.append(done.step.name)
@@ -94,11 +94,11 @@ class Pipeline:
                 after(done)
         return changed
 
-    def _apply(self, place: int, module: HloModule) -> Application:
+    def _apply(self, index: int, module: HloModule) -> Application:
         start = time.thread_time()
-        result = apply(self.passes[place], module)
+        result = apply(self.passes[index], module)
         seconds = time.thread_time() - start
-        return Application(self, place, module, result.changed, seconds, result.notes)
+        return Application(self, index, module, result.changed, seconds, result.notes)
 
 
 def run_pipelines(

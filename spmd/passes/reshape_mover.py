@@ -106,7 +106,7 @@ def _members(entry: HloInstruction, movement: Movement) -> list[HloInstruction]:
     work = [entry]
     while work:
         for user in work.pop().users:
-            if user in members or not _is_movable(user, movement):
+            if user in members or not _can_move(user, movement):
                 continue
             if all(_fits(operand, movement, members) for operand in user.operands):
                 members[user] = None
@@ -115,7 +115,7 @@ def _members(entry: HloInstruction, movement: Movement) -> list[HloInstruction]:
     return list(members)
 
 
-def _is_movable(x: HloInstruction, movement: Movement) -> bool:
+def _can_move(x: HloInstruction, movement: Movement) -> bool:
     """Elementwise over the moved shape."""
     if not definition(x.opcode).elementwise or x.opcode in _UNMOVED:
         return False

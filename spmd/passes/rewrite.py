@@ -22,7 +22,7 @@ def is_annotated(instruction: HloInstruction) -> bool:
     return instruction.sharding is not None or instruction.annotations.frontend(_SHARDY) is not None
 
 
-def take_annotation(old: HloInstruction, new: HloInstruction) -> None:
+def copy_annotation(old: HloInstruction, new: HloInstruction) -> None:
     """Give `new`, made for this, the sharding that was stated of `old`."""
     new.sharding, new.annotations = old.sharding, old.annotations
 

@@ -27,10 +27,10 @@ from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import (
     builder_at,
+    copy_annotation,
     has_control_edges,
     is_pinned,
     replace_and_prune,
-    take_annotation,
 )
 from spmd.shape import ArrayShape, PrimitiveType
 
@@ -196,14 +196,14 @@ def replace_with_topk(match: FirstElements, b: Builder, effects: SideEffects) ->
             kind = operand.array_shape.element_type
             value = positions if kind is PrimitiveType.S32 else b.convert(positions, kind)
         else:
-            value = _take_along(b, operand, positions, dimension)
+            value = _gather_along(b, operand, positions, dimension)
         order = [last.index(d) for d in range(len(last))]
         values[result] = b.transpose(value, order) if moved else value
     for result, slices in match.slices.items():
         for x in slices:
             taken = x.attrs_as(SliceAttrs)
             part = b.slice(values[result], taken.starts, taken.limits, taken.strides)
-            take_annotation(x, part)
+            copy_annotation(x, part)
             replace_and_prune(x, part, effects)
 
 
@@ -229,7 +229,7 @@ def _key_array(key: SortKey, source: HloInstruction, b: Builder) -> HloInstructi
     return b.select(b.compare(values, zero, "EQ"), zero, values)
 
 
-def _take_along(
+def _gather_along(
     b: Builder, x: HloInstruction, positions: HloInstruction, dimension: int
 ) -> HloInstruction:
     """Return what lies at `positions` along `dimension` of `x`, in the dimensions of `positions`: that one is last."""

@@ -39,19 +39,19 @@ class WhileLoopOverwrittenState(LoopPass):
         trips = trip_count(loop.instruction)
         if not trips:
             return False
-        places = [i for i in range(loop.size) if is_overwritten(loop, i, trips)]
-        if places:
-            begin_unwritten(loop, places, builder, effects)
-        return bool(places)
+        indices = [i for i in range(loop.size) if is_overwritten(loop, i, trips)]
+        if indices:
+            begin_uninitialized(loop, indices, builder, effects)
+        return bool(indices)
 
 
-def begin_unwritten(
-    loop: Loop, places: Sequence[int], builder: Builder, effects: SideEffects
+def begin_uninitialized(
+    loop: Loop, indices: Sequence[int], builder: Builder, effects: SideEffects
 ) -> None:
-    """Elements ``places`` start as memory; what they were filled with goes if nobody else wants it."""
+    """Elements ``indices`` start as memory; what they were filled with goes if nobody else wants it."""
     elements = list(loop.initial)
-    for i in places:
-        elements[i] = builder.unwritten(elements[i].array_shape)
+    for i in indices:
+        elements[i] = builder.uninitialized(elements[i].array_shape)
     loop.instruction.set_operands([builder.tuple(elements)])
     builder.computation.remove_unused(keep=effects.of)
 
@@ -76,15 +76,15 @@ def _reads(computation: HloComputation, index: int) -> list[HloInstruction]:
 
 def _covers(loop: HloInstruction, update: HloInstruction, trips: int) -> bool:
     """All trips together write every element: the parts are whole but for one dimension, which they go along."""
-    whole, part = update.operand(0).dims, update.operand(1).dims
-    cut = [d for d in range(len(whole)) if part[d] != whole[d]]
+    sizes, part = update.operand(0).dims, update.operand(1).dims
+    cut = [d for d in range(len(sizes)) if part[d] != sizes[d]]
     if len(cut) != 1:
         return not cut
     (d,) = cut
     ends = _first_and_last(loop, Value(update.operand(2 + d)), trips)
-    if ends is None or sorted(ends) != [0, whole[d] - part[d]]:
+    if ends is None or sorted(ends) != [0, sizes[d] - part[d]]:
         return False
-    return whole[d] - part[d] <= (trips - 1) * part[d]
+    return sizes[d] - part[d] <= (trips - 1) * part[d]
 
 
 def _first_and_last(loop: HloInstruction, value: Value, trips: int) -> tuple[int, int] | None:

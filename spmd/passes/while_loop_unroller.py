@@ -61,7 +61,7 @@ class WhileLoopUnroller(LoopPass):
         if self.factor:
             unroll(counted, factor, builder, effects)
         else:
-            unroll_whole(counted, builder, effects)
+            unroll_fully(counted, builder, effects)
         return True
 
 
@@ -77,7 +77,7 @@ def unroll(counted: CountedLoop, factor: int, builder: Builder, effects: SideEff
     repeat_body(counted.loop, factor, builder, effects)
 
 
-def unroll_whole(counted: CountedLoop, builder: Builder, effects: SideEffects) -> None:
+def unroll_fully(counted: CountedLoop, builder: Builder, effects: SideEffects) -> None:
     """All trips where the loop stands, one after the other."""
     loop = counted.loop
     *_, last = write_trips(loop, loop.initial, builder, counted.trips)

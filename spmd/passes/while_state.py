@@ -89,28 +89,28 @@ def has_effects(loop: Loop, effects: SideEffects) -> bool:
 
 
 def keep_elements(
-    loop: Loop, kept: Sequence[int], builder: Builder, effects: SideEffects
+    loop: Loop, elements: Sequence[int], builder: Builder, effects: SideEffects
 ) -> HloInstruction:
-    """Make the loop carry only the elements ``kept`` (ascending); nothing may read the others but their own updates."""
-    place = {old: new for new, old in enumerate(kept)}
-    shape = TupleShape(tuple(loop.initial[i].shape for i in kept))
+    """Make the loop carry only ``elements`` (ascending indices); only their own updates may read the others."""
+    new_index = {old: new for new, old in enumerate(elements)}
+    shape = TupleShape(tuple(loop.initial[i].shape for i in elements))
     root = loop.body.root
-    loop.body.root = builder.within(loop.body).tuple([root.operand(i) for i in kept])
+    loop.body.root = builder.within(loop.body).tuple([root.operand(i) for i in elements])
     loop.body.remove(root)
     for computation in (loop.condition, loop.body):
         computation.remove_unused(keep=effects.of)
-        renumber(computation.parameters[0], place)
+        renumber(computation.parameters[0], new_index)
         computation.parameters[0].shape = shape
-    renumber(loop.instruction, place)
-    return _replace_loop(loop, builder.tuple([loop.initial[i] for i in kept]))
+    renumber(loop.instruction, new_index)
+    return _replace_loop(loop, builder.tuple([loop.initial[i] for i in elements]))
 
 
-def renumber(tuple_value: HloInstruction, place: dict[int, int]) -> None:
+def renumber(tuple_value: HloInstruction, new_index: dict[int, int]) -> None:
     """Elements move to their new places; reads of the others, which nobody uses, are removed."""
     for user in tuple_value.users:
         index = element_index(user)
-        if index in place:
-            user.attrs = TupleIndexAttrs(place[index])
+        if index in new_index:
+            user.attrs = TupleIndexAttrs(new_index[index])
         else:
             assert user.parent is not None
             user.parent.remove(user)
@@ -133,7 +133,7 @@ def add_elements(
     Whoever reads the loop's result reads what it was before.
     """
     if not result_elements_known(loop):
-        _take_result_apart(loop, builder)
+        _decompose_result(loop, builder)
     shape = TupleShape(tuple(x.shape for x in (*loop.initial, *values)))
     for computation in (loop.condition, loop.body):
         computation.parameters[0].shape = shape
@@ -147,7 +147,7 @@ def add_elements(
     return Loop(_replace_loop(loop, state), state.operands), seen
 
 
-def _take_result_apart(loop: Loop, builder: Builder) -> None:
+def _decompose_result(loop: Loop, builder: Builder) -> None:
     """Those that read the whole result read a tuple of its elements."""
     x = loop.instruction
     readers = [user for user in x.users if user.opcode is not Opcode.GET_TUPLE_ELEMENT]

@@ -27,7 +27,7 @@ from spmd.shape import Shape
 from spmd.text.names import sanitized
 
 #: What texts call it, now and before.
-_ORIGIN = ("origin", "original_value")
+_ORIGINAL_VALUE = ("origin", "original_value")
 _STATISTIC = re.compile(r"\s*([^\s={},]+)\s*=\s*([^\s={},]+)\s*(?:,|$)")
 
 
@@ -94,7 +94,7 @@ def write_annotations(proto: HloInstructionProto, annotations: Annotations) -> N
     for name, text in annotations.extra:
         if name == "statistics":
             proto.statistics_viz = _write_statistics(text)
-        elif name in _ORIGIN:
+        elif name in _ORIGINAL_VALUE:
             proto.original_value = write_original_value(text)
         else:
             raise HloParseError(f"the proto cannot hold {name}={text}")

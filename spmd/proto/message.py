@@ -176,12 +176,12 @@ def number64(number: int) -> Field[float]:
     return Field(number, (FIXED64,), 0.0, lambda raws: _unpack("<d", raws), _pack("<d"))
 
 
-def _unpack(form: str, raws: list[Raw]) -> float:
-    return cast(float, struct.unpack(form, _last(raws))[0])
+def _unpack(struct_format: str, raws: list[Raw]) -> float:
+    return cast(float, struct.unpack(struct_format, _last(raws))[0])
 
 
-def _pack(form: str) -> Callable[[float], list[Raw]]:
-    return lambda value: [struct.pack(form, value)] if value else []
+def _pack(struct_format: str) -> Callable[[float], list[Raw]]:
+    return lambda value: [struct.pack(struct_format, value)] if value else []
 
 
 def message(number: int, kind: Kind[M]) -> Field[M | None]:

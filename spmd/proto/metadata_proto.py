@@ -110,7 +110,7 @@ def metadata_of_text(text: str) -> list[OpMetadataProto]:
     if not scanner.peek("{"):
         return [write_op_metadata(read_metadata(Scanner.of(f"{{{text}}}")))]
     records: list[OpMetadataProto] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if records:
             scanner.expect(",")
         records.append(write_op_metadata(read_metadata(scanner)))

@@ -48,7 +48,7 @@ def write_original_value(text: str) -> OriginalValueProto:
     proto = OriginalValueProto()
     scanner = Scanner.of(text)
     scanner.expect("{")
-    if scanner.take(_SYNTHETIC):
+    if scanner.consume_if(_SYNTHETIC):
         proto.is_synthetic_call = True
     else:
         elements: list[OriginalValueElementProto] = []
@@ -64,9 +64,9 @@ def _read_tree(
 ) -> None:
     if len(index) > MAX_NESTING:
         raise HloParseError(f"original values are nested deeper than {MAX_NESTING}")
-    if scanner.take("("):
+    if scanner.consume_if("("):
         count = 0
-        while not scanner.take(")"):
+        while not scanner.consume_if(")"):
             if count:
                 scanner.expect(",")
             _read_tree(scanner, (*index, count), elements)
@@ -81,7 +81,7 @@ def _read_tree(
 def read_original_array(scanner: Scanner) -> OriginalArrayProto | None:
     """``{"v1" {0,1}}``; None for ``{}``."""
     scanner.expect("{")
-    if scanner.take("}"):
+    if scanner.consume_if("}"):
         return None
     array = OriginalArrayProto()
     array.instruction_name = scanner.string()

@@ -122,9 +122,9 @@ class _ModuleReader:
             instruction = self._build(proto, by_id)
             return computation.add(instruction)
         except UnsupportedError as error:
-            raise UnsupportedError(f"{_place(proto, computation)}: {error}") from error
+            raise UnsupportedError(f"{_location(proto, computation)}: {error}") from error
         except SpmdError as error:
-            raise HloParseError(f"{_place(proto, computation)}: {error}") from error
+            raise HloParseError(f"{_location(proto, computation)}: {error}") from error
 
     def _build(
         self, proto: HloInstructionProto, by_id: dict[int, HloInstruction]
@@ -244,5 +244,5 @@ def _name(name: str, what: str) -> str:
     return sanitized(name)
 
 
-def _place(proto: HloInstructionProto, computation: HloComputation) -> str:
+def _location(proto: HloInstructionProto, computation: HloComputation) -> str:
     return f"computation {computation.name!r}, instruction {proto.name!r}"

@@ -45,12 +45,12 @@ def write_recovery_table(
     entries: list[RecoveryEntryProto] = []
     scanner = Scanner.of(text)
     scanner.expect("{")
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         entry = RecoveryEntryProto()
         entry.old_array = read_original_array(scanner)
         scanner.expect(":")
         entry.new_array = read_original_array(scanner)
-        if scanner.take(","):
+        if scanner.consume_if(","):
             module = unescape(scanner.need(_MODULE, "a module in quotes").group()[1:-1])
             try:
                 entry.recovery_module = write_module(parse_module(module))

@@ -86,8 +86,8 @@ def _numbers(line: str) -> dict[str, int]:
     scanner.integer()
     scanner.expect("{")
     numbers: dict[str, int] = {}
-    while not scanner.take("}"):
-        scanner.take(",")
+    while not scanner.consume_if("}"):
+        scanner.consume_if(",")
         name = scanner.name("a field")
         scanner.expect("=")
         if name in numbers:

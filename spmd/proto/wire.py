@@ -149,8 +149,8 @@ def unpack_array(data: bytes) -> np.ndarray[Any, np.dtype[np.uint64]]:
     lengths = ends - starts + 1
     if lengths.max() > _MAX_VARINT:
         raise HloParseError("an integer in a list has no end")
-    place = np.arange(octets.size) - np.repeat(starts, lengths)
-    parts = (octets & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
+    position = np.arange(octets.size) - np.repeat(starts, lengths)
+    parts = (octets & 0x7F).astype(np.uint64) << (7 * position).astype(np.uint64)
     return np.bitwise_or.reduceat(parts, starts)
 
 
@@ -163,11 +163,11 @@ def pack_array(values: np.ndarray[Any, np.dtype[Any]]) -> bytes:
     if not wide.size:
         return b""
     shifts = np.arange(0, 7 * _MAX_VARINT, 7, dtype=np.uint64)
-    digits = (wide[:, None] >> shifts) & np.uint64(0x7F)
+    groups = (wide[:, None] >> shifts) & np.uint64(0x7F)
     # The last digit that is not zero ends the integer; zero itself takes one.
-    lengths = np.maximum(_MAX_VARINT - np.argmax(digits[:, ::-1] != 0, axis=1), 1)
+    lengths = np.maximum(_MAX_VARINT - np.argmax(groups[:, ::-1] != 0, axis=1), 1)
     lengths[wide == 0] = 1
     column = np.arange(_MAX_VARINT)
-    digits |= np.where(column < lengths[:, None] - 1, np.uint64(0x80), np.uint64(0))
-    packed: bytes = digits.astype(np.uint8)[column < lengths[:, None]].tobytes()
+    groups |= np.where(column < lengths[:, None] - 1, np.uint64(0x80), np.uint64(0))
+    packed: bytes = groups.astype(np.uint8)[column < lengths[:, None]].tobytes()
     return packed

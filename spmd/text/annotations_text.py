@@ -31,8 +31,8 @@ def read_metadata(scanner: Scanner) -> OpMetadata:
     source_line = 0
     extra: list[tuple[str, str]] = []
     seen: set[str] = set()
-    while not scanner.take("}"):
-        scanner.take(",")
+    while not scanner.consume_if("}"):
+        scanner.consume_if(",")
         found = scanner.need(_KEY, "a metadata field")
         key = found.group()
         if key in seen:
@@ -84,7 +84,7 @@ def read_frontend_attributes(scanner: Scanner) -> tuple[tuple[str, str], ...]:
     """``{key="value",other={verbatim}}``: quoted values without their quotes, braced ones with their braces."""
     scanner.expect("{")
     pairs: list[tuple[str, str]] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if pairs:
             scanner.expect(",")
         key = _read_key(scanner)

@@ -60,7 +60,7 @@ def split_line(text: str, start: int) -> Extents | None:
 def scan_attributes(scanner: Scanner) -> Extents:
     """Attributes from ``, name=value`` on, as far as they go; comments and line ends may stand anywhere."""
     extents: Extents = {}
-    while scanner.take(","):
+    while scanner.consume_if(","):
         found = scanner.need(_ATTR_NAME, "an attribute")
         name = found.group(1)
         if name in extents:

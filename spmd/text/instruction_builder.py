@@ -44,7 +44,7 @@ class InstructionBuilder:
         #: ``%true`` was defined here: the ``true`` of an operand is none, so the whole grammar must read operands.
         self.defines_reserved = False
         #: False once an instruction had an error and was skipped: then nothing is said about the whole.
-        self.is_whole = True
+        self.is_complete = True
         self.creates_parameters = creates_parameters
         self.read_inline = read_inline
 
@@ -85,8 +85,8 @@ class InstructionBuilder:
             instruction.shape = _derived(instruction) or shape
         if shape is None or not is_named:
             self._count_leaves(instruction.shape, start)
-        for before, place in parsed.control_predecessors:
-            self.find(before, place).add_control_dependency_to(instruction)
+        for before, offset in parsed.control_predecessors:
+            self.find(before, offset).add_control_dependency_to(instruction)
         try:
             self.computation.add(instruction)
         except VerificationError as error:

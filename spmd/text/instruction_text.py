@@ -116,7 +116,7 @@ def _read_parentheses(
     scanner.expect("(")
     operands: list[HloInstruction] = []
     dropped = -1
-    while not scanner.take(")"):
+    while not scanner.consume_if(")"):
         before = scanner.pos
         operand = _read_operand(builder, scanner, depth)
         if operand is not None:
@@ -202,7 +202,7 @@ def _element(
 
 def _parameter_for(builder: InstructionBuilder, scanner: Scanner, shape: Shape) -> HloInstruction:
     """In a text of one instruction, an operand stands for a parameter."""
-    scanner.take("%")
+    scanner.consume_if("%")
     found = scanner.match(NAME)
     number = builder.computation.num_parameters
     name = f"_{number}" if found is None else found.group()

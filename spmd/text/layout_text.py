@@ -34,7 +34,7 @@ def read_layout(scanner: Scanner, rank: int) -> Layout | None:
         if order:
             scanner.expect(",")
         order.append(scanner.integer("a dimension number"))
-    has_parts = scanner.take(":")
+    has_parts = scanner.consume_if(":")
     suffix = _read_parts(scanner) if has_parts else ""
     scanner.expect("}")
     if order and len(order) != rank:

@@ -25,7 +25,7 @@ _ESCAPES = (
 #: A string may run over line ends.
 STRING = re.compile(rf'"(?:[^"\\]|{_ESCAPES})*+"|\'(?:[^\'\\]|{_ESCAPES})*+\'')
 _SPACE = re.compile(r"(?:\s++|/\*(?:[^*]|\*(?!/))*+\*/|//[^\n\r]*+)*+")
-_SPACE_HEADS = frozenset(" \t\n\r\v\f/")
+_SPACE_STARTS = frozenset(" \t\n\r\v\f/")
 _INTEGERS = re.compile(r"\s*+(?:-?[0-9]{1,19}(?:,\s?-?[0-9]{1,19})*+)?")
 _BALANCE = re.compile(
     r"""[^(){}\[\]"'/]++ | (?P<open>[({\[]) | (?P<close>[)}\]]) | "(?:[^"\\]|\\.)*+" | '(?:[^'\\]|\\.)*+'
@@ -117,7 +117,7 @@ class Scanner:
     # ---- moving
     def skip_space(self) -> None:
         """Past white space and comments."""
-        if self.pos < self.end and self.text[self.pos] not in _SPACE_HEADS:
+        if self.pos < self.end and self.text[self.pos] not in _SPACE_STARTS:
             return
         found = _SPACE.match(self.text, self.pos, self.end)
         assert found is not None
@@ -135,7 +135,7 @@ class Scanner:
         self.skip_space()
         return self.text.startswith(wanted, self.pos, self.end)
 
-    def take(self, wanted: str) -> bool:
+    def consume_if(self, wanted: str) -> bool:
         """Step over ``wanted`` if it comes next."""
         if not self.peek(wanted):
             return False
@@ -143,7 +143,7 @@ class Scanner:
         return True
 
     def expect(self, wanted: str) -> None:
-        if not self.take(wanted):
+        if not self.consume_if(wanted):
             self.fail(f"expected {wanted!r}, found {self.found()}")
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -165,7 +165,7 @@ class Scanner:
     # ---- values
     def name(self, what: str = "a name") -> str:
         """An identifier, with or without its ``%``."""
-        self.take("%")
+        self.consume_if("%")
         return self.need(NAME, what).group()
 
     def integer(self, what: str = "an integer") -> int:
@@ -183,7 +183,7 @@ class Scanner:
             inner = plain.group()
             return tuple(map(int, inner.split(","))) if inner.strip() else ()
         values: list[int] = []
-        while not self.take(closing):
+        while not self.consume_if(closing):
             if values:
                 self.expect(",")
             values.append(self.integer())

@@ -128,7 +128,7 @@ def _read_shape(context: ReadContext, start: int, end: int, text: str) -> Shape:
     scanner = Scanner(context.source, start, end)
     shape = context.shapes.read(scanner)
     scanner.finish()
-    context.shapes.remember(text, shape)
+    context.shapes.record(text, shape)
     return shape
 
 

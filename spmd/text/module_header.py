@@ -32,20 +32,20 @@ def read_header(scanner: Scanner) -> HloModule:
         if reader is not None:
             reader(module, value)
             value.finish()
-        elif name in KEPT:
+        elif name in OPAQUE:
             extra[name] = scanner.text[start:end]
         else:
             scanner.fail(f"unknown header attribute {name!r}", scanner.text.rfind(name, 0, start))
-    module.extra_header = tuple((name, extra[name]) for name in KEPT if name in extra)
+    module.extra_header = tuple((name, extra[name]) for name in OPAQUE if name in extra)
     module.file_tables = _read_tables(scanner)
     return module
 
 
 def _flag(scanner: Scanner) -> bool:
     start = scanner.pos
-    if scanner.take("true"):
+    if scanner.consume_if("true"):
         return True
-    if not scanner.take("false"):
+    if not scanner.consume_if("false"):
         scanner.fail(f"expected true or false, found {scanner.found()}", start)
     return False
 
@@ -92,7 +92,7 @@ def _read_layout(module: HloModule, scanner: Scanner) -> None:
     scanner.expect("{")
     scanner.expect("(")
     parameters: list[Shape] = []
-    while not scanner.take(")"):
+    while not scanner.consume_if(")"):
         if parameters:
             scanner.expect(",")
         parameters.append(shapes.read(scanner))
@@ -111,7 +111,7 @@ _READERS: dict[str, Callable[[HloModule, Scanner], None]] = {
     "entry_computation_layout": _read_layout,
 }
 #: Known header attributes that are carried along unread, in the order in which they are printed.
-KEPT = (
+OPAQUE = (
     "alias_passthrough_params",
     "allow_spmd_sharding_propagation_to_parameters",
     "allow_spmd_sharding_propagation_to_output",

@@ -30,7 +30,7 @@ def read_name(scanner: Scanner, what: str, *, is_defined_here: bool = False) -> 
     """
     scanner.skip_space()
     start = scanner.pos
-    has_percent = scanner.take("%")
+    has_percent = scanner.consume_if("%")
     found = NAME.match(scanner.text, scanner.pos, scanner.end)
     if found is None:
         scanner.pos = start

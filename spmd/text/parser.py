@@ -166,7 +166,7 @@ class _ModuleReader:
         builder = InstructionBuilder(self.context, computation, self._read_inline)
         before = len(module.computations)
         self._read_instructions(scanner, builder)
-        if not builder.is_whole:
+        if not builder.is_complete:
             return computation
         if not builder.scope:
             scanner.fail(f"computation {name!r} has no instructions", start)
@@ -191,7 +191,7 @@ class _ModuleReader:
                     scanned_until = scanner.text.find("\n", start, scanner.end)
                     if scanned_until < 0:
                         scanned_until = scanner.end
-                if scanner.take("}"):
+                if scanner.consume_if("}"):
                     return
                 read_instruction(builder, scanner)
             except HloParseError as error:
@@ -209,7 +209,7 @@ class _ModuleReader:
             name = builder.computation.name
             scanner.fail(f"expected '}}' of computation {name!r}, found computation {head!r}")
         recovery.report(error)
-        builder.is_whole = False
+        builder.is_complete = False
         name = skip_instruction(scanner, start)
         if name not in builder.scope:
             recovery.lose(name)

@@ -11,9 +11,9 @@ from spmd.hlo.opcode import Opcode
 from spmd.sharding import HloSharding
 from spmd.text.annotations_text import read_frontend_attributes, read_metadata, read_text_or_braces
 from spmd.text.attrs_text import ATTRS_TEXT, AttrValues, Callee
-from spmd.text.kept_text import KEPT
 from spmd.text.lexer import Source
 from spmd.text.names import read_name
+from spmd.text.opaque_text import OPAQUE
 from spmd.text.recovery import MissingNameError, Recovery
 from spmd.text.shape_text import ShapeReader
 from spmd.text.sharding.sharding_text import read_sharding
@@ -77,19 +77,21 @@ def _annotations(values: AttrValues) -> Annotations:
         "frontend_attributes", read_frontend_attributes, ()
     )
     backend_config = values.read("backend_config", read_text_or_braces, "")
-    extra = tuple((name, values.read(name, reader, "")) for name, reader in KEPT if name in values)
+    extra = tuple(
+        (name, values.read(name, reader, "")) for name, reader in OPAQUE if name in values
+    )
     if not (metadata or frontend or backend_config or extra):
         return NO_ANNOTATIONS
     return Annotations(metadata, frontend, backend_config, extra)
 
 
 def _control_predecessors(values: AttrValues) -> tuple[tuple[str, int], ...]:
-    scanner = values.take("control-predecessors")
+    scanner = values.pop("control-predecessors")
     if scanner is None:
         return ()
     scanner.expect("{")
     names: list[tuple[str, int]] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if names:
             scanner.expect(",")
         names.append(read_name(scanner, "an instruction's name"))

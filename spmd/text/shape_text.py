@@ -54,14 +54,14 @@ class ShapeReader:
             self._known[text] = shape
         return shape
 
-    def remember(self, text: str, shape: Shape) -> None:
+    def record(self, text: str, shape: Shape) -> None:
         self._known[text] = shape
 
     def read(self, scanner: Scanner, depth: int = 0) -> Shape:
         """The shape at the scanner's place. HloParseError when there is none."""
         if depth > MAX_NESTING:
             scanner.fail(f"shapes are nested deeper than {MAX_NESTING}")
-        if scanner.take("("):
+        if scanner.consume_if("("):
             return self._tuple(scanner, depth)
         found = scanner.match(_SIMPLE)
         if found is not None:
@@ -86,7 +86,7 @@ class ShapeReader:
     def _tuple(self, scanner: Scanner, depth: int) -> Shape:
         start = scanner.pos - 1
         elements: list[Shape] = []
-        while not scanner.take(")"):
+        while not scanner.consume_if(")"):
             if elements:
                 scanner.expect(",")
             elements.append(self.read(scanner, depth + 1))
@@ -137,7 +137,7 @@ def _dimensions(scanner: Scanner) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     scanner.expect("[")
     dims: list[int] = []
     dynamic: list[bool] = []
-    while not scanner.take("]"):
+    while not scanner.consume_if("]"):
         if dims:
             scanner.expect(",")
         found = scanner.need(_DIM, "a dimension size")

@@ -67,10 +67,10 @@ def _asks_for_partitioning(module: HloModule, instruction: HloInstruction) -> bo
     attrs = instruction.attrs
     if isinstance(attrs, CustomCallAttrs) and attrs.target in PARTITIONER_CALLS:
         return True
-    at_boundary = instruction.parent is module.entry and (
+    is_external = instruction.parent is module.entry and (
         instruction.opcode is Opcode.PARAMETER or instruction.is_root
     )
-    if at_boundary:
+    if is_external:
         return False
     keys = (key for key, _ in instruction.annotations.frontend_attributes)
     return instruction.sharding is not None or any(

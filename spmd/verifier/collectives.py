@@ -94,7 +94,7 @@ def _pair_problems(x: HloInstruction) -> Iterator[str]:
         yield f"ids must not be negative, the pairs are {_listed(pairs.part(0, 17))}"
 
 
-def halves_belong_together(module: HloModule) -> Iterator[str]:
+def async_halves_match(module: HloModule) -> Iterator[str]:
     """Every done completes a start of its kind, every start is completed exactly once.
 
     A send or receive may travel in a tuple, through loops, to its done (XLA's pipelined transfers); the way it goes is
@@ -137,6 +137,6 @@ COLLECTIVE_RULES = (
     Rule(
         "async",
         "every done completes a start of its kind, every start once",
-        halves_belong_together,
+        async_halves_match,
     ),
 )

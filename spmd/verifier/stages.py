@@ -77,11 +77,11 @@ def shardings_are_gone(module: HloModule) -> Iterator[str]:
     if not Stage.PARTITIONED <= module.stage < Stage.SCHEDULED:
         return
     for x in module.all_instructions():
-        if x.sharding is not None and not stands_at_boundary(x, module):
+        if x.sharding is not None and not has_external_sharding(x, module):
             yield f"sharding={x.sharding} inside a partitioned module: {describe(x)}"
 
 
-def stands_at_boundary(x: HloInstruction, module: HloModule) -> bool:
+def has_external_sharding(x: HloInstruction, module: HloModule) -> bool:
     """Return whether a sharding of ``x`` describes what the caller gives or gets."""
     if x.opcode in (Opcode.INFEED, Opcode.OUTFEED):
         return True

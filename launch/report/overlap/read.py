@@ -48,7 +48,7 @@ def read_trace(data: bytes, where: str) -> MeasuredRun:
 def run_of_trace(trace: object, where: str) -> MeasuredRun:
     """``trace``: the JSON object. TraceError as above."""
     fields = JsonFields(trace, where, TraceError)
-    other = fields.inside(fields.take("otherData"), "otherData")
+    other = fields.inside(fields.pop("otherData"), "otherData")
     events = [*_events(fields)]
     uncertain = _numbers(other, "clock_uncertainty_us")
     count = len(uncertain)
@@ -104,7 +104,7 @@ def _events(trace: JsonFields) -> Iterator[_Event]:
 
 
 def _event(event: JsonFields) -> _Event:
-    said = event.inside(event.take("args"), "args")
+    said = event.inside(event.pop("args"), "args")
     kind, start = event.text("cat"), event.number("ts", _MICROSECONDS)
     end = start + event.number("dur", _LENGTH)
     if kind == _COLLECTIVE and not said.has("landed"):
@@ -113,14 +113,14 @@ def _event(event: JsonFields) -> _Event:
     wait_end = said.number("wait_end", _MICROSECONDS, end)
     landed = said.number("landed", _MICROSECONDS, end)
     return _Event(
-        device=event.whole("pid", _NUMBER),
-        step=said.whole("step", _NUMBER),
-        blocking=said.has("blocking") and said.take("blocking") is True,
+        device=event.integer("pid", _NUMBER),
+        step=said.integer("step", _NUMBER),
+        blocking=said.has("blocking") and said.pop("blocking") is True,
         kind=kind,
         start=1e-6 * start,
         end=1e-6 * wait_end,
-        bytes=said.whole("bytes", _BYTES, 0),
-        depth=said.whole("depth", _NUMBER),
+        bytes=said.integer("bytes", _BYTES, 0),
+        depth=said.integer("depth", _NUMBER),
         instruction=Instruction(
             event.text("name"), *(_said(said, what) for what in ("opcode", "op_name", "source"))
         ),
@@ -131,7 +131,7 @@ def _event(event: JsonFields) -> _Event:
 
 def _said(fields: JsonFields, name: str) -> str:
     """Read a text of any length: a program's scopes and paths may be long."""
-    found = fields.take(name) if fields.has(name) else ""
+    found = fields.pop(name) if fields.has(name) else ""
     if not isinstance(found, str):
         raise fields.error(f"{fields.where}: {name} must be a text, found {shown(found)}")
     return found
@@ -248,7 +248,7 @@ def _processor(other: JsonFields, count: int) -> dict[int, list[float]]:
     """By step, seconds for which each device's thread had a core."""
     if not other.has("processor_us"):
         return {}
-    by_step = other.inside(other.take("processor_us"), "processor_us")
+    by_step = other.inside(other.pop("processor_us"), "processor_us")
     found = {}
     for name in by_step.names:
         own = _numbers(by_step, name)
@@ -260,7 +260,7 @@ def _processor(other: JsonFields, count: int) -> dict[int, list[float]]:
 
 def _numbers(other: JsonFields, name: str) -> list[float]:
     """Microseconds."""
-    found = other.take(name)
+    found = other.pop(name)
     if not isinstance(found, list) or not all(map(_is_length, found)):
         raise TraceError(
             f"{other.where}: {name} must be a list of numbers from {_LENGTH[0]:g} to {_LENGTH[1]:g}"
@@ -275,7 +275,7 @@ def _is_length(found: object) -> bool:
 
 
 def _texts(other: JsonFields, name: str) -> list[str]:
-    found = other.take(name) if other.has(name) else []
+    found = other.pop(name) if other.has(name) else []
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise TraceError(f"{other.where}: {name} must be a list of texts")
     return found

@@ -44,8 +44,8 @@ def broadcast_of_unit_reshape(x: HloInstruction, b: Builder) -> HloInstruction |
     source = inner.operand(0)
     if 1 in source.dims or non_unit(inner.array_shape) != source.dims:
         return None
-    kept = [d for d, n in zip(broadcast_dims(x), inner.dims, strict=True) if n != 1]
-    return b.broadcast(source, kept, x.dims)
+    dims = [d for d, n in zip(broadcast_dims(x), inner.dims, strict=True) if n != 1]
+    return b.broadcast(source, dims, x.dims)
 
 
 def sink_broadcasts(x: HloInstruction, b: Builder) -> HloInstruction | None:

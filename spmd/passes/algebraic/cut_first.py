@@ -191,10 +191,10 @@ def slice_of_unit_reshape(x: HloInstruction, b: Builder) -> HloInstruction | Non
         return None
     if non_unit(source.array_shape) != non_unit(inner.array_shape):
         return None
-    places = iter(d for d, n in enumerate(inner.dims) if n != 1)
+    non_unit_dims = iter(d for d, n in enumerate(inner.dims) if n != 1)
     starts, limits, strides = [], [], []
     for size in source.dims:
-        d = next(places) if size != 1 else None
+        d = next(non_unit_dims) if size != 1 else None
         starts.append(cut.starts[d] if d is not None else 0)
         limits.append(cut.limits[d] if d is not None else 1)
         strides.append(cut.strides[d] if d is not None else 1)

@@ -40,14 +40,14 @@ def constant_starts(
     if len(indices) != len(dims) or any(index.dims for index in indices):
         return None
     starts: list[int] = []
-    for index, size, take in zip(indices, dims, taken, strict=True):
+    for index, size, count in zip(indices, dims, taken, strict=True):
         value = splat(index)
-        if take == size:
+        if count == size:
             starts.append(0)
         elif value is None:
             return None
         else:
-            starts.append(min(max(0, int(value)), size - take))
+            starts.append(min(max(0, int(value)), size - count))
     return starts
 
 

@@ -67,8 +67,8 @@ def reduce_of_transpose(x: HloInstruction, b: Builder) -> HloInstruction | None:
         return None
     order = inner.attrs_as(DimensionsAttrs).dimensions
     removed = reduced_dims(x)
-    kept = [order[d] for d in range(len(order)) if d not in removed]
-    if kept != sorted(kept):
+    result_order = [order[d] for d in range(len(order)) if d not in removed]
+    if result_order != sorted(result_order):
         return None
     reduced = [order[d] for d in sorted(removed)]
     if reduced != sorted(reduced) and reduction_kind(x.to_apply) is None:
@@ -158,12 +158,12 @@ def _reduce_source(
 ) -> HloInstruction | None:
     """Repeat the operand only along what is kept, reduce what is left, scale."""
     dims = [d for d in range(inner.array_shape.rank) if d not in repeated]
-    place = {d: i for i, d in enumerate(dims)}
+    new_dim = {d: i for i, d in enumerate(dims)}
     value = inner.operand(0)
     smaller = b.broadcast(
-        value, [place[d] for d in broadcast_dims(inner)], [inner.dims[d] for d in dims]
+        value, [new_dim[d] for d in broadcast_dims(inner)], [inner.dims[d] for d in dims]
     )
-    left = tuple(place[d] for d in reduced_dims(x) if d not in repeated)
+    left = tuple(new_dim[d] for d in reduced_dims(x) if d not in repeated)
     if left:
         smaller = _again(x, smaller, left, b)
     return smaller if times == 1 else b.multiply(smaller, b.full(x.array_shape, times))

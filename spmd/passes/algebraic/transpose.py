@@ -41,8 +41,8 @@ def transpose_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | No
     inner = x.operand(0)
     if inner.opcode is not Opcode.BROADCAST:
         return None
-    place = {d: i for i, d in enumerate(order_of(x))}
-    return b.broadcast(inner.operand(0), [place[d] for d in broadcast_dims(inner)], x.dims)
+    new_dim = {d: i for i, d in enumerate(order_of(x))}
+    return b.broadcast(inner.operand(0), [new_dim[d] for d in broadcast_dims(inner)], x.dims)
 
 
 @simplifies(Opcode.TRANSPOSE)
@@ -104,5 +104,5 @@ def transpose_keeps_rows(x: HloInstruction, b: Builder) -> HloInstruction | None
         return None
     if any(dot.dims[d] != 1 for d in left if d > wanted):
         return None
-    place = {d: i for i, d in enumerate((*range(batch), *right, *left))}
-    return b.transpose(_mirrored(dot, b), [place[d] for d in order])
+    new_dim = {d: i for i, d in enumerate((*range(batch), *right, *left))}
+    return b.transpose(_mirrored(dot, b), [new_dim[d] for d in order])

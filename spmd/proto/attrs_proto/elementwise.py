@@ -91,7 +91,7 @@ def _write_accuracy(proto: HloInstructionProto, instruction: HloInstruction) -> 
         return
     accuracy = ResultAccuracyProto()
     scanner = Scanner.of(instruction.attrs.text)
-    if scanner.take("tolerance"):
+    if scanner.consume_if("tolerance"):
         scanner.expect("=")
         accuracy.tolerance = _tolerance_of_text(scanner)
     else:

@@ -43,16 +43,16 @@ def read_dim_labels(scanner: Scanner) -> ConvDimensionNumbers:
 
 
 def format_dim_labels(numbers: ConvDimensionNumbers) -> str:
-    lhs = _place({numbers.input_batch: "b", numbers.input_feature: "f"}, numbers.input_spatial)
-    rhs = _place(
+    lhs = _labels({numbers.input_batch: "b", numbers.input_feature: "f"}, numbers.input_spatial)
+    rhs = _labels(
         {numbers.kernel_input_feature: "i", numbers.kernel_output_feature: "o"},
         numbers.kernel_spatial,
     )
-    out = _place({numbers.output_batch: "b", numbers.output_feature: "f"}, numbers.output_spatial)
+    out = _labels({numbers.output_batch: "b", numbers.output_feature: "f"}, numbers.output_spatial)
     return f"{lhs}_{rhs}->{out}"
 
 
-def _place(letters: dict[int, str], spatial: tuple[int, ...]) -> str:
+def _labels(letters: dict[int, str], spatial: tuple[int, ...]) -> str:
     at = letters | {position: str(i) for i, position in enumerate(spatial)}
     return "".join(at.get(position, "?") for position in range(max(at) + 1))
 
@@ -77,7 +77,7 @@ def _write_convolution(out: AttrWriter, instruction: HloInstruction) -> None:
         out.add("feature_group_count", attrs.feature_group_count)
     if attrs.batch_group_count != 1:
         out.add("batch_group_count", attrs.batch_group_count)
-    out.words("operand_precision", attrs.operand_precision)
+    out.tokens("operand_precision", attrs.operand_precision)
     out.verbatim(attrs.extra)
 
 

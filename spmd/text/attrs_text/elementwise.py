@@ -52,7 +52,7 @@ _ACCURACY = re.compile(
 
 
 def _read_accuracy(values: AttrValues) -> Attrs:
-    scanner = values.take("result_accuracy")
+    scanner = values.pop("result_accuracy")
     if scanner is None:
         return NO_ATTRS
     found = scanner.need(_ACCURACY, "{mode=highest} or {tolerance={atol=0.1,rtol=0.2,ulps=3}}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeVar, cast
 
 from spmd.shape import Shape
-from spmd.text.attrs_text.kept_values import KEPT_VALUES
+from spmd.text.attrs_text.opaque_values import OPAQUE_VALUES
 from spmd.text.lexer import STRING, Scanner, Source, unescape
 from spmd.text.names import read_name
 
@@ -73,13 +73,13 @@ class AttrValues:
     def __contains__(self, name: str) -> bool:
         return name in self._extents
 
-    def take(self, name: str) -> Scanner | None:
+    def pop(self, name: str) -> Scanner | None:
         """A scanner over the value, and the attribute counts as read; None when it is not there."""
         extent = self._extents.pop(name, None)
         return None if extent is None else Scanner(self.source, *extent)
 
     def need(self, name: str) -> Scanner:
-        scanner = self.take(name)
+        scanner = self.pop(name)
         if scanner is None:
             self.fail(f"{self.opcode} needs the attribute {name}=")
         return scanner
@@ -90,16 +90,16 @@ class AttrValues:
         return None if extent is None else self.source.text[extent[0] : extent[1]]
 
     def verbatim(self, *names: str) -> tuple[tuple[str, str], ...]:
-        """Those of ``names`` that are there, as (name, text), by ``KEPT_VALUES``."""
+        """Those of ``names`` that are there, as (name, text), by ``OPAQUE_VALUES``."""
         return tuple(
-            (name, self.read(name, KEPT_VALUES.get(name, _verbatim), ""))
+            (name, self.read(name, OPAQUE_VALUES.get(name, _verbatim), ""))
             for name in names
             if name in self._extents
         )
 
     def read(self, name: str, reader: Callable[[Scanner], T], default: T) -> T:
         """``reader`` over the whole value, or ``default``."""
-        scanner = self.take(name)
+        scanner = self.pop(name)
         if scanner is None:
             return default
         value = reader(scanner)
@@ -200,7 +200,7 @@ class AttrValues:
         scanner = self.need(name)
         scanner.expect("{")
         first = True
-        while not scanner.take("}"):
+        while not scanner.consume_if("}"):
             if not first:
                 scanner.expect(",")
             first = False
@@ -247,7 +247,7 @@ def _boolean(scanner: Scanner) -> bool:
 def _booleans(scanner: Scanner) -> tuple[bool, ...]:
     scanner.expect("{")
     values: list[bool] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if values:
             scanner.expect(",")
         values.append(_boolean(scanner))
@@ -261,7 +261,7 @@ def _word(scanner: Scanner) -> str:
 def _precisions(scanner: Scanner) -> tuple[str, ...]:
     scanner.expect("{")
     values: list[str] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if values:
             scanner.expect(",")
         found = scanner.need(_WORD, "a precision")

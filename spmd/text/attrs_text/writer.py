@@ -36,7 +36,7 @@ class AttrWriter:
         if value:
             self.add(name, "true")
 
-    def words(self, name: str, values: tuple[str, ...]) -> None:
+    def tokens(self, name: str, values: tuple[str, ...]) -> None:
         if values:
             self.add(name, braced(values))
 

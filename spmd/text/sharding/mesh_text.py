@@ -33,7 +33,7 @@ def read_mesh(scanner: Scanner) -> MeshText:
     scanner.expect("mesh")
     scanner.expect("[")
     axes: list[tuple[str, int]] = []
-    while not scanner.take("]"):
+    while not scanner.consume_if("]"):
         if axes:
             scanner.expect(",")
         name = unescape(scanner.need(STRING, "an axis name").group()[1:-1])
@@ -51,8 +51,8 @@ def read_mesh(scanner: Scanner) -> MeshText:
 
 def _device_ids(scanner: Scanner, total: int) -> tuple[int, ...] | None:
     before = scanner.pos
-    scanner.take(",")
-    if not scanner.take("device_ids"):
+    scanner.consume_if(",")
+    if not scanner.consume_if("device_ids"):
         scanner.pos = before
         return None
     scanner.expect("=")
@@ -72,11 +72,11 @@ def _iota_ids(scanner: Scanner, total: int) -> tuple[int, ...]:
     """``[2,2]T(1,0)``: 0..n-1 reshaped, transposed and flattened."""
     start = scanner.pos
     dims = scanner.integers("[", "]")
-    scanner.take("<=")
+    scanner.consume_if("<=")
     if scanner.peek("["):
         dims = scanner.integers("[", "]")
     perm = tuple(range(len(dims)))
-    if scanner.take("T"):
+    if scanner.consume_if("T"):
         perm = scanner.integers("(", ")")
     if len(dims) > MAX_RANK or any(size < 1 for size in dims) or math.prod(dims) != total:
         scanner.fail(f"expected sizes with the product {total}", start)
@@ -89,7 +89,7 @@ def _iota_ids(scanner: Scanner, total: int) -> tuple[int, ...]:
 def scanner_integers(scanner: Scanner, closing: str) -> tuple[int, ...]:
     """Integers up to ``closing``, the opening bracket already read."""
     values: list[int] = []
-    while not scanner.take(closing):
+    while not scanner.consume_if(closing):
         if values:
             scanner.expect(",")
         values.append(scanner.integer())
@@ -104,7 +104,7 @@ def read_axis(scanner: Scanner, mesh: MeshText) -> AxisText:
     size = mesh.size_of(name)
     if size is None:
         scanner.fail(f"the mesh has no axis {name!r}", start)
-    if not scanner.take(":"):
+    if not scanner.consume_if(":"):
         return name, None
     scanner.expect("(")
     pre = scanner.integer("a pre-size")
@@ -119,7 +119,7 @@ def read_axes(scanner: Scanner, mesh: MeshText) -> tuple[AxisText, ...]:
     """``{'x', 'y':(1)2}``"""
     scanner.expect("{")
     axes: list[AxisText] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if axes:
             scanner.expect(",")
         axes.append(read_axis(scanner, mesh))
@@ -127,7 +127,7 @@ def read_axes(scanner: Scanner, mesh: MeshText) -> tuple[AxisText, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class AxisDigits:
+class SubAxes:
     """A mesh cut at every sub-axis boundary in use, so that each axis reference is a run of whole digits."""
 
     sizes: tuple[int, ...]
@@ -135,7 +135,7 @@ class AxisDigits:
     keys: tuple[tuple[str, int], ...]
 
     @staticmethod
-    def of(mesh: MeshText, used: tuple[AxisText, ...]) -> AxisDigits:
+    def of(mesh: MeshText, used: tuple[AxisText, ...]) -> SubAxes:
         """Boundaries that do not nest give a digit no integer size; callers check with ``fits``."""
         sizes: list[int] = []
         keys: list[tuple[str, int]] = []
@@ -148,7 +148,7 @@ class AxisDigits:
             for low, high in itertools.pairwise(ordered):
                 sizes.append(high // low if high % low == 0 else 0)
                 keys.append((name, low))
-        return AxisDigits(tuple(sizes), tuple(keys))
+        return SubAxes(tuple(sizes), tuple(keys))
 
     @property
     def fits(self) -> bool:

@@ -21,7 +21,7 @@ def read_replica_groups(scanner: Scanner) -> ReplicaGroups:
         return ReplicaGroups(iota=read_iota_tail(scanner, dims))
     scanner.expect("{")
     groups: list[tuple[int, ...]] = []
-    while not scanner.take("}"):
+    while not scanner.consume_if("}"):
         if groups:
             scanner.expect(",")
         groups.append(scanner.integers("{", "}"))

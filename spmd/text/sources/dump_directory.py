@@ -83,15 +83,17 @@ def dumped_module(folder: Path, choice: str) -> DumpedModule:
 def _modules(folder: Path) -> list[DumpedModule]:
     """In the order of their names."""
     files: dict[str, dict[str, Path]] = {}
-    for form in (_TEXT, *_PROTOS):
-        suffix = f".{_STAGE}{form}"
+    for extension in (_TEXT, *_PROTOS):
+        suffix = f".{_STAGE}{extension}"
         for path in sorted(folder.glob(f"*{suffix}")):
-            files.setdefault(path.name.removesuffix(suffix), {})[form] = path
+            files.setdefault(path.name.removesuffix(suffix), {})[extension] = path
     return [
         DumpedModule(
-            stem, forms.get(_TEXT), next((forms[form] for form in _PROTOS if form in forms), None)
+            stem,
+            paths.get(_TEXT),
+            next((paths[extension] for extension in _PROTOS if extension in paths), None),
         )
-        for stem, forms in sorted(files.items())
+        for stem, paths in sorted(files.items())
     ]
 
 

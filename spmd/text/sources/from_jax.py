@@ -110,13 +110,13 @@ def _jax_shape(xla: Any, shape: ArrayShape) -> Any:
 
 
 def _keep_partitioners(
-    module: HloModule, calls: Sequence[HloInstruction], kept: Sequence[Any], jaxpr: Any
+    module: HloModule, calls: Sequence[HloInstruction], infos: Sequence[Any], jaxpr: Any
 ) -> None:
     """Number the partition functions of ``calls``, and give each call its whole function."""
-    by_key = {str(id(info)): info for info in kept}
+    by_key = {str(id(info)): info for info in infos}
     equations = list(_equations(jaxpr.jaxpr))
     partitioners: list[JaxPartitioner] = []
-    whole: dict[str, HloComputation] = {}
+    functions: dict[str, HloComputation] = {}
     for call in calls:
         key = call.annotations.backend_config.strip('"')
         info = by_key.get(key)
@@ -125,12 +125,12 @@ def _keep_partitioners(
         equation = next((e for e in equations if _is_of(e, info, call)), None)
         if equation is None:
             continue
-        if key not in whole:
-            whole[key] = _whole_function(module, equation.params["call"], info.mesh)
+        if key not in functions:
+            functions[key] = _unpartitioned_function(module, equation.params["call"], info.mesh)
             partitioners.append(JaxPartitioner(key, info))
         number = [one.key for one in partitioners].index(key)
         call.annotations = replace(call.annotations, backend_config=str(number))
-        call.called_computations = [whole[key]]
+        call.called_computations = [functions[key]]
     module.computations = module.computations_post_order()
     module.host_functions = replace(module.host_functions, partitioners=tuple(partitioners))
 
@@ -157,7 +157,7 @@ def _is_of(equation: Any, info: Any, call: HloInstruction) -> bool:
     )
 
 
-def _whole_function(module: HloModule, closed: Any, mesh: Any) -> HloComputation:
+def _unpartitioned_function(module: HloModule, closed: Any, mesh: Any) -> HloComputation:
     """Return the function of an equation, on whole arrays, as a computation of ``module``."""
     jax = importlib.import_module("jax")
     core = importlib.import_module("jax._src.core")

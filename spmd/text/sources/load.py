@@ -81,9 +81,9 @@ def _load_dumped(dumped: DumpedModule) -> HloModule:
     module = parse_bytes(dumped.file.read_bytes(), str(dumped.file))
     if dumped.text is None or dumped.proto is None or not _elides(module):
         return module
-    whole = parse_bytes(dumped.proto.read_bytes(), str(dumped.proto))
-    copy_configuration(module, whole)
-    return whole
+    complete = parse_bytes(dumped.proto.read_bytes(), str(dumped.proto))
+    copy_configuration(module, complete)
+    return complete
 
 
 def _elides(module: HloModule) -> bool:

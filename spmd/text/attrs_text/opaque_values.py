@@ -18,11 +18,11 @@ _ALGORITHMS = (
 _SIDES = ("entry", "exit")
 
 
-def _one_of(what: str, words: tuple[str, ...]) -> Callable[[Scanner], str]:
+def _one_of(what: str, allowed: tuple[str, ...]) -> Callable[[Scanner], str]:
     def read(scanner: Scanner) -> str:
         found = scanner.need(_WORD, what)
-        if found.group() not in words:
-            listed = ", ".join(words)
+        if found.group() not in allowed:
+            listed = ", ".join(allowed)
             scanner.fail(f"{what} is one of {listed}, found {found.group()!r}", found.start())
         return found.group()
 
@@ -38,7 +38,7 @@ def read_algorithm(scanner: Scanner) -> str:
     return "" if word == "unset" else word
 
 
-def _whole_number(scanner: Scanner) -> str:
+def _integer(scanner: Scanner) -> str:
     return str(scanner.integer())
 
 
@@ -50,7 +50,7 @@ def read_domain(scanner: Scanner) -> str:
     scanner.expect("{")
     while not scanner.peek("}"):
         if seen:
-            scanner.take(",")
+            scanner.consume_if(",")
         found = scanner.need(_WORD, "kind, entry or exit")
         seen.append(found.group())
         scanner.expect("=")
@@ -65,9 +65,9 @@ def read_domain(scanner: Scanner) -> str:
 
 
 #: By attribute; any other kept value is a group in braces or a word.
-KEPT_VALUES: dict[str, Callable[[Scanner], str]] = {
-    "batch_group_count": _whole_number,
+OPAQUE_VALUES: dict[str, Callable[[Scanner], str]] = {
+    "batch_group_count": _integer,
     "convolution_kind": _one_of("a convolution's kind", ("unset", "fprop", "dgrad", "wgrad")),
-    "feature_group_count": _whole_number,
+    "feature_group_count": _integer,
     "padding_type": _one_of("a padding type", ("PADDING_INVALID", "PADDING_VALID", "PADDING_SAME")),
 }
