@@ -40,7 +40,7 @@ class SourceTargetPairs(ABC):
     @property
     @abstractmethod
     def moved(self) -> int:
-        """Pairs whose source is not their target."""
+        """Return the number of pairs of two different positions."""
 
     @property
     @abstractmethod
@@ -54,20 +54,20 @@ class SourceTargetPairs(ABC):
 
     @abstractmethod
     def repeats(self) -> Pair:
-        """The largest number of times that one id is a source, and that one is a target."""
+        """Return the largest number of times that one id is a source, and that one is a target."""
 
     @abstractmethod
     def part(self, start: int, stop: int) -> tuple[Pair, ...]:
-        """Pairs ``start`` to ``stop`` (exclusive), as far as there are so many."""
+        """Return the pairs ``start`` to ``stop`` (exclusive), or fewer if there are not so many."""
 
     def expand(self) -> tuple[Pair, ...]:
-        """All pairs; UnsupportedError for more than ``MAX_DEVICES`` that nobody has listed."""
+        """Return all pairs. Raises UnsupportedError for more than ``MAX_DEVICES`` pairs that are not a list already."""
         check_device_count(len(self))
         return self.part(0, len(self))
 
     @abstractmethod
     def ends(self) -> Ids:
-        """[pairs, 2]: all pairs, with the same limit."""
+        """Return all pairs as an array [pairs, 2]. Raises as ``expand`` does."""
 
     def __iter__(self) -> Iterator[Pair]:
         return iter(self.expand())
@@ -85,16 +85,16 @@ class SourceTargetPairs(ABC):
         )
 
     def __hash__(self) -> int:
-        """By what every form tells at once."""
+        """Hash the properties that every representation knows without listing the pairs."""
         return hash((len(self), self._ends()))
 
     def _ends(self) -> tuple[Pair, ...]:
-        """The first two pairs and the last."""
+        """Return the first two pairs and the last one."""
         return (*self.part(0, 2), *self.part(max(len(self) - 1, 0), len(self)))
 
     @abstractmethod
     def _is_identical(self, other: SourceTargetPairs) -> bool:
-        """Whether they are equal by form already."""
+        """Return whether both have the same representation, so that they are equal without listing the pairs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,7 +146,7 @@ class Move(ABC):
     __slots__ = ()
 
     def count(self, n: int) -> int:
-        """Pairs in a line of ``n``."""
+        """Return the number of pairs in a line of ``n``."""
         return n
 
     @abstractmethod
@@ -155,7 +155,7 @@ class Move(ABC):
 
     @abstractmethod
     def positions(self, k: Ids, n: int) -> tuple[Ids, Ids]:
-        """Sources and targets of the pairs numbered ``k``, of those in a line of ``n``."""
+        """Return sources and targets of the pairs numbered ``k`` in a line of ``n``."""
 
 
 @dataclass(frozen=True, slots=True)

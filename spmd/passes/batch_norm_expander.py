@@ -73,7 +73,7 @@ class _Features:
         return self.b.divide(total, self._full(total.dims, self._count))
 
     def deviation(self, variance: HloInstruction) -> HloInstruction:
-        """sqrt(variance + epsilon)"""
+        """Return sqrt(variance + epsilon)."""
         raised = self.b.add(variance, self._full(variance.dims, self._epsilon))
         return self.b.unary(Opcode.SQRT, raised)
 
@@ -91,7 +91,7 @@ def _inference(x: HloInstruction, f: _Features) -> HloInstruction:
 
 
 def _training(x: HloInstruction, f: _Features) -> HloInstruction:
-    """(normalized, mean, variance)"""
+    """Return (normalized, mean, variance)."""
     data, scale, offset = map(f.widened, x.operands)
     mean = f.mean(data)
     centred = f.b.subtract(data, f.spread(mean))
@@ -112,7 +112,7 @@ def _normalized(
 
 
 def _grad(x: HloInstruction, f: _Features) -> HloInstruction:
-    """(gradient of the operand, of the scale, of the offset)"""
+    """Return the gradients of the operand, of the scale and of the offset."""
     b = f.b
     data, scale, mean, variance, grad = map(f.widened, x.operands)
     inverse = f.reciprocal(f.deviation(variance))

@@ -63,7 +63,7 @@ def decomposed(x: HloInstruction, target: ArrayShape, b: Builder) -> HloInstruct
 
 
 def _bitcast(x: HloInstruction, source: Array, target: Array, b: Builder) -> HloInstruction:
-    """First make elements of the target's type, or of its parts' type, then put them in order."""
+    """Convert to elements of the target's type, or of its parts' type, then put them in order."""
     old, new = source.element_type, target.element_type
     if old is new:
         return _moved(x, source, target, b)

@@ -50,7 +50,7 @@ class ConditionalOperandSimplifier(InstructionPass):
         return edit
 
     def _read_less(self, x: HloInstruction, branch: int, builder: Builder) -> bool:
-        """Constants and repeated elements are read where they are at hand."""
+        """Replace reads of constants by copies of them, and reads of repeated elements by reads of the first one."""
         callee, elements = x.called_computations[branch], x.operand(1 + branch).operands
         inside = builder.within(callee)
         changed = False
@@ -68,7 +68,9 @@ class ConditionalOperandSimplifier(InstructionPass):
 
 
 def decomposes_tuple(x: HloInstruction, branch: int, sites: Counter[HloComputation]) -> bool:
-    """The branch has this one caller, which puts a tuple together for it to take apart."""
+    """Return whether the branch has only this caller, the operand is a tuple instruction, and the branch reads its
+    elements only.
+    """
     if is_pinned(x):
         return False
     callee, operand = x.called_computations[branch], x.operand(1 + branch)
@@ -83,7 +85,7 @@ def decomposes_tuple(x: HloInstruction, branch: int, sites: Counter[HloComputati
 
 
 def used_reads(tuple_value: HloInstruction) -> list[HloInstruction]:
-    """The get-tuple-elements of a value that somebody uses."""
+    """Return the get-tuple-elements of a value that are used."""
     return [read for read in tuple_value.users if read.users or read.is_root]
 
 

@@ -47,7 +47,9 @@ class ConditionalResultSimplifier(InstructionPass):
 
 
 def returns_tuples(x: HloInstruction, sites: Counter[HloComputation]) -> bool:
-    """Every branch has this one caller and puts a tuple together, of which only elements are read."""
+    """Return whether every branch has only this caller and its root is a tuple instruction, and only elements of the
+    result are read.
+    """
     if is_pinned(x) or not only_taken_apart(x):
         return False
     return all(
@@ -60,7 +62,7 @@ def returns_tuples(x: HloInstruction, sites: Counter[HloComputation]) -> bool:
 
 
 def _read_first(x: HloInstruction) -> bool:
-    """Whatever reads an element that every branch returns twice reads the first of the two."""
+    """Replace reads of an element that every branch returns twice by reads of the first of the two."""
     returned = list(zip(*(branch.root.operands for branch in x.called_computations), strict=True))
     changed = False
     for read in used_reads(x):

@@ -87,7 +87,9 @@ class _Known:
         self._values[x] = value
 
     def value(self, x: HloInstruction) -> NDArray | None:
-        """The value of a constant, iota or broadcast, or of one that was folded before."""
+        """Return the value of a constant, iota or broadcast, or of an instruction that was folded before; None if it is
+        unknown or too large.
+        """
         if x not in self._values:
             self._values[x] = self._evaluate(x) if x.opcode in _COMPACT else self._constant(x)
         return self._values[x]

@@ -71,7 +71,7 @@ def _transpose(x: HloInstruction) -> Flow:
 
 
 def _but_those_of(x: HloInstruction) -> Flow:
-    """concatenate along, reverse: the other dimensions stay as they are."""
+    """Return the flow of an op (concatenate, reverse) that passes all dimensions but those it works along."""
     changed = x.attrs_as(DimensionsAttrs).dimensions
     rest = [d for d in range(x.array_shape.rank) if d not in changed]
     return Flow({(i, d): d for i in range(x.num_operands) for d in rest})

@@ -20,10 +20,11 @@ def repacked(
     new_sizes: Sequence[HloInstruction],
     bounds: tuple[int, ...],
 ) -> HloInstruction:
-    """``x``, of which ``old_sizes`` count, in an array of ``bounds``, of which ``new_sizes`` count.
+    """Return the elements of ``x`` within ``old_sizes`` in an array of ``bounds``, within ``new_sizes``, in row-major
+    order.
 
-    Both count as many elements, at most 2^31 - 1, in row-major order; what the result has beyond its sizes is
-    arbitrary. Sizes are s32 scalars, one for each dimension.
+    Both sizes have as many elements, at most 2^31 - 1. The elements of the result beyond its sizes are arbitrary. Sizes
+    are s32 scalars, one for each dimension.
     """
     if not x.array_shape.num_elements:
         return b.reshape(x, bounds)
@@ -34,7 +35,7 @@ def repacked(
 
 
 def _number(b: Builder, sizes: Sequence[HloInstruction], bounds: tuple[int, ...]) -> HloInstruction:
-    """s32[bounds]: how many elements come before each, where ``sizes`` count."""
+    """Return, as s32[bounds], how many elements precede each element in row-major order of an array of ``sizes``."""
     number = b.broadcast_scalar(b.scalar(_S32, 0), bounds)
     for d, size in enumerate(sizes):
         number = b.multiply(number, b.broadcast_scalar(size, bounds))

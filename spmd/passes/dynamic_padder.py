@@ -62,8 +62,9 @@ class DynamicPadder(FueledPass):
 
 
 def can_pad(computation: HloComputation, *, is_entry: bool) -> bool:
-    """Say whether each operand dimension with a run-time size is passed on or summed up by an operation that is known,
-    or, in the entry, returned together with its size, and whether sizes that meet in one dimension are the same.
+    """Return whether padding is possible. Each operand dimension with a run-time size must be passed on or reduced by a
+    known operation or, in the entry, be returned along with its size. Sizes that are combined in one dimension must be
+    the same.
     """
     sized: dict[HloInstruction, Sizes] = {}
     for x in computation.post_order():
@@ -90,7 +91,9 @@ def can_pad(computation: HloComputation, *, is_entry: bool) -> bool:
 
 
 def _gives_sizes(x: HloInstruction, taken: list[OperandDim]) -> bool:
-    """Say whether ``x`` is a tuple with the size of each of ``taken``, its operands' dimensions that have one."""
+    """Return whether ``x`` is a tuple that contains the size of each of ``taken``, its operands' dimensions with
+    run-time sizes.
+    """
     if x.opcode is not Opcode.TUPLE:
         return False
     given = {
@@ -126,7 +129,7 @@ def _is_same(one: HloInstruction, other: HloInstruction) -> bool:
 
 
 def says_size(x: HloInstruction) -> bool:
-    """Say whether the result of ``x`` has a run-time size that none of its operands need have."""
+    """Return whether the result of ``x`` has a run-time size that none of its operands needs to have."""
     if cuts_to_sizes(x):
         return True
     return x.opcode in (Opcode.SET_DIMENSION_SIZE, Opcode.DYNAMIC_RESHAPE) and bool(
@@ -172,7 +175,9 @@ class _Padding:
         return self._sizes.get(x, {})
 
     def _set_size(self, x: HloInstruction) -> None:
-        """The operand itself; elements that a larger size brings in are zeros, as in the reference evaluator."""
+        """Replace a set-dimension-size by a copy of its operand. If the size grows, the new elements are zeros, as in
+        the reference evaluator.
+        """
         operand, size = x.operands
         d = _dimension(x)
         sizes = dict(self._of(operand))
@@ -220,7 +225,7 @@ class _Padding:
             x.shape = replace(x.shape, dynamic=())
 
     def _masked(self, x: HloInstruction, sizes: Sizes, beyond: object) -> HloInstruction:
-        """``x`` with ``beyond`` at what lies beyond ``sizes``."""
+        """Return ``x`` with the elements outside ``sizes`` replaced by ``beyond``."""
         b = self._b
         for d, size in sorted(sizes.items()):
             index = b.iota(_S32, x.dims, d)

@@ -54,7 +54,7 @@ class GatherSimplifier(Simplifier):
 
 
 def one_slice(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """The slice that a gather with one constant index vector takes."""
+    """Return the slice that equals a gather with one constant index vector; None for other gathers."""
     attrs, (operand, indices) = x.attrs_as(GatherAttrs), x.operands
     vector = _constants(indices)
     if not vector or len(vector) != len(attrs.start_index_map):
@@ -67,7 +67,9 @@ def one_slice(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 
 def even_steps(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """A strided slice along the one dimension that constant indices count through in even steps."""
+    """Return the strided slice that equals a gather whose constant indices have a constant step along one dimension;
+    None for other gathers.
+    """
     counted = match_even_steps(x)
     if counted is None:
         return None
@@ -113,7 +115,7 @@ def match_even_steps(x: HloInstruction) -> EvenSteps | None:
 
 
 def _constants(indices: HloInstruction) -> list[int]:
-    """Constant indices in row-major order; none where they are not constant."""
+    """Return the constant indices in row-major order; an empty list if they are not constant."""
     if indices.opcode is Opcode.BROADCAST and (one := splat(indices)) is not None:
         return [int(one)] * indices.array_shape.num_elements
     array = constant_array(indices)
@@ -127,9 +129,9 @@ def _even_step(indices: Sequence[int]) -> int | None:
 
 
 def _result_order(x: HloInstruction, dimension: int) -> list[int] | None:
-    """The operand's dimensions in the result's order, the batch dimensions standing for ``dimension``.
+    """Return the operand's dimensions in the result's order. ``dimension`` stands where the batch dimensions are.
 
-    None where the batch dimensions do not lie side by side.
+    Returns None if the batch dimensions are not adjacent.
     """
     attrs, rank = x.attrs_as(GatherAttrs), len(x.operand(0).dims)
     batch = [d for d in range(len(x.dims)) if d not in attrs.offset_dims]

@@ -33,9 +33,10 @@ class Composition:
 
 
 def gather_of_gather(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """gather(gather(x, i), j)  =>  gather(x, gather(i, j)), where j chooses among index vectors of i
+    """gather(gather(x, i), j) => gather(x, gather(i, j)), if j chooses among index vectors of i and fewer bytes are
+    read and written.
 
-    if that reads and writes less. j is clamped to the number of vectors in both, and i to the size of x.
+    j is clamped to the number of vectors in both, and i to the size of x.
     """
     inner = x.operand(0)
     found = match_composition(x)
@@ -97,7 +98,7 @@ def _with_vectors_last(indices: HloInstruction, attrs: GatherAttrs, b: Builder) 
 
 
 def gather_of_iota(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """gather(iota, i)  =>  i, clamped as the gather does, where one position along the iota's dimension is taken"""
+    """gather(iota, i) => i, clamped as by the gather, if slices have one element along the iota's dimension"""
     iota, attrs = x.operand(0), x.attrs_as(GatherAttrs)
     if iota.opcode is not Opcode.IOTA:
         return None

@@ -127,7 +127,7 @@ class OpExpander(InstructionPass):
 
     @abstractmethod
     def expand(self, x: HloInstruction, b: Builder) -> HloInstruction | None:
-        """A new value that is ``x``'s; None, and nothing built, where ``x`` has to stay."""
+        """Return a new value equal to ``x``. Returns None, and builds nothing, if ``x`` has to stay."""
 
     def editor(self, module: HloModule) -> Edit:
         scope = ModuleScope(module)

@@ -23,7 +23,7 @@ class LoopPass(InstructionPass):
 
     @abstractmethod
     def edit_loop(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
-        """Edits ``loop``, and with ``builder`` what stands around it; True where it changed anything."""
+        """Edit ``loop``, and with ``builder`` the computation around it. Returns whether anything changed."""
 
     def editor(self, module: HloModule) -> Edit:
         scope, effects, sites = ModuleScope(module), SideEffects(), call_sites(module)

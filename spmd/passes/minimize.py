@@ -32,10 +32,10 @@ def minimize(
     around: Collection[str] = (),
     attempts: int | None = None,
 ) -> HloModule:
-    """A smaller module for which ``fails`` still holds. ``fails`` must take any valid module.
+    """Return a smaller module for which ``fails`` still holds. ``fails`` is called with valid modules only.
 
-    ``around``: names of instructions that the failure is about, tried first with little around them. ``attempts``: how
-    often ``fails`` may be asked, None for as often as there are edits.
+    ``around``: names of instructions that the failure is about; parts of the module around them are tried first.
+    ``attempts``: the largest number of calls of ``fails``; None: no limit.
     """
     search = _Search(module, fails, attempts)
     for distance in _DISTANCES if around else ():
@@ -105,7 +105,7 @@ def _cut_out(names: Collection[str], distance: int) -> Edit:
 
 
 def _holding(module: HloModule, names: Collection[str]) -> set[HloComputation]:
-    """Computations in which, or in what they call, instructions ``names`` stand."""
+    """Return the computations that contain one of the instructions ``names``, or call one that does."""
     holding: set[HloComputation] = set()
     for computation in module.computations_post_order():
         if any(
@@ -117,7 +117,7 @@ def _holding(module: HloModule, names: Collection[str]) -> set[HloComputation]:
 
 
 def _beyond(results: list[HloInstruction], distance: int) -> list[HloInstruction]:
-    """Arrays computed by more than ``distance`` steps before ``results``, as far as these read them."""
+    """Return the arrays that are more than ``distance`` operands away from ``results`` and that these depend on."""
     visited = set(results)
     layer = results
     for _ in range(distance):
@@ -128,7 +128,7 @@ def _beyond(results: list[HloInstruction], distance: int) -> list[HloInstruction
 
 
 def _edits(module: HloModule) -> Iterator[Edit]:
-    """Edits by name, so that each still finds its place after the others."""
+    """Yield edits that refer to instructions by name, so that each can be applied after the others."""
     root = module.entry.root
     if root.opcode is Opcode.TUPLE:
         for element in root.operands:

@@ -59,7 +59,7 @@ def make_pass(name: str, options: str = "", machines: Sequence[MachineDescriptio
 
 
 def _value(name: str, option: Field[object], text: str) -> object:
-    """``text`` as the type of the option's default."""
+    """Convert ``text`` to the type of the option's default."""
     default = option.default
     if default is MISSING or isinstance(default, tuple):
         raise PassOptionError(f"option {option.name} of {name} cannot be given in text")

@@ -64,7 +64,7 @@ class Pipeline:
     after_change: bool = False
 
     def applications(self, module: HloModule) -> Iterator[Application]:
-        """Each is made when it is asked for. UnsettledWarning names passes that do not come to rest."""
+        """Yield each application after it was made. Warns with UnsettledWarning of passes that reach no fixpoint."""
         changing: list[str] = []
         unchanged = 0
         for number in range(len(self.passes) * (self.max_rounds if self.repeated else 1)):
@@ -86,7 +86,7 @@ class Pipeline:
             )
 
     def run(self, module: HloModule, after: AfterPass | None = None) -> bool:
-        """All applications; True when any changed the module."""
+        """Run all applications. Returns whether any changed the module."""
         changed = False
         for done in self.applications(module):
             changed |= done.changed
@@ -104,7 +104,7 @@ class Pipeline:
 def run_pipelines(
     module: HloModule, pipelines: Iterable[Pipeline], after: AfterPass | None = None
 ) -> bool:
-    """One after the other; True when any changed the module."""
+    """Run the pipelines one after the other. Returns whether any changed the module."""
     changed = at_rest = False
     for pipeline in pipelines:
         if pipeline.after_change and at_rest:
@@ -122,7 +122,7 @@ def apply(step: HloPass, module: HloModule) -> PassResult:
 
 
 def run_once(module: HloModule, passes: Iterable[HloPass], after: AfterPass | None = None) -> bool:
-    """Each pass once; True when any changed the module."""
+    """Run each pass once. Returns whether any changed the module."""
     return Pipeline("passes", tuple(passes)).run(module, after)
 
 
@@ -132,5 +132,5 @@ def run_passes(
     after: AfterPass | None = None,
     max_rounds: int = MAX_ROUNDS,
 ) -> bool:
-    """The passes in turn until none changes anything any more; True when any changed the module."""
+    """Run the passes in turn until none changes anything. Returns whether any changed the module."""
     return Pipeline("passes", tuple(passes), True, max_rounds).run(module, after)

@@ -81,7 +81,7 @@ def _numbers(x: HloInstruction, b: Builder) -> HloInstruction:
 
 
 def _normal(x: HloInstruction, b: Builder) -> HloInstruction:
-    """mean + sigma * sqrt(-2 log(1 - u)) * cos(2 pi v)"""
+    """Return mean + sigma * sqrt(-2 log(1 - u)) * cos(2 pi v)."""
     kind, (mean, sigma) = x.array_shape.element_type, x.operands
     real = _F64 if kind is _F64 else _F32
     shape = ArrayShape(real, x.dims)
@@ -96,7 +96,9 @@ def _normal(x: HloInstruction, b: Builder) -> HloInstruction:
 
 
 def _unit_interval(b: Builder, kind: PrimitiveType, dims: tuple[int, ...]) -> HloInstruction:
-    """Uniform in [0, 1): as many leading bits of a word as ``kind`` has in its mantissa, with the implied one."""
+    """Return uniform numbers in [0, 1), from as many high bits of a word as the significand of ``kind`` has, the
+    implied one included.
+    """
     word, significand_bits = (_U64, 53) if kind is _F64 else (_U32, 24)
     unused = b.full(ArrayShape(word, dims), word.bits - significand_bits)
     high_bits = b.binary(Opcode.SHIFT_RIGHT_LOGICAL, _bits(b, word, dims), unused)

@@ -39,7 +39,7 @@ class ScanExpander(OpExpander):
         return _Scan.of(x).loop(b)
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
-        """The new loops' computations are put before their callers."""
+        """Expand every scan. The new loops' computations are put before their callers."""
         changed = super().rewrite(module, fuel)
         if changed:
             module.computations = module.computations_post_order()
@@ -123,7 +123,7 @@ class _Scan:
         return b.subtract(b.scalar(_S32, self.length - 1), count)
 
     def _apply(self, b: Builder, arguments: Sequence[HloInstruction]) -> list[HloInstruction]:
-        """The function's results, one by one."""
+        """Call the scan's function. Returns its results one by one."""
         result = inline(self.function, arguments, b.computation).root
         if not isinstance(result.shape, TupleShape):
             return [result]

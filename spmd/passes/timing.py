@@ -29,7 +29,7 @@ class PassTimes:
         row.seconds += done.seconds
 
     def __str__(self) -> str:
-        """A table, the longest first."""
+        """Return a table, the longest time first."""
         rows = sorted(self.by_pass.items(), key=lambda item: -item[1].seconds)
         lines = [f"{'pass':44} {'runs':>5} {'changed':>7} {'seconds':>9}"]
         lines += [

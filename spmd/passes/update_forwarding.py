@@ -77,7 +77,9 @@ class _Update:
 
 
 def _chain_up_to(last: HloInstruction) -> list[_Update]:
-    """Updates at constant places, ``last`` first, of which each is read by slices and the next one alone."""
+    """Return the chain of updates at constant positions that ends with ``last``, the last one first. Each is read only
+    by slices and by the next one.
+    """
     chain: list[_Update] = []
     x, reader = last, None
     while (update := _update(x)) is not None and _is_only_read_by(x, reader):
@@ -87,7 +89,7 @@ def _chain_up_to(last: HloInstruction) -> list[_Update]:
 
 
 def _is_only_read_by(x: HloInstruction, update: HloInstruction | None) -> bool:
-    """By ``update`` as what it changes, and by slices."""
+    """Return whether ``x`` is read only by slices and, as the array that it changes, by ``update``."""
     if x.is_root or is_pinned(x) or (update is not None and x in update.operands[1:]):
         return False
     return all(
@@ -106,7 +108,7 @@ def _update(x: HloInstruction) -> _Update | None:
 
 
 def _reads(chain: Sequence[_Update]) -> Iterator[tuple[int, HloInstruction]]:
-    """Slices, with the place in the chain of what they read."""
+    """Yield the slices of the chain's values, each with the index of the update that it reads."""
     for n, update in enumerate(chain):
         for user in update.x.users:
             if user.opcode is Opcode.SLICE:

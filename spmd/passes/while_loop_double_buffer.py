@@ -58,7 +58,7 @@ class WhileLoopDoubleBuffer(LoopPass):
 
 
 def run_twice(loop: Loop, builder: Builder, effects: SideEffects) -> bool:
-    """Two trips in one, if their number is known, and a trip's end waits for nothing but values."""
+    """Put two trips into one if the trip count is known and the body's root is not pinned. Returns whether it did."""
     trips = trip_count(loop.instruction)
     if trips is None or trips < 2 or is_pinned(loop.body.root):
         return False
@@ -77,7 +77,9 @@ def has_stencil(loop: Loop) -> bool:
 
 
 def _is_stencil(loop: Loop, index: int) -> bool:
-    """Whether element ``index`` is computed, with nothing in memory in between, of itself at other places."""
+    """Return whether element ``index`` is computed from its own elements at other positions, without a value in memory
+    in between.
+    """
     shape = loop.initial[index].shape
     if not isinstance(shape, ArrayShape) or shape.num_elements < 2:
         return False

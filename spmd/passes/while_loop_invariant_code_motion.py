@@ -48,7 +48,7 @@ class WhileLoopInvariantCodeMotion(LoopPass):
         return bool(hoisted)
 
     def _hoistable(self, loop: Loop, effects: SideEffects) -> list[HloInstruction]:
-        """Invariant values that the rest of the body reads and that are worth carrying, in post-order."""
+        """Return the invariant values that the rest of the body reads and that are worth carrying, in post-order."""
         unchanging = {i for i in range(loop.size) if loop.is_invariant(i)}
         invariant = determined_instructions(loop, unchanging, effects)
         wanted: dict[HloInstruction, None] = {}
@@ -68,7 +68,7 @@ class WhileLoopInvariantCodeMotion(LoopPass):
 
 
 def _worth_carrying(x: HloInstruction) -> list[HloInstruction]:
-    """``x``, or what it is made from where making it is free."""
+    """Return ``x`` or, if computing it is free, the values that it is computed from."""
     found: list[HloInstruction] = []
     work, seen = [x], {x}
     while work:

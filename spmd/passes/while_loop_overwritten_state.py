@@ -48,7 +48,9 @@ class WhileLoopOverwrittenState(LoopPass):
 def begin_uninitialized(
     loop: Loop, indices: Sequence[int], builder: Builder, effects: SideEffects
 ) -> None:
-    """Elements ``indices`` start as memory; what they were filled with goes if nobody else wants it."""
+    """Make the elements ``indices`` of the state start uninitialized, and remove their initial values if these are not
+    used elsewhere.
+    """
     elements = list(loop.initial)
     for i in indices:
         elements[i] = builder.uninitialized(elements[i].array_shape)
@@ -57,7 +59,9 @@ def begin_uninitialized(
 
 
 def is_overwritten(loop: Loop, index: int, trips: int) -> bool:
-    """Element ``index`` starts as a filling of which ``trips`` > 0 trips leave nothing, and which nobody reads."""
+    """Return whether element ``index`` starts as a constant fill that ``trips`` > 0 trips overwrite entirely and that
+    is never read.
+    """
     if loop.initial[index].opcode not in _FILLINGS or _reads(loop.condition, index):
         return False
     reads, update = _reads(loop.body, index), loop.next_value(index)
@@ -75,7 +79,9 @@ def _reads(computation: HloComputation, index: int) -> list[HloInstruction]:
 
 
 def _covers(loop: HloInstruction, update: HloInstruction, trips: int) -> bool:
-    """All trips together write every element: the parts are whole but for one dimension, which they go along."""
+    """Return whether all trips write every element: each part has the array's sizes except along one dimension, along
+    which the trips advance.
+    """
     sizes, part = update.operand(0).dims, update.operand(1).dims
     cut = [d for d in range(len(sizes)) if part[d] != sizes[d]]
     if len(cut) != 1:

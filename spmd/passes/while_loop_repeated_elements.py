@@ -47,7 +47,7 @@ class WhileLoopRepeatedElements(InstructionPass):
 
 
 def equal_elements(loop: Loop, effects: SideEffects, structure: StructuralKeys) -> list[int]:
-    """For each element the first one that is equal to it before and after every iteration."""
+    """Return, for each element, the first one that is equal to it before and after every iteration."""
     keys: list[Hashable] = [id(value) for value in loop.initial]
     first = _firsts(keys)
     while len(set(first)) < loop.size:
@@ -67,7 +67,9 @@ def _firsts(keys: list[Hashable]) -> list[int]:
 def _value_numbers(
     loop: Loop, first: list[int], effects: SideEffects, structure: StructuralKeys
 ) -> dict[HloInstruction, int]:
-    """Equal numbers are equal values of the body, if elements with one ``first`` are equal before it."""
+    """Return value numbers: values of the body with equal numbers are equal if elements with one ``first`` are equal
+    before it.
+    """
     parameter = loop.body.parameters[0]
     numbers: dict[HloInstruction, int] = {}
     known: dict[Hashable, int] = {}

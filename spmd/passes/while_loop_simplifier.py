@@ -90,7 +90,9 @@ def _drop_dead_elements(loop: Loop, builder: Builder, effects: SideEffects) -> b
 
 
 def live_elements(loop: Loop, effects: SideEffects) -> set[int]:
-    """Elements read outside or by the condition, and those that they or a side effect in the body need."""
+    """Return the elements that are read outside the loop or by the condition, and those that these or a side effect in
+    the body depend on.
+    """
     live: set[int] = set()
     seen: set[HloInstruction] = set()
     work = [x for x in loop.body.instructions if effects.of(x) or x.control_successors]

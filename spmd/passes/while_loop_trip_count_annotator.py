@@ -55,7 +55,7 @@ def forget_trip_count(loop: HloInstruction) -> None:
 
 
 def _object(text: str) -> dict[str, object] | None:
-    """The configuration as a JSON object; None where it is something else."""
+    """Return the configuration as a JSON object; None if it is something else."""
     if not text:
         return {}
     try:

@@ -66,7 +66,9 @@ class WhileLoopUnroller(LoopPass):
 
 
 def _length(computation: HloComputation) -> int:
-    """Instructions, those of loops and branches in it among them: each copy is to have its own (flatten-call-graph)."""
+    """Return the number of instructions, nested loops and branches included: each copy is to have its own
+    (flatten-call-graph).
+    """
     callers = computation.with_opcode(*CALLERS)
     return len(computation) + sum(_length(c) for x in callers for c in x.called_computations)
 
@@ -78,7 +80,7 @@ def unroll(counted: CountedLoop, factor: int, builder: Builder, effects: SideEff
 
 
 def unroll_fully(counted: CountedLoop, builder: Builder, effects: SideEffects) -> None:
-    """All trips where the loop stands, one after the other."""
+    """Replace the loop by all of its trips, one after the other."""
     loop = counted.loop
     *_, last = write_trips(loop, loop.initial, builder, counted.trips)
     for user in loop.instruction.users:

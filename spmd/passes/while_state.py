@@ -44,7 +44,7 @@ class Loop:
         return self.body.root.operand(index)
 
     def is_invariant(self, index: int) -> bool:
-        """The body hands element ``index`` on as it came."""
+        """Return whether the body passes element ``index`` on unchanged."""
         value = self.next_value(index)
         return is_element_of(value, self.body.parameters[0]) and element_index(value) == index
 
@@ -58,7 +58,7 @@ def is_element_of(x: HloInstruction, tuple_value: HloInstruction) -> bool:
 
 
 def match_loop(x: HloInstruction, sites: Counter[HloComputation]) -> Loop | None:
-    """``x`` as a loop whose state can be edited, or None."""
+    """Return ``x`` as a loop whose state can be edited, or None."""
     if x.opcode is not Opcode.WHILE or is_pinned(x):
         return None
     if any(sites[callee] != 1 for callee in x.called_computations):
@@ -74,17 +74,17 @@ def match_loop(x: HloInstruction, sites: Counter[HloComputation]) -> Loop | None
 
 
 def only_taken_apart(x: HloInstruction) -> bool:
-    """Nothing reads the tuple ``x`` but get-tuple-elements."""
+    """Return whether only get-tuple-elements read the tuple ``x``."""
     return not x.is_root and all(user.opcode is Opcode.GET_TUPLE_ELEMENT for user in x.users)
 
 
 def result_elements_known(loop: Loop) -> bool:
-    """Outside, too, the result is only taken apart."""
+    """Return whether only get-tuple-elements read the loop's result."""
     return only_taken_apart(loop.instruction)
 
 
 def has_effects(loop: Loop, effects: SideEffects) -> bool:
-    """Condition or body do more than compute: they have to run as often as they do."""
+    """Return whether condition or body have side effects, so that their number of executions must not change."""
     return effects.inside(loop.condition) or effects.inside(loop.body)
 
 
@@ -106,7 +106,7 @@ def keep_elements(
 
 
 def renumber(tuple_value: HloInstruction, new_index: dict[int, int]) -> None:
-    """Elements move to their new places; reads of the others, which nobody uses, are removed."""
+    """Change the reads of a tuple to the elements' new indices, and remove the (unused) reads of other elements."""
     for user in tuple_value.users:
         index = element_index(user)
         if index in new_index:
@@ -128,9 +128,9 @@ def _replace_loop(loop: Loop, state: HloInstruction) -> HloInstruction:
 def add_elements(
     loop: Loop, values: Sequence[HloInstruction], builder: Builder
 ) -> tuple[Loop, list[HloInstruction]]:
-    """Carry ``values`` through the loop unchanged; returns it as it is now, and them as the body sees them.
+    """Carry ``values`` through the loop unchanged. Returns the new loop, and the values as the body reads them.
 
-    Whoever reads the loop's result reads what it was before.
+    Users of the loop's result read the same elements as before.
     """
     if not result_elements_known(loop):
         _decompose_result(loop, builder)
@@ -148,7 +148,7 @@ def add_elements(
 
 
 def _decompose_result(loop: Loop, builder: Builder) -> None:
-    """Those that read the whole result read a tuple of its elements."""
+    """Make instructions that read the entire result read a tuple of its elements."""
     x = loop.instruction
     readers = [user for user in x.users if user.opcode is not Opcode.GET_TUPLE_ELEMENT]
     elements = builder.tuple([builder.get_tuple_element(x, i) for i in range(loop.size)])

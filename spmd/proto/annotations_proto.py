@@ -108,7 +108,7 @@ def _backend_config(proto: HloInstructionProto, payloads: Sequence[bytes]) -> st
 
 # ---- frontend attributes
 def read_frontend_attributes(proto: FrontendAttributesProto) -> tuple[tuple[str, str], ...]:
-    """In the order of the keys, as XLA prints them: a map has none of its own."""
+    """Return the attributes in the order of the keys, as XLA prints them: a protobuf map has no order."""
     return tuple(sorted({entry.key: entry.value for entry in proto.map}.items()))
 
 
@@ -130,14 +130,16 @@ def _statistics_text(proto: StatisticsVizProto) -> str:
 
 
 def _statistic_text(proto: StatisticProto) -> str:
-    """``,s-1=33``; a text has no quotes for its name and no word for what is not finite."""
+    """Return ``,s-1=33``. Raises HloParseError for an empty name or a value that is not finite, which no text can
+    express.
+    """
     if not proto.stat_name or not math.isfinite(proto.stat_val):
         raise HloParseError(f"the statistic {proto.stat_name!r} cannot be {proto.stat_val}")
     return f",{sanitized(proto.stat_name)}={proto.stat_val:.6g}"
 
 
 def _write_statistics(text: str) -> StatisticsVizProto:
-    """``{visualizing_index=1,s-1=33,s-2=4.5}``"""
+    """Return the proto of ``{visualizing_index=1,s-1=33,s-2=4.5}``. Raises HloParseError if it cannot hold a number."""
     proto = StatisticsVizProto()
     statistics: list[StatisticProto] = []
     try:

@@ -62,7 +62,7 @@ _ELEMENT_FIELDS = {
 
 # ---- reading
 def read_literal(proto: LiteralProto, depth: int = 0) -> Literal:
-    """The literal. Nothing is allocated before the data is seen to hold as many elements as the shape has."""
+    """Return the literal. Memory is allocated only after the data is known to have as many elements as the shape."""
     shape = read_shape(proto.shape)
     if isinstance(shape, TupleShape):
         return _read_tuple(proto, shape, depth)
@@ -95,7 +95,7 @@ def _read_tuple(proto: LiteralProto, shape: TupleShape, depth: int) -> Literal:
 
 
 def _read_elements(proto: LiteralProto, shape: ArrayShape) -> NDArray:
-    """All elements in the order they are stored."""
+    """Return all elements in the order in which they are stored."""
     kind = shape.element_type
     storage = _ELEMENT_FIELDS[kind]
     octets = storage.field.__get__(proto, LiteralProto)
@@ -110,7 +110,8 @@ def _read_elements(proto: LiteralProto, shape: ArrayShape) -> NDArray:
 
 
 def _read_small(octets: bytes, shape: ArrayShape) -> NDArray:
-    """Elements of fewer than 8 bits: one in each byte, or packed with the first one in the lowest bits.
+    """Return elements of fewer than 8 bits, which are stored one per byte, or packed with the first one in the lowest
+    bits.
 
     Those of 6 bits are not packed.
     """
@@ -130,7 +131,7 @@ def _read_small(octets: bytes, shape: ArrayShape) -> NDArray:
 
 
 def _from_layout(flat: NDArray, shape: ArrayShape) -> NDArray:
-    """Elements stored minor dimension first by the layout, as an array in the usual order."""
+    """Return the elements, stored in the order of the layout, as an array of the logical shape."""
     layout = shape.layout
     if layout is None or layout.minor_to_major == tuple(range(shape.rank - 1, -1, -1)):
         return flat.reshape(shape.dims)
@@ -141,7 +142,7 @@ def _from_layout(flat: NDArray, shape: ArrayShape) -> NDArray:
 
 # ---- writing
 def write_literal(literal: Literal, shape: Shape) -> LiteralProto:
-    """``literal`` as a constant of ``shape`` holds it: stored in the order of its layout."""
+    """Return ``literal`` as the proto of a constant of ``shape``, stored in the order of the shape's layout."""
     proto = LiteralProto()
     if isinstance(shape, TupleShape):
         proto.shape = write_shape(shape)

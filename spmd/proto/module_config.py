@@ -42,7 +42,7 @@ def read_config(module: HloModule, proto: HloModuleConfigProto) -> None:
 
 
 def write_config(module: HloModule, program: ProgramShapeProto | None) -> HloModuleConfigProto:
-    """``program``: the entry's shapes with layouts, as the module's own proto has them."""
+    """Return the configuration. ``program``: the entry's shapes with layouts, as in the module's own proto."""
     said = dict(module.extra_header)
     proto = HloModuleConfigProto()
     proto.entry_computation_layout = program
@@ -56,7 +56,7 @@ def write_config(module: HloModule, program: ProgramShapeProto | None) -> HloMod
 
 
 def _flags(text: str | None) -> tuple[bool, ...]:
-    """``{true,false}``; XLA's own default is one false."""
+    """Read ``{true,false}``. XLA's default is one false."""
     if text is None:
         return (False,)
     scanner = Scanner.of(text)

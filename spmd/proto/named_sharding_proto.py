@@ -56,7 +56,7 @@ def _sharding_text(proto: NamedShardingProto, implied: Implied) -> str:
 
 
 def _keyword(mesh: MeshText, named: dict[str, Sequence[AxisRefProto]]) -> str:
-    """``replicated`` without any axis; another word when all axes of the mesh are of its kind."""
+    """Return ``replicated`` if no axis is named, another keyword if all axes of the mesh are of its kind, else ""."""
     if not named:
         return "replicated"
     ((word, axes), *others) = named.items()
@@ -79,7 +79,7 @@ def _dimension_text(proto: DimensionShardingProto, mesh: MeshText) -> str:
 
 # ---- writing
 def write_named_sharding(sharding: HloSharding) -> NamedShardingProto:
-    """From the text that ``as_written`` keeps, which the text reader has accepted before."""
+    """Return the proto of the text in ``as_written``, which the text reader has accepted before."""
     if sharding.group:
         raise HloParseError(f"the proto cannot hold a shard group on the named sharding {sharding}")
     proto = NamedShardingProto()
@@ -120,7 +120,7 @@ def _write_dimensions(scanner: Scanner, mesh: MeshText) -> list[DimensionShardin
 
 
 def _write_axis_list(proto: NamedShardingProto, scanner: Scanner, mesh: MeshText) -> None:
-    """``manual={'x'}``, or ``manual`` alone for all axes (``replicated`` alone for none)."""
+    """Read ``manual={'x'}``, or ``manual`` alone for all axes (``replicated`` alone for none), into the proto."""
     word = next((word for word in _KEYWORDS if scanner.consume_if(word)), None)
     if word is None:
         scanner.fail(f"expected axes, found {scanner.found()}")

@@ -36,7 +36,7 @@ def _tree_text(
 
 
 def original_array_text(array: OriginalArrayProto | None) -> str:
-    """``{"v1" {0,1}}``, or ``{}``."""
+    """Return ``{"v1" {0,1}}``, or ``{}``."""
     if array is None:
         return "{}"
     where = f" {{{','.join(map(str, array.shape_index))}}}" if array.shape_index else ""
@@ -79,7 +79,7 @@ def _read_tree(
 
 
 def read_original_array(scanner: Scanner) -> OriginalArrayProto | None:
-    """``{"v1" {0,1}}``; None for ``{}``."""
+    """Read ``{"v1" {0,1}}``. Returns None for ``{}``."""
     scanner.expect("{")
     if scanner.consume_if("}"):
         return None

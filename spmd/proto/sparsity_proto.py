@@ -11,7 +11,7 @@ _BLOCKS = re.compile(r"(\d{1,19})x(\d{1,19})")
 
 
 def sparsity_text(proto: SparsityConfigProto) -> str:
-    """Empty when neither side is sparse."""
+    """Return the text of the sparsity; "" if neither side is sparse."""
     sides = (("lhs", proto.lhs), ("rhs", proto.rhs))
     texts = [f"{name}={_side_text(side)}" for name, side in sides if side is not None]
     return f"{{{' '.join(texts)}}}" if texts else ""

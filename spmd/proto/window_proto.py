@@ -13,7 +13,7 @@ from spmd.proto.schema.xla_data import (
 
 
 def read_window(proto: WindowProto | None) -> Window:
-    """No window at all is one without dimensions."""
+    """Return the window. An absent window is one without dimensions."""
     if proto is None:
         return Window()
     return Window(tuple(map(_read_dimension, proto.dimensions)))
@@ -50,7 +50,7 @@ def _write_dimension(dim: WindowDimension) -> WindowDimensionProto:
 
 
 def read_convolution_dims(proto: ConvolutionDimensionNumbersProto | None) -> ConvDimensionNumbers:
-    """Each of input, kernel and output names every position once at most."""
+    """Return the dimension numbers. Raises HloParseError if input, kernel or output uses a position twice."""
     if proto is None:
         raise HloParseError("convolution_dimension_numbers is missing")
     numbers = ConvDimensionNumbers(

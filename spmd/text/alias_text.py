@@ -28,7 +28,7 @@ def _format_index(index: ShapeIndex) -> str:
 
 
 def read_input_output_alias(scanner: Scanner) -> tuple[InputOutputAlias, ...]:
-    """``{ {0}: (0, {}, may-alias), {1}: (1, {0}) }``; without a kind it is may-alias."""
+    """Read ``{ {0}: (0, {}, may-alias), {1}: (1, {0}) }``; the default kind is may-alias."""
     scanner.expect("{")
     aliases: list[InputOutputAlias] = []
     while not scanner.consume_if("}"):
@@ -66,7 +66,7 @@ def format_input_output_alias(aliases: tuple[InputOutputAlias, ...]) -> str:
 
 
 def read_buffer_donors(scanner: Scanner) -> tuple[BufferDonor, ...]:
-    """``{ (0, {}), (1, {2}) }``"""
+    """Read ``{ (0, {}), (1, {2}) }``."""
     scanner.expect("{")
     donors: list[BufferDonor] = []
     while not scanner.consume_if("}"):
@@ -86,7 +86,7 @@ def format_buffer_donors(donors: tuple[BufferDonor, ...]) -> str:
 
 
 def read_output_to_operand(scanner: Scanner) -> tuple[tuple[ShapeIndex, int, ShapeIndex], ...]:
-    """``{{0}: (1, {}), {1}: (0, {2})}``"""
+    """Read ``{{0}: (1, {}), {1}: (0, {2})}``."""
     scanner.expect("{")
     pairs: list[tuple[ShapeIndex, int, ShapeIndex]] = []
     while not scanner.consume_if("}"):

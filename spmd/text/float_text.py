@@ -78,7 +78,9 @@ _SHORT_PRECISIONS = {PrimitiveType.F32: (6,), PrimitiveType.F64: (15,)}
 
 
 def nan_bits(word: str, float_format: FloatFormat) -> int | None:
-    """Bits of ``nan``, ``-nan``, ``nan(0x7fc0)``; None for any other word, or a payload that does not fit."""
+    """Return the bits of ``nan``, ``-nan`` or ``nan(0x7fc0)``; None for any other word, or a payload
+    that does not fit.
+    """
     found = _NAN.fullmatch(word)
     if found is None:
         return None
@@ -103,7 +105,7 @@ def is_nan_word(word: str) -> bool:
 
 
 def float_texts(flat: NDArray, kind: PrimitiveType) -> list[str]:
-    """One word per number, as short as XLA writes it, each read back to the same bits."""
+    """Return the text of each number, as short as XLA writes it; each reads back to the same bits."""
     float_format = FLOAT_FORMATS[kind]
     bits = np.ascontiguousarray(flat).view(float_format.unsigned)
     with np.errstate(invalid="ignore"):  # widening a signaling nan
@@ -127,7 +129,7 @@ def float_texts(flat: NDArray, kind: PrimitiveType) -> list[str]:
 def _unequal(
     texts: list[str], indices: list[int], wide: NDArray, float_format: FloatFormat
 ) -> list[int]:
-    """Those of ``indices`` whose word does not read back to the number (nans aside)."""
+    """Return those of ``indices`` at which the text does not read back to the number (nans aside)."""
     again = np.fromiter((float(texts[i]) for i in indices), np.float64, len(indices))
     with np.errstate(over="ignore", invalid="ignore"):
         again = again.astype(float_format.dtype).astype(np.float64)

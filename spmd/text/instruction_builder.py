@@ -101,7 +101,7 @@ class InstructionBuilder:
         return instruction
 
     def find(self, name: str, start: int) -> HloInstruction:
-        """The instruction written as ``name``; HloParseError at ``start`` when none stands before."""
+        """Return the instruction named ``name``. Raises HloParseError at ``start`` if it is not defined before."""
         found = self.scope.get(name)
         if found is None:
             raise self.context.missing("instruction", name, start)
@@ -153,12 +153,12 @@ class InstructionBuilder:
         return computation
 
     def _count_leaves(self, shape: Shape, start: int) -> None:
-        """``tuple(x, x)`` doubles a shape in a few bytes: such shapes are counted against a limit."""
+        """Count the leaves of the shape against a limit: ``tuple(x, x)`` doubles a shape in a few bytes."""
         if isinstance(shape, TupleShape):
             self.context.source.imply(shape.num_leaves, "left-out tuple shapes", start)
 
     def _inferred(self, instruction: HloInstruction, start: int) -> Shape:
-        """The shape that was left out."""
+        """Return the shape that the text leaves out."""
         from spmd.text.left_out_shape import left_out_shape  # the op definitions, needed only here
 
         try:
@@ -186,7 +186,7 @@ def _derived(instruction: HloInstruction) -> Shape | None:
 
 
 def _start_of(operands: Sequence[HloInstruction]) -> HloInstruction | None:
-    """The async-start that an async-update or async-done of these operands continues."""
+    """Return the async-start that an async-update or async-done of these operands continues."""
     x = operands[0] if operands else None
     while x is not None and x.opcode is Opcode.ASYNC_UPDATE:
         x = x.operands[0] if x.operands else None

@@ -24,7 +24,9 @@ _ANY_PART = re.compile(r"[A-Za-z#*]*+(?:\([^(){}]*+\))*+")
 
 
 def read_layout(scanner: Scanner, rank: int) -> Layout | None:
-    """The layout of an array of that rank; None when none stands here. The verifier asks for a permutation."""
+    """Return the layout of an array of that rank; None if none follows. The verifier checks that it is
+    a permutation.
+    """
     found = scanner.match(_LAYOUT_NEXT)
     if found is None:
         return None
@@ -48,7 +50,7 @@ def read_layout(scanner: Scanner, rank: int) -> Layout | None:
 
 
 def _read_parts(scanner: Scanner) -> str:
-    """``T(8,128)S(1)`` without blanks, up to the closing brace; XLA reads dimension level types and drops them."""
+    """Read ``T(8,128)S(1)`` without spaces, up to the closing brace. XLA reads dimension level types and drops them."""
     scanner.skip_space()
     start = scanner.pos
     end = scanner.text.find("}", start, scanner.end)

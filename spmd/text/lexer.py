@@ -89,7 +89,7 @@ class Source:
         return self.text[start : len(self.text) if end < 0 else end].rstrip("\r")
 
     def error(self, message: str, pos: int) -> HloParseError:
-        """An error at ``pos``; very long lines are cut around it."""
+        """Return an error at ``pos``. It shows a part of very long lines."""
         location = self.location(pos)
         line = _CONTROL.sub("\N{REPLACEMENT CHARACTER}", self.line_at(pos))
         if len(line) <= MAX_EXCERPT:
@@ -116,7 +116,7 @@ class Scanner:
 
     # ---- moving
     def skip_space(self) -> None:
-        """Past white space and comments."""
+        """Move past white space and comments."""
         if self.pos < self.end and self.text[self.pos] not in _SPACE_STARTS:
             return
         found = _SPACE.match(self.text, self.pos, self.end)
@@ -131,7 +131,7 @@ class Scanner:
         return self.pos >= self.end
 
     def peek(self, wanted: str) -> bool:
-        """Whether ``wanted`` comes next (after white space)."""
+        """Return whether ``wanted`` comes next (after white space)."""
         self.skip_space()
         return self.text.startswith(wanted, self.pos, self.end)
 
@@ -164,7 +164,7 @@ class Scanner:
 
     # ---- values
     def name(self, what: str = "a name") -> str:
-        """An identifier, with or without its ``%``."""
+        """Read an identifier, with or without its ``%``."""
         self.consume_if("%")
         return self.need(NAME, what).group()
 
@@ -175,7 +175,7 @@ class Scanner:
         return unescape(self.need(STRING, "a string").group()[1:-1])
 
     def integers(self, opening: str, closing: str) -> tuple[int, ...]:
-        """``{1, 2}`` as (1, 2); commas are demanded between numbers."""
+        """Read ``{1, 2}`` as (1, 2); commas are required between numbers."""
         self.expect(opening)
         plain = _INTEGERS.match(self.text, self.pos, self.end)
         if plain is not None and self.text.startswith(closing, plain.end(), self.end):
@@ -280,7 +280,7 @@ _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "'": "\\'", "\\": "
 
 
 def escape(text: str) -> str:
-    """C escapes as XLA writes them: quotes, backslashes, and bytes outside printable ASCII as octal."""
+    """Escape quotes, backslashes and bytes outside printable ASCII (as octal) as XLA does, in C's notation."""
     return _TO_ESCAPE.sub(_escape_one, text) if _TO_ESCAPE.search(text) else text
 
 

@@ -83,9 +83,10 @@ def _attributes(
     opcode: Opcode,
     shape: Shape,
 ) -> tuple[ParsedAttrs, tuple[Callee, ...]] | None:
-    """Attributes whose text was not met before, or only with another callee; None when in doubt.
+    """Return attributes whose text was not read before, or only with another callee. Returns None if a full parse is
+    needed.
 
-    Quoted text may hold anything, so no callee is cut out of attributes with quotes.
+    Quoted text may contain anything, so no callee is cut out of attributes with quotes.
     """
     attr_text = found[6]
     callee = None
@@ -133,7 +134,7 @@ def _read_shape(context: ReadContext, start: int, end: int, text: str) -> Shape:
 
 
 def _shaped_operands(builder: InstructionBuilder, inner: str) -> list[HloInstruction] | None:
-    """``f32[2]{0} a, /*index=5*/b``, each shape as defined; None when the text holds more than that."""
+    """Read ``f32[2]{0} a, /*index=5*/b``, each shape as defined. Returns None if the text contains anything else."""
     if "/*" in inner:
         inner = _INDEX_COMMENT.sub("", inner)
     operands: list[HloInstruction] = []

@@ -38,9 +38,9 @@ _MAX_LENGTH = 20
 
 # ---- reading
 def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | None:
-    """A literal of ``shape`` at the scanner's place; None when it is elided (``{...}``).
+    """Read a literal of ``shape`` at the scanner's position. Returns None if it is elided (``{...}``).
 
-    Nothing is allocated before the text has been seen to hold as many values as the shape has elements.
+    Memory is allocated only after the text is known to have as many values as the shape has elements.
     """
     if isinstance(shape, TupleShape):
         if depth == 0 and scanner.match(_ELIDED):
@@ -72,9 +72,9 @@ def read_literal(scanner: Scanner, shape: Shape, depth: int = 0) -> Literal | No
 
 
 def _read_first(scanner: Scanner, shape: ArrayShape, depth: int) -> Literal:
-    """A number without braces for an array: as in XLA it is the first element, and the others are zero.
+    """Read a number without braces for an array: as in XLA it is the first element, and the others are zero.
 
-    The system gives zeros without touching memory, so that they cost nothing until somebody reads them.
+    The system provides zeros without touching memory, so they cost nothing until they are read.
     """
     start = scanner.pos
     kind = shape.element_type
@@ -165,7 +165,7 @@ class _Values:
         self.scanner.expect("}")
 
     def _row(self, room: int) -> int:
-        """Elements up to the closing brace or a comment; the plain run in one go."""
+        """Read elements up to the closing brace or a comment; a plain run of numbers is read at once."""
         if self.is_complex:
             self._element()
             return 1
@@ -233,9 +233,9 @@ def _bool(word: str, scanner: Scanner, start: int) -> bool:
 
 
 def _signed(word: str) -> int | None:
-    """The s64 that XLA's lexer makes of an integer: from 2^63 to 2^64-1 it wraps to what has the same bits.
+    """Return the s64 that XLA's lexer makes of an integer: numbers from 2^63 to 2^64-1 wrap around.
 
-    None for what has no 64 bits.
+    Returns None for numbers outside 64 bits.
     """
     magnitude = word.lstrip("-").lstrip("0")
     number = int(magnitude or "0") if len(magnitude) <= _MAX_LENGTH else 2**64
@@ -296,7 +296,9 @@ def _floats(values: _Values, kind: PrimitiveType) -> NDArray:
 
 
 def _check_range(values: _Values, kind: PrimitiveType, wide: NDArray, array: NDArray) -> None:
-    """A finite number must stay finite in the element type; types without an infinity take ``inf`` for their nan."""
+    """Raise HloParseError if a finite number is not finite in the element type. Types without an infinity read ``inf``
+    as their nan.
+    """
     lost = np.isfinite(wide) & ~np.isfinite(array.astype(np.float64))
     if lost.any():
         i = int(np.argmax(lost))
@@ -317,7 +319,7 @@ def _number(word: str, values: _Values, start: int) -> float:
 
 # ---- printing
 def format_literal(literal: Literal) -> str:
-    """The literal's text, without its shape."""
+    """Return the literal's text, without its shape."""
     if literal.array is None:
         return f"({', '.join(map(format_literal, literal.elements))})"
     kind = (
@@ -332,7 +334,9 @@ def format_literal(literal: Literal) -> str:
 
 
 def _is_first_alone(array: NDArray) -> bool:
-    """Very many elements, of which all but the first are (positive) zeros: the reader makes them from that one."""
+    """Return whether the array is very large and all elements but the first are (positive) zeros, so that the first one
+    is text enough.
+    """
     if array.size <= MAX_IMPLIED or array.dtype.kind == "c":
         return False
     flat = array.reshape(-1)
@@ -340,7 +344,9 @@ def _is_first_alone(array: NDArray) -> bool:
 
 
 def _braces(texts: list[str], dims: tuple[int, ...], index: tuple[int, ...] = ()) -> str:
-    """XLA's one-line arrangement: blanks inside braces from rank 2 on, ``/*i0=..*/`` comments above rank 3."""
+    """Return the elements in XLA's one-line format: spaces inside braces from rank 2 on, ``/*i0=..*/`` comments above
+    rank 3.
+    """
     rank = len(dims) + len(index)
     if len(dims) == 1:
         blank = " " if rank > 1 and dims[0] > 1 else ""
@@ -356,7 +362,7 @@ def _braces(texts: list[str], dims: tuple[int, ...], index: tuple[int, ...] = ()
 
 
 def format_elements(array: NDArray, kind: PrimitiveType) -> Iterator[str]:
-    """One word per element, in row-major order, each read back to the same bits."""
+    """Return the text of each element in row-major order; each reads back to the same bits."""
     flat = array.reshape(-1)
     if kind is PrimitiveType.PRED:
         return ("true" if value else "false" for value in flat.tolist())

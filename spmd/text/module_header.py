@@ -21,7 +21,7 @@ _TABLE = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
 
 
 def read_header(scanner: Scanner) -> HloModule:
-    """A module with everything its header says; one without a name where the text has no header."""
+    """Return a module with all that its header states; one without a name if the text has no header."""
     if scanner.match(_HEADER) is None:
         return HloModule("")
     module = HloModule(scanner.need(_MODULE_NAME, "the module's name")[1])
@@ -87,7 +87,7 @@ def _read_frontend(module: HloModule, scanner: Scanner) -> None:
 
 
 def _read_layout(module: HloModule, scanner: Scanner) -> None:
-    """``{(f32[2]{0}, /*index=5*/s32[])->(f32[2]{0})}``"""
+    """Read ``{(f32[2]{0}, /*index=5*/s32[])->(f32[2]{0})}``."""
     shapes = ShapeReader()
     scanner.expect("{")
     scanner.expect("(")
@@ -121,7 +121,7 @@ OPAQUE = (
 
 
 def _read_tables(scanner: Scanner) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """FileNames, FunctionNames, FileLocations, StackFrames: lines of a number and a string or braces."""
+    """Read FileNames, FunctionNames, FileLocations and StackFrames: lines of a number and a string or braces."""
     tables: list[tuple[str, tuple[str, ...]]] = []
     while (title := scanner.match(_TABLE)) is not None:
         lines: list[str] = []

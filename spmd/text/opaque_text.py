@@ -18,12 +18,12 @@ _ORIGINAL_ARRAY = re.compile(
 
 
 def read_statistics(scanner: Scanner) -> str:
-    """``{visualizing_index=1,s-1=33,s-2=4.5}``"""
+    """Read ``{visualizing_index=1,s-1=33,s-2=4.5}``."""
     return scanner.need(_STATISTICS, "{visualizing_index=1,name=0.5}").group()
 
 
 def read_original_value(scanner: Scanner) -> str:
-    """``{({"v1"}, {"v2" {0}})}``, a tree of tuples of original arrays, or ``{[synthetic_call]}``."""
+    """Read ``{({"v1"}, {"v2" {0}})}``, a tree of tuples of original arrays, or ``{[synthetic_call]}``."""
     scanner.skip_space()
     start = scanner.pos
     scanner.expect("{")

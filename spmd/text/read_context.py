@@ -49,21 +49,21 @@ class ReadContext:
         self.known: dict[tuple[str, str], object] = {}
 
     def missing(self, what: str, name: str, start: int) -> MissingNameError:
-        """The error for a name at ``start`` that nothing before it defines."""
+        """Return the error for a name at ``start`` that is not defined before."""
         error = self.source.error(f"no {what} {name!r} stands before this one", start)
         found = MissingNameError(error.message, error.location, error.line, caret=error.caret)
         found.name = name
         return found
 
     def parse_attributes(self, opcode: Opcode, values: AttrValues) -> ParsedAttrs:
-        """The family's record and what any instruction may carry; HloParseError for what neither knows."""
+        """Return the attributes of the op's family and those of any instruction. Raises HloParseError for others."""
         text = ATTRS_TEXT.get(opcode)
         if text is None:
             values.fail(f"the attributes of {opcode} cannot be read")
         return self.parse_common(values, text.read(values))
 
     def parse_common(self, values: AttrValues, attrs: Attrs) -> ParsedAttrs:
-        """``attrs`` and what any instruction may carry; whatever is left over is unknown."""
+        """Read the attributes of any instruction, besides ``attrs``. Raises HloParseError if others are left."""
         sharding = values.read_known("sharding", read_sharding, None)
         control = _control_predecessors(values)
         annotations = _annotations(values)

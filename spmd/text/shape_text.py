@@ -42,7 +42,7 @@ class ShapeReader:
         self._known: dict[str, Shape] = {}
 
     def of_text(self, text: str) -> Shape | None:
-        """The shape that is all of ``text`` if it was met before or is a plain array, else None."""
+        """Return the shape that is all of ``text`` if it was read before or is a plain array, else None."""
         known = self._known.get(text)
         if known is not None:
             return known
@@ -58,7 +58,7 @@ class ShapeReader:
         self._known[text] = shape
 
     def read(self, scanner: Scanner, depth: int = 0) -> Shape:
-        """The shape at the scanner's place. HloParseError when there is none."""
+        """Read the shape at the scanner's position. Raises HloParseError if there is none."""
         if depth > MAX_NESTING:
             scanner.fail(f"shapes are nested deeper than {MAX_NESTING}")
         if scanner.consume_if("("):
@@ -75,7 +75,7 @@ class ShapeReader:
         return _general_array(scanner)
 
     def _buffer(self, scanner: Scanner, depth: int) -> Shape:
-        """``b(f32[4]{0})``: exactly one array."""
+        """Read ``b(f32[4]{0})``: exactly one array."""
         start = scanner.pos
         array = self.read(scanner, depth + 1)
         if not isinstance(array, ArrayShape):
@@ -97,7 +97,7 @@ class ShapeReader:
 
 
 def _plain_array(found: re.Match[str]) -> Shape | None:
-    """An array shape from a match of ``_SIMPLE``, None where the general reader must judge it."""
+    """Return an array shape from a match of ``_SIMPLE``; None if the general reader must decide."""
     kind = PRIMITIVE_TYPES.get(found[1])
     if kind is None:
         return None
@@ -156,7 +156,7 @@ def _dimensions(scanner: Scanner) -> tuple[tuple[int, ...], tuple[bool, ...]]:
 
 
 def parse_shape(text: str) -> Shape:
-    """The shape that is all of ``text``."""
+    """Return the shape that is all of ``text``."""
     scanner = Scanner.of(text)
     shape = ShapeReader().read(scanner)
     scanner.finish()

@@ -65,7 +65,7 @@ def _assemble(
 
 
 def format_window(window: Window) -> str:
-    """In XLA's order, fields at their defaults left out."""
+    """Return the window's text, in XLA's order, without fields at their defaults."""
     dims = window.dims
     if not dims:
         return "{}"

@@ -30,7 +30,7 @@ PARTITIONER_CALLS = (
 
 
 def shardings_fit(module: HloModule) -> Iterator[str]:
-    """A tiled sharding has one entry per dimension, a tuple sharding one per leaf."""
+    """Yield shardings that do not fit: a tiled one has one entry per dimension, a tuple sharding one per leaf."""
     if module.stage >= Stage.PARTITIONED:
         return
     for x in module.all_instructions():
@@ -59,7 +59,9 @@ def _sharding_problems(x: HloInstruction) -> Iterator[str]:
 
 
 def _sharded_shape(x: HloInstruction) -> Shape:
-    """A tuple sharding of an outfeed is about what goes out, and then its token, which may be left out."""
+    """Return the shape that a sharding describes. That of an outfeed is the data, then the token, which may be left
+    out.
+    """
     assert x.sharding is not None
     if x.opcode is not Opcode.OUTFEED or not x.sharding.is_tuple or not x.operands:
         return x.shape
@@ -70,9 +72,11 @@ def _sharded_shape(x: HloInstruction) -> Shape:
 
 
 def shardings_are_gone(module: HloModule) -> Iterator[str]:
-    """After partitioning, shardings describe the boundary alone: parameters, the result, infeeds and outfeeds.
+    """Yield shardings that partitioning should have removed: only parameters, the result, infeeds and outfeeds have
+    one.
 
-    Not asked of scheduled modules: XLA's own carry a parameter's sharding on its layout copies, where it means nothing.
+    Scheduled modules are not checked: XLA's own have a parameter's sharding on its layout copies, where it means
+    nothing.
     """
     if not Stage.PARTITIONED <= module.stage < Stage.SCHEDULED:
         return

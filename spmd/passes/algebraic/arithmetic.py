@@ -66,7 +66,7 @@ def add_constants(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 
 def _shifted(x: HloInstruction) -> tuple[HloInstruction, int] | None:
-    """``x`` as a value plus a constant."""
+    """Return ``x`` as a value plus a constant."""
     if x.opcode not in (Opcode.ADD, Opcode.SUBTRACT):
         return None
     left, right = x.operands

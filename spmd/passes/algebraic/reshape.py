@@ -24,7 +24,7 @@ def reshape_of_reshape(x: HloInstruction, b: Builder) -> HloInstruction | None:
 
 @simplifies(Opcode.RESHAPE)
 def reshape_of_broadcast(x: HloInstruction, b: Builder) -> HloInstruction | None:
-    """reshape(broadcast(a)) => broadcast(a) where ``a`` is a scalar or only unit dimensions come and go"""
+    """reshape(broadcast(a)) => broadcast(a) if ``a`` is a scalar or the reshape only adds and drops unit dimensions"""
     inner = x.operand(0)
     if inner.opcode is not Opcode.BROADCAST:
         return None

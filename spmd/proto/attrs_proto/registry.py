@@ -32,7 +32,7 @@ def read_nothing(_: ProtoValues) -> Attrs:
 
 
 def write_nothing(_: HloInstructionProto, __: HloInstruction) -> None:
-    """No attributes of its own."""
+    """Write nothing: the op has no attributes of its own."""
 
 
 @dataclass(frozen=True, slots=True)

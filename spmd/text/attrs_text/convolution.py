@@ -18,7 +18,9 @@ _LABELS = re.compile(r"([\dbf?]++)_([\dio?]++)->([\dbf?]++)")
 
 
 def read_dim_labels(scanner: Scanner) -> ConvDimensionNumbers:
-    """Each label names what stands at its position; ``?`` is a dimension of size one that nothing uses."""
+    """Read the labels, each of which names the dimension at its position; ``?`` is a dimension of size one without a
+    role.
+    """
     found = scanner.need(_LABELS, "dimension labels such as b01f_01io->b01f")
     lhs, rhs, out = found[1], found[2], found[3]
     spatial = len([c for c in lhs if c.isdigit()])

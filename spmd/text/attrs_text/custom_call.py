@@ -35,7 +35,7 @@ _API_VERSIONS = (
 
 
 def _read_shapes(scanner: Scanner) -> tuple[Shape, ...]:
-    """``{f32[2]{0}, (f32[], f32[])}``"""
+    """Read ``{f32[2]{0}, (f32[], f32[])}``."""
     reader = ShapeReader()
     scanner.expect("{")
     shapes: list[Shape] = []
@@ -47,7 +47,7 @@ def _read_shapes(scanner: Scanner) -> tuple[Shape, ...]:
 
 
 def _read_shaped_literal(scanner: Scanner) -> Literal | None:
-    """``s32[2]{0} {1, 2}`` or ``( s32[2]{0} {1,2}, pred[] true )``."""
+    """Read ``s32[2]{0} {1, 2}`` or ``( s32[2]{0} {1,2}, pred[] true )``."""
     if not scanner.consume_if("("):
         return read_literal(scanner, ShapeReader().read(scanner))
     elements: list[Literal] = []

@@ -30,7 +30,7 @@ def _one_of(what: str, allowed: tuple[str, ...]) -> Callable[[Scanner], str]:
 
 
 def read_algorithm(scanner: Scanner) -> str:
-    """An algorithm of a product, in either case; "" for ``unset``."""
+    """Read the algorithm of a product, in upper or lower case. Returns "" for ``unset``."""
     found = scanner.need(_WORD, "an algorithm")
     word = found.group().lower()
     if word not in _ALGORITHMS:
@@ -43,7 +43,7 @@ def _integer(scanner: Scanner) -> str:
 
 
 def read_domain(scanner: Scanner) -> str:
-    """``{kind="sharding", entry={maximal device=0}, exit={replicated}}``, in any order; commas may be left out."""
+    """Read ``{kind="sharding", entry={maximal device=0}, exit={replicated}}``, in any order; commas may be left out."""
     scanner.skip_space()
     start = scanner.pos
     seen: list[str] = []

@@ -17,7 +17,7 @@ def read_nothing(_: AttrValues) -> Attrs:
 
 
 def write_nothing(_: AttrWriter, __: HloInstruction) -> None:
-    """No attributes of its own."""
+    """Write nothing: the op has no attributes of its own."""
 
 
 @dataclass(frozen=True, slots=True)

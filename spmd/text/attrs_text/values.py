@@ -74,7 +74,7 @@ class AttrValues:
         return name in self._extents
 
     def pop(self, name: str) -> Scanner | None:
-        """A scanner over the value, and the attribute counts as read; None when it is not there."""
+        """Return a scanner over the value, and count the attribute as read. Returns None if it is absent."""
         extent = self._extents.pop(name, None)
         return None if extent is None else Scanner(self.source, *extent)
 
@@ -85,12 +85,12 @@ class AttrValues:
         return scanner
 
     def text(self, name: str) -> str | None:
-        """The value as written."""
+        """Return the value as written; None if it is absent."""
         extent = self._extents.pop(name, None)
         return None if extent is None else self.source.text[extent[0] : extent[1]]
 
     def verbatim(self, *names: str) -> tuple[tuple[str, str], ...]:
-        """Those of ``names`` that are there, as (name, text), by ``OPAQUE_VALUES``."""
+        """Return the attributes among ``names`` that are present, as (name, text), read by ``OPAQUE_VALUES``."""
         return tuple(
             (name, self.read(name, OPAQUE_VALUES.get(name, _verbatim), ""))
             for name in names
@@ -98,7 +98,7 @@ class AttrValues:
         )
 
     def read(self, name: str, reader: Callable[[Scanner], T], default: T) -> T:
-        """``reader`` over the whole value, or ``default``."""
+        """Return the result of ``reader``, which must read the entire value; ``default`` if the attribute is absent."""
         scanner = self.pop(name)
         if scanner is None:
             return default
@@ -107,7 +107,7 @@ class AttrValues:
         return value
 
     def read_known(self, name: str, reader: Callable[[Scanner], T], default: T) -> T:
-        """``read`` for values whose texts recur."""
+        """Do as ``read``, and cache the result by the value's text."""
         extent = self._extents.get(name)
         if extent is None:
             return default
@@ -127,7 +127,7 @@ class AttrValues:
 
     # ---- common kinds: the plain spelling is taken from the text, any other is scanned
     def ints(self, name: str, default: tuple[int, ...] = ()) -> tuple[int, ...]:
-        """``{0,1}``"""
+        """Read ``{0,1}``."""
         extent = self._extents.get(name)
         if extent is None:
             return default
@@ -161,7 +161,7 @@ class AttrValues:
         return self.read_known(name, _boolean, default=False)
 
     def flags(self, name: str) -> tuple[bool, ...]:
-        """``{true,false}``"""
+        """Read ``{true,false}``."""
         return self.read(name, _booleans, ())
 
     def word(self, name: str, default: str = "") -> str:
@@ -170,7 +170,7 @@ class AttrValues:
     def need_word(
         self, name: str, allowed: tuple[str, ...] = (), *, ignore_case: bool = False
     ) -> str:
-        """One of ``allowed``, all in lower case where case is ignored; any word where they are empty."""
+        """Return one of ``allowed``, which are in lower case if case is ignored; any word if ``allowed`` is empty."""
         scanner = self.need(name)
         found = scanner.need(_WORD, "a word")
         word = found.group().lower() if ignore_case else found.group()
@@ -182,7 +182,7 @@ class AttrValues:
         return word
 
     def precisions(self) -> tuple[str, ...]:
-        """``operand_precision={high,default}``, in either case."""
+        """Read ``operand_precision={high,default}``, in upper or lower case."""
         return self.read("operand_precision", _precisions, ())
 
     def string(self, name: str, default: str = "") -> str:
@@ -190,13 +190,13 @@ class AttrValues:
 
     # ---- computations
     def callee(self, name: str) -> None:
-        """The attribute names one computation (or holds it inline), which is called next in order."""
+        """Read the name (or text) of one computation, which is the next of the called computations."""
         scanner = self.need(name)
         self.callees.append(_callee(scanner))
         scanner.finish()
 
     def callee_list(self, name: str) -> None:
-        """``{f, g}``"""
+        """Read ``{f, g}``."""
         scanner = self.need(name)
         scanner.expect("{")
         first = True
@@ -212,7 +212,7 @@ class AttrValues:
         raise self.source.error(message, self.start)
 
     def refuse_rest(self) -> None:
-        """Whatever nobody took is unknown."""
+        """Raise HloParseError if there is an attribute that was not read."""
         for name, (start, _) in self._extents.items():
             at = max(self.source.text.rfind(name, 0, start), 0)
             raise self.source.error(f"unknown attribute {name!r} of {self.opcode}", at)

@@ -21,7 +21,7 @@ class AttrWriter:
         self.parts.append(f"{name}={value}")
 
     def optional(self, name: str, value: object) -> None:
-        """Only when there is something to say (not None, not empty)."""
+        """Write the attribute unless its value is None or empty."""
         if value is not None and value != "" and value != ():
             self.add(name, value)
 
@@ -51,7 +51,7 @@ class AttrWriter:
         self.add(name, "{" + self.names(c.name for c in computations) + "}")
 
     def names(self, names: Iterable[str]) -> str:
-        """Names with commas between."""
+        """Write names with commas between them."""
         return ", ".join(written_name(name, percent=self.percent) for name in names)
 
 

@@ -28,7 +28,7 @@ AxisText = tuple[str, tuple[int, int] | None]
 
 
 def read_mesh(scanner: Scanner) -> MeshText:
-    """``mesh[...]`` and the device list behind it, if one stands there."""
+    """Read ``mesh[...]`` and the device list after it, if there is one."""
     start = scanner.pos
     scanner.expect("mesh")
     scanner.expect("[")
@@ -69,7 +69,7 @@ def _device_ids(scanner: Scanner, total: int) -> tuple[int, ...] | None:
 
 
 def _iota_ids(scanner: Scanner, total: int) -> tuple[int, ...]:
-    """``[2,2]T(1,0)``: 0..n-1 reshaped, transposed and flattened."""
+    """Read ``[2,2]T(1,0)``: 0..n-1 reshaped, transposed and flattened."""
     start = scanner.pos
     dims = scanner.integers("[", "]")
     scanner.consume_if("<=")
@@ -87,7 +87,7 @@ def _iota_ids(scanner: Scanner, total: int) -> tuple[int, ...]:
 
 
 def scanner_integers(scanner: Scanner, closing: str) -> tuple[int, ...]:
-    """Integers up to ``closing``, the opening bracket already read."""
+    """Read integers up to ``closing``; the opening bracket is already read."""
     values: list[int] = []
     while not scanner.consume_if(closing):
         if values:
@@ -97,7 +97,7 @@ def scanner_integers(scanner: Scanner, closing: str) -> tuple[int, ...]:
 
 
 def read_axis(scanner: Scanner, mesh: MeshText) -> AxisText:
-    """``'x'``, or ``'x':(1)2`` (pre-size 1, size 2)."""
+    """Read ``'x'``, or ``'x':(1)2`` (pre-size 1, size 2)."""
     scanner.skip_space()
     start = scanner.pos
     name = unescape(scanner.need(STRING, "an axis name in quotes").group()[1:-1])
@@ -116,7 +116,7 @@ def read_axis(scanner: Scanner, mesh: MeshText) -> AxisText:
 
 
 def read_axes(scanner: Scanner, mesh: MeshText) -> tuple[AxisText, ...]:
-    """``{'x', 'y':(1)2}``"""
+    """Read ``{'x', 'y':(1)2}``."""
     scanner.expect("{")
     axes: list[AxisText] = []
     while not scanner.consume_if("}"):
@@ -128,7 +128,9 @@ def read_axes(scanner: Scanner, mesh: MeshText) -> tuple[AxisText, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SubAxes:
-    """A mesh cut at every sub-axis boundary in use, so that each axis reference is a run of whole digits."""
+    """A mesh whose axes are split at the borders of all sub-axes in use, so that each axis reference is a run of entire
+    sub-axes.
+    """
 
     sizes: tuple[int, ...]
     #: (axis name, pre-size) of each digit.
@@ -136,7 +138,9 @@ class SubAxes:
 
     @staticmethod
     def of(mesh: MeshText, used: tuple[AxisText, ...]) -> SubAxes:
-        """Boundaries that do not nest give a digit no integer size; callers check with ``fits``."""
+        """Split the axes of ``mesh``. If borders do not nest, a sub-axis has no integer size; callers check with
+        ``fits``.
+        """
         sizes: list[int] = []
         keys: list[tuple[str, int]] = []
         for name, size in mesh.axes:
@@ -155,7 +159,7 @@ class SubAxes:
         return 0 not in self.sizes
 
     def positions(self, axis: AxisText) -> tuple[int, ...]:
-        """Return the digits that the axis covers, major to minor."""
+        """Return the sub-axes that the axis covers, major to minor."""
         name, sub = axis
         return tuple(
             i

@@ -31,7 +31,7 @@ _AXIS_LISTS = {
 
 
 def read_named_sharding(scanner: Scanner) -> HloSharding:
-    """The sharding that the mesh form means; the caller keeps the text (``as_written``).
+    """Return the sharding that the mesh notation means; the caller keeps the text (``as_written``).
 
     Tile dimensions come first, then one subgroup dimension per kind that has devices: manual, unreduced, replicated.
     """
@@ -57,7 +57,7 @@ def read_named_sharding(scanner: Scanner) -> HloSharding:
 
 
 def _read_dims(scanner: Scanner, mesh: MeshText) -> tuple[tuple[AxisText, ...], ...]:
-    """``[{'x'}, {?}, {'y', ?}]``; ``?`` (an open dimension) stays in the text only."""
+    """Read ``[{'x'}, {?}, {'y', ?}]``; ``?`` (an open dimension) is in the text only."""
     scanner.expect("[")
     dims: list[tuple[AxisText, ...]] = []
     while not scanner.consume_if("]"):
@@ -127,7 +127,7 @@ def _assemble(
     groups: list[tuple[int, ...]],
     subgroups: list[tuple[SubgroupType, tuple[int, ...]]],
 ) -> HloSharding:
-    """Tiles whose order of digits is: dimensions, then subgroups."""
+    """Return the sharding with the sub-axes in the order: dimensions, then subgroups."""
     size_of = sub_axes.sizes.__getitem__
     subgroups = [(kind, part) for kind, part in subgroups if math.prod(map(size_of, part)) > 1]
     tile_dims = tuple(math.prod(map(size_of, group)) for group in groups)
@@ -155,7 +155,7 @@ def _assemble(
 def _simplify(
     sizes: tuple[int, ...], perm: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The canonical iota form: digits of size 1 dropped, neighbours that stay neighbours merged."""
+    """Return the canonical iota form: sub-axes of size 1 are dropped, neighbours that stay neighbours are merged."""
     order = [p for p in perm if sizes[p] > 1]
     runs: list[list[int]] = []
     for p in order:

@@ -24,7 +24,7 @@ _PLAIN_KINDS = {
 
 
 def parse_sharding(text: str) -> HloSharding:
-    """The sharding that is all of ``text``, braces included. HloParseError when it is none."""
+    """Return the sharding that is all of ``text``, braces included. Raises HloParseError if it is none."""
     scanner = Scanner.of(text)
     sharding = read_sharding(scanner)
     scanner.finish()
@@ -39,7 +39,7 @@ def read_sharding(scanner: Scanner) -> HloSharding:
 
 
 def _read_tuple(scanner: Scanner) -> HloSharding:
-    """``{{replicated}, {devices=..}}``: one entry per leaf; the first brace is read."""
+    """Read ``{{replicated}, {devices=..}}``: one entry per leaf; the first brace is already read."""
     elements: list[HloSharding] = []
     while not scanner.consume_if("}"):
         if elements:
@@ -117,7 +117,7 @@ def _read_tiled(scanner: Scanner) -> HloSharding:
 
 
 def read_iota_tail(scanner: Scanner, dims: tuple[int, ...]) -> IotaTile:
-    """``[4]`` or ``[2,2]T(1,0)`` behind ``dims<=``."""
+    """Read ``[4]`` or ``[2,2]T(1,0)`` after ``dims<=``."""
     scanner.skip_space()
     start = scanner.pos
     reshape = scanner.integers("[", "]")
@@ -169,7 +169,7 @@ def _read_subgroups(scanner: Scanner) -> tuple[SubgroupType, ...]:
 
 
 def _read_suffix(scanner: Scanner) -> tuple[str, str]:
-    """``shard_as 3`` and ``metadata={..}`` in any order: (group, metadata text)."""
+    """Read ``shard_as 3`` and ``metadata={..}`` in any order. Returns (group, metadata text)."""
     group = metadata = ""
     while True:
         if (found := scanner.match(_GROUP)) is not None:

@@ -24,7 +24,7 @@ _MAX_DEVICES = 1 << 31
 
 
 def parse_meshes(text: str) -> dict[str, Mesh]:
-    """``{mesh = #sdy.mesh<["data"=2]>, ...}`` by name. HloParseError where the text is something else."""
+    """Return the meshes of ``{mesh = #sdy.mesh<["data"=2]>, ...}`` by name. Raises HloParseError for other text."""
     scanner = Scanner.of(text, "xla.sdy.meshes")
     meshes: dict[str, Mesh] = {}
     scanner.expect("{")
@@ -55,7 +55,7 @@ def _mesh_key(name: str) -> str:
 
 
 def _mesh(scanner: Scanner, name: str) -> Mesh:
-    """``<["x"=2, "y"=4], device_ids=[..]>``"""
+    """Read ``<["x"=2, "y"=4], device_ids=[..]>``."""
     scanner.expect("<")
     scanner.skip_space()
     start = scanner.pos
@@ -95,7 +95,7 @@ def _check_mesh(
 
 
 def parse_tensor_sharding(text: str) -> TensorSharding:
-    """``#sdy.sharding<@mesh, [{"x"}, {?}]>``, with or without the prefix."""
+    """Parse ``#sdy.sharding<@mesh, [{"x"}, {?}]>``, with or without the prefix."""
     scanner = Scanner.of(text, "xla.sdy.sharding")
     scanner.consume_if("#sdy.sharding")
     sharding = _tensor_sharding(scanner)
@@ -104,7 +104,7 @@ def parse_tensor_sharding(text: str) -> TensorSharding:
 
 
 def parse_sharding_per_value(text: str) -> tuple[TensorSharding, ...]:
-    """``#sdy.sharding_per_value<[<@mesh, [{"x"}]>, ...]>``: one sharding per result."""
+    """Parse ``#sdy.sharding_per_value<[<@mesh, [{"x"}]>, ...]>``: one sharding per result."""
     scanner = Scanner.of(text, "xla.sdy.sharding")
     scanner.consume_if("#sdy.sharding_per_value")
     scanner.expect("<")
@@ -160,7 +160,7 @@ def _dimensions(scanner: Scanner) -> tuple[DimensionSharding, ...]:
 
 
 def _dimension(scanner: Scanner) -> DimensionSharding:
-    """``{"x", "y":(1)2, ?}p1``"""
+    """Read ``{"x", "y":(1)2, ?}p1``."""
     scanner.expect("{")
     axes: list[AxisRef] = []
     is_closed = True
@@ -204,7 +204,7 @@ def _axes(scanner: Scanner) -> tuple[AxisRef, ...]:
 
 
 def parse_manual_axes(text: str) -> tuple[str, ...]:
-    """``#sdy<manual_axes{"x", "y"}>``: axis names."""
+    """Return the axis names of ``#sdy<manual_axes{"x", "y"}>``."""
     scanner = Scanner.of(text, "xla.sdy.manual_axes")
     if scanner.consume_if("#sdy.manual_axes"):
         scanner.expect("<")
@@ -240,7 +240,7 @@ _SPECIAL = ("reduction", "need_replication", "permutation", "blocked_propagation
 
 
 def parse_op_sharding_rule(text: str) -> ShardingRuleText:
-    """``#sdy.op_sharding_rule<([i, j])->([i, k]) {i=8, j=6, k=6} reduction={j}, custom>``"""
+    """Parse ``#sdy.op_sharding_rule<([i, j])->([i, k]) {i=8, j=6, k=6} reduction={j}, custom>``."""
     scanner = Scanner.of(text, "xla.sdy.sharding_rule")
     scanner.consume_if("#sdy.op_sharding_rule")
     scanner.expect("<")
@@ -265,7 +265,7 @@ def parse_op_sharding_rule(text: str) -> ShardingRuleText:
 
 
 def _mappings(scanner: Scanner) -> tuple[tuple[tuple[str, ...], ...], ...]:
-    """``([i, j], [i, kl])``: per value, per dimension, its factors (written without a blank between)."""
+    """Read ``([i, j], [i, kl])``: per value, per dimension, its factors (written without a space between)."""
     scanner.expect("(")
     values: list[tuple[tuple[str, ...], ...]] = []
     while not scanner.consume_if(")"):

@@ -35,11 +35,11 @@ class Lowerable(Protocol):
 
 
 def from_jax(function: Lowerable, *args: Any, **kwargs: Any) -> HloModule:
-    """The module that ``function`` (from ``jax.jit``) lowers to for these arguments, before optimization.
+    """Return the module that ``function`` (from ``jax.jit``) lowers to for these arguments, before optimization.
 
-    Arguments may be arrays or ``jax.ShapeDtypeStruct``. The module holds the Python functions that the program calls,
-    and the partition functions of ``custom_partitioning``: compile it in this process. SpmdError where ``function``
-    cannot be lowered.
+    Arguments may be arrays or ``jax.ShapeDtypeStruct``. The module refers to the Python functions that the program
+    calls and to the partition functions of ``custom_partitioning``, so it must be compiled in this process. Raises
+    SpmdError if ``function`` cannot be lowered.
     """
     if not hasattr(function, "lower"):
         raise SpmdError(f"expected a function from jax.jit, found {type(function).__name__}")
