@@ -59,7 +59,8 @@ class AllGatherBroadcastReorder(OpExpander):
 def _along_new_dimension(
     b: Builder, gather: Gather, source: HloInstruction, dims: tuple[int, ...]
 ) -> HloInstruction:
-    """The members' sources behind one another, each repeated along ``gather.dimension`` as often as the broadcast does.
+    """Gather the sources along a new dimension 0, then broadcast along ``gather.dimension`` and reshape to the gather's
+    sizes.
 
     f32[5] x to [6,5], 2 members along 0:  f32[2,5] gathered, f32[2,6,5] broadcast, f32[12,5] reshape
     """

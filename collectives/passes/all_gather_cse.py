@@ -40,7 +40,7 @@ class AllGatherCse(CollectiveCse[Gather]):
         return None if is_pinned(x) else match_gather(x)
 
     def rank(self, collective: Gather) -> tuple[int, ...]:
-        """Those without conversions first."""
+        """Return a key that puts gathers of values without conversions first."""
         return (one_way(_line(collective)),)
 
     def empty_state(self) -> _RetainedGathers:
@@ -76,7 +76,9 @@ def _line(gather: Gather) -> list[HloInstruction]:
 
 
 def _made_of(earlier: Gather, common: HloInstruction, later: Gather, b: Builder) -> HloInstruction:
-    """``earlier``'s result back to that of ``common``, from there through the forms of ``later``."""
+    """Return the result of ``later``, computed from the result of ``earlier``: undo the ops down to the ``common``
+    value, then apply those of ``later``.
+    """
     have = _Gathered(b, earlier.instruction, earlier.operand, earlier.dimension, earlier.count)
     back = _line(earlier)
     for op in back[: back.index(common)]:
@@ -118,7 +120,9 @@ class _Gathered:
         return replace(self, value=value, part=part, dimension=order.index(self.dimension))
 
     def _reshaped(self, part: HloInstruction) -> _Gathered:
-        """Members stay where they are if a dimension begins there, else they move to the front."""
+        """Reshape the gathered value. The members stay at their dimension if one begins there in ``part``, else they
+        move to the front.
+        """
         if part.dims == self.part.dims:
             return replace(self, part=part)
         before = math.prod(self.part.dims[: self.dimension])

@@ -62,7 +62,7 @@ class AllGatherDecomposer(OpExpander):
 def _summed(
     b: Builder, gather: Gather, groups: DeviceGroups, operand: HloInstruction, result: ArrayShape
 ) -> HloInstruction:
-    """``operand`` of all members, as a sum over arrays of shape ``result``."""
+    """Write each member's ``operand`` into zeros of shape ``result``, and sum over the members."""
     kind = result.element_type
     bits = _UNSIGNED[kind.bits] if kind.is_floating else kind
     own = _with_type(b, operand, bits)
@@ -81,7 +81,7 @@ def _with_type(b: Builder, x: HloInstruction, kind: PrimitiveType) -> HloInstruc
 
 
 def _all_reduce(b: Builder, gather: Gather, x: HloInstruction) -> HloInstruction:
-    """The sum over the members of ``gather``, in a channel of its own."""
+    """Return the sum of ``x`` over the members of ``gather``, with a new channel id."""
     attrs = gather.instruction.attrs_as(CollectiveAttrs)
     channel = b.scope.channel_id() if attrs.channel_id is not None else None
     reducer = b.scope.reducer(ReductionKind.SUM, x.array_shape.element_type)

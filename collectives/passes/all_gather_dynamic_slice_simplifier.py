@@ -87,7 +87,9 @@ class GatheredPart:
 
 
 def match_gathered_part(x: HloInstruction) -> GatheredPart | None:
-    """None for slices of other values, and where the offset is not known or no dimension is sliced as gathered."""
+    """Return the slice ``x`` of an all-gather. Returns None for slices of other values, and if the offset is unknown or
+    no dimension is sliced as it was gathered.
+    """
     source, alone = x.operand(0), used_once(x.operand(0))
     while source.opcode is Opcode.RESHAPE:
         source = source.operand(0)
@@ -107,7 +109,9 @@ def match_gathered_part(x: HloInstruction) -> GatheredPart | None:
 
 
 def _dimension_of_members(x: HloInstruction, gather: Gather) -> int | None:
-    """The sliced dimension that counts through the members: as many elements are before it as in the gather."""
+    """Return the sliced dimension along which the members lie: as many elements precede it as precede
+    the gathered one.
+    """
     before = math.prod(gather.instruction.dims[: gather.dimension])
     full_dims = x.operand(0).dims
     for d, n in enumerate(full_dims):
@@ -117,7 +121,9 @@ def _dimension_of_members(x: HloInstruction, gather: Gather) -> int | None:
 
 
 def _taken(part: GatheredPart, b: Builder) -> HloInstruction | None:
-    """The slice by other means; None where it needs what only the whole gather gives."""
+    """Return the slice from the device's own block, or from a gather of fewer members. Returns None if it needs the
+    entire gather.
+    """
     within = part.starts - part.positions * part.block
     if (within >= 0).all() and (within + part.size <= part.block).all():
         taken = _of_own_block(part, within, b)

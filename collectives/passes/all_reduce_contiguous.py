@@ -45,7 +45,7 @@ class AllReduceContiguous(InstructionPass):
 
 
 def flattened(x: HloInstruction, b: Builder) -> list[HloInstruction]:
-    """The results of the all-reduce ``x``, cut out of the result of one of a single array."""
+    """Return the results of the all-reduce ``x``, as slices of the result of an all-reduce of one array."""
     sizes = [math.prod(operand.dims) for operand in x.operands]
     flat = [b.reshape(o, (size,)) for o, size in zip(x.operands, sizes, strict=True)]
     joined = b.concatenate(flat, 0)

@@ -55,7 +55,9 @@ class AllReduceFolder(InstructionPass):
 
 
 def foldable(outer: HloInstruction, devices: int) -> DeviceGroups | None:
-    """The groups of one all-reduce that does what ``outer`` does with its operand, an all-reduce; None for no such."""
+    """Return the groups of one all-reduce that equals ``outer`` of its operand, another all-reduce. Returns None if
+    there is none.
+    """
     inner = outer.operand(0)
     if outer.num_operands != 1 or inner.opcode is not Opcode.ALL_REDUCE:
         return None

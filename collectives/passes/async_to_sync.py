@@ -109,7 +109,7 @@ class _Useless:
 
 
 def _idle_windows(computation: HloComputation) -> list[HloInstruction]:
-    """Starts with nothing but weightless instructions and other starts and dones up to their dones."""
+    """Return the starts between which and their dones no instruction takes time."""
     work = 0
     before: dict[HloInstruction, int] = {}
     found = []
@@ -126,7 +126,7 @@ def _idle_windows(computation: HloComputation) -> list[HloInstruction]:
 
 
 def _can_be_one(start: HloInstruction) -> bool:
-    """Nothing has to stand between it and its done: the one operation stands where the start does."""
+    """Return whether one operation at the start's position may replace both: no control dependency delays the done."""
     (done,) = start.users
     return not done.control_predecessors and group_of(start) is None
 
@@ -142,7 +142,7 @@ def synchronize(
 
 
 def _one_of(start: HloInstruction, computation: HloComputation) -> HloInstruction:
-    """The collective, with all that the start and the done have; both are still there."""
+    """Add the synchronous collective with the annotations and control edges of start and done, which still exist."""
     (done,) = start.users
     kind = wrapped(start)
     one = kind.clone(done.shape, start.operands)

@@ -61,7 +61,7 @@ def _last_ones(
     last: Mapping[GroupClass, HloInstruction],
     group_overlap: GroupOverlap,
 ) -> list[HloInstruction]:
-    """The last ones that share devices with ``mine``, without those that another one of them follows."""
+    """Return the last collectives that share devices with ``mine``, except those that precede another one of them."""
     found = dict.fromkeys(
         earlier
         for theirs, earlier in last.items()

@@ -51,7 +51,7 @@ class CollectivePermuteMotion(LoopPass):
         return self._move(loop, builder, effects) or bool(invariant)
 
     def _move(self, loop: Loop, builder: Builder, effects: SideEffects) -> bool:
-        """Between trips."""
+        """Move permutes to the beginning of the next trip, and out of the last trip. Returns whether any moved."""
         if len(loop.body) > self.max_copied or has_effects(loop, effects):
             return False
         counted = match_counted(loop)
@@ -67,7 +67,7 @@ class CollectivePermuteMotion(LoopPass):
 
 
 def _invariant_permutes(loop: Loop, effects: SideEffects) -> list[HloInstruction]:
-    """Permutes of what no trip changes."""
+    """Return the permutes of values that no trip changes."""
     unchanging = {i for i in range(loop.size) if loop.is_invariant(i)}
     same = determined_instructions(loop, unchanging, effects, SAME_IN_ALL_TRIPS)
     return [

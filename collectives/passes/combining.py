@@ -47,7 +47,9 @@ class CollectiveCombiner(FueledPass):
 
     @abstractmethod
     def key(self, x: HloInstruction) -> Hashable | None:
-        """Equal for collectives that differ in their operands alone; None for one that stays as it is."""
+        """Return a value that is equal for collectives that differ in their operands only; None for one that stays as
+        it is.
+        """
 
     def rewrite(self, module: HloModule, fuel: Fuel) -> bool:
         scope, looped = ModuleScope(module), {} if self.in_loops else run_by_loops(module)
@@ -133,7 +135,7 @@ def marks(x: HloInstruction) -> Hashable:
 
 
 def run_by_loops(module: HloModule) -> dict[HloComputation, None]:
-    """Conditions and bodies of loops, and what they call."""
+    """Return the conditions and bodies of loops, and the computations that these call."""
     inside: dict[HloComputation, None] = {}
     for computation in reversed(module.computations_post_order()):
         for x in computation.instructions:
@@ -143,7 +145,7 @@ def run_by_loops(module: HloModule) -> dict[HloComputation, None]:
 
 
 def combine(collectives: Sequence[HloInstruction], builder: Builder) -> HloInstruction:
-    """One collective in place of several that are alike but for their operands; returns it."""
+    """Replace several collectives that differ in their operands only by one. Returns it."""
     first = collectives[0]
     results = tuple(shape for x in collectives for shape in result_shapes(x))
     joined = first.clone(TupleShape(results), [o for x in collectives for o in x.operands])
@@ -157,12 +159,12 @@ def combine(collectives: Sequence[HloInstruction], builder: Builder) -> HloInstr
 
 
 def result_shapes(x: HloInstruction) -> tuple[Shape, ...]:
-    """One for every operand."""
+    """Return the shape of the result of each operand."""
     return x.shape.elements if isinstance(x.shape, TupleShape) else (x.shape,)
 
 
 def replace_by_parts(x: HloInstruction, parts: Sequence[HloInstruction], builder: Builder) -> None:
-    """Whoever reads a result of the collective ``x`` reads the part in its place; ``x`` is removed."""
+    """Make users of each result of the collective ``x`` use its part of ``parts``, and remove ``x``."""
     if not isinstance(x.shape, TupleShape):
         builder.computation.replace(x, parts[0])
         return

@@ -27,11 +27,11 @@ class Dependencies:
         self._needs = {x: needed[x] for x in nodes}
 
     def may_join(self, x: HloInstruction, y: HloInstruction) -> bool:
-        """Neither needs the other. ``x`` and ``y`` stand for the nodes that they have been the first of in ``join``."""
+        """Return whether neither depends on the other. ``x`` and ``y`` represent the nodes that were joined to them."""
         return not (self._needs[x] & self._members[y] or self._needs[y] & self._members[x])
 
     def join(self, x: HloInstruction, y: HloInstruction) -> None:
-        """``y`` becomes part of ``x``, by whose name both go from now on."""
+        """Make ``y`` part of ``x``, which represents both from now on."""
         self._members[x] |= self._members.pop(y)
         self._needs[x] |= self._needs.pop(y)
         members, needs = self._members[x], self._needs[x]

@@ -27,7 +27,7 @@ class DotDimension:
 
 
 def dot_dimensions(dot: HloInstruction) -> tuple[DotDimension, ...]:
-    """The result's dimensions in their order, then those that are summed over."""
+    """Return the result's dimensions in their order, then the contracting ones."""
     attrs = dot.attrs_as(DotAttrs)
     lhs, rhs = dot.operands
     found = [

@@ -37,7 +37,7 @@ class ExchangePieces:
     builder: Builder
 
     def write(self) -> WrittenPieces:
-        """All pieces of what comes before an exchange are written before those of what is behind it: they hide it."""
+        """Write all pieces of the members before an exchange, then those after it, so that they overlap it."""
         writer = _Writer(self.region, self.pieces, self.builder)
         for members in self.region.stages():
             for number in range(self.pieces):
@@ -87,7 +87,7 @@ class _Writer:
         return self.parts[operand, dim]
 
     def joined(self, member: HloInstruction) -> HloInstruction:
-        """The pieces of ``member`` side by side, or added up."""
+        """Return the pieces of ``member``, concatenated or summed."""
         along, made = self.region.along[member], self.made[member]
         self.b.annotations = Annotations(metadata=member.annotations.metadata)
         if along.result is not None:

@@ -69,7 +69,7 @@ class ExchangePipeliner(FueledPass):
         return changed
 
     def _rivals(self, module: HloModule) -> dict[HloInstruction, float]:
-        """Seconds that collectives save in windows."""
+        """Return the seconds that windowed einsums would save for each collective."""
         if not self.windows:
             return {}
         windows = WindowedEinsum(machine=self.machine)

@@ -45,7 +45,9 @@ class ExchangeSavings:
         return self._unsplit_seconds(way) - least - self._otherwise(way)
 
     def possible(self, way: ExchangePieces) -> float:
-        """Seconds that could be saved if pieces cost nothing, and all had to wait for the first of all products."""
+        """Return the seconds that would be saved if pieces cost nothing and each exchange waited for the first piece
+        only.
+        """
         computing = self.cost_model.computing(way.region.members)
         return min(self.cost_model.sending(way.region.exchanges), computing * (1 - 1 / way.pieces))
 
@@ -66,7 +68,7 @@ class ExchangeSavings:
         return self._saved[key]
 
     def _estimate(self, way: ExchangePieces) -> float:
-        """It is written, priced and removed again."""
+        """Return the seconds saved. The pieces are written, their cost is estimated, and they are removed again."""
         computation = way.builder.computation
         before = len(computation)
         written = way.write()
@@ -115,7 +117,8 @@ def _read_in_parts(region: ExchangeRegion) -> Iterator[tuple[HloInstruction, int
 
 
 def _share(x: HloInstruction) -> float:
-    """Products, what they read a part of, and what puts pieces together count; whatever else there is will be fused.
+    """Return the part of the time of ``x`` that counts: products, slices that products read, and concatenations. Other
+    instructions will be fused.
 
     All terms of a sum are read by one kernel: each further one is a third of what an addition moves.
     """

@@ -49,7 +49,7 @@ class ReduceScatterDecomposer(InstructionPass):
 
 
 def decomposed(x: HloInstruction, groups: DeviceGroups, b: Builder) -> list[HloInstruction]:
-    """The results of the reduce-scatter ``x``, cut out of those of an all-reduce."""
+    """Return the results of the reduce-scatter ``x``, as slices of the results of an all-reduce."""
     attrs = x.attrs_as(CollectiveAttrs)
     assert attrs.dimension is not None
     all_reduce = b.create(

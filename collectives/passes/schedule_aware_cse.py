@@ -81,7 +81,7 @@ class _Joining:
         return max([self._position[x], *(self._position[user] for user in x.users)])
 
     def _stretch(self, earlier: HloInstruction, x: HloInstruction) -> range:
-        """Places at which the earlier result would live, and does not."""
+        """Return the positions at which the earlier result is dead but would have to stay live."""
         return range(self._last_use(earlier) + 1, self._position[x])
 
     def _may_join(self, earlier: HloInstruction, x: HloInstruction, distance: int) -> bool:

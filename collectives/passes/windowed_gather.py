@@ -52,11 +52,11 @@ class GatheredProduct:
         return self.own.dims[d]
 
     def in_parts(self, pieces: tuple[Piece, ...], b: Builder) -> HloInstruction:
-        """The product's value; parts come from ever farther members of the ring."""
+        """Return the product's value, computed from parts that come from ever more distant members of the ring."""
         return _windowed(self, pieces, b)
 
     def of_part(self, part: HloInstruction, other: HloInstruction, b: Builder) -> HloInstruction:
-        """The product of ``part`` of what is gathered and ``other``, its operand or a part of it."""
+        """Return the product of ``part`` of the gathered value and ``other``, the other operand or a part of it."""
         lhs, rhs = (part, other) if self.operand == 0 else (other, part)
         return part_of_product(self.dot, lhs, rhs, b)
 
@@ -105,7 +105,7 @@ def _with_product(
     result: HloInstruction | None,
     b: Builder,
 ) -> HloInstruction:
-    """``result`` with the product of ``part``, which stands ``at`` in the gathered dimension."""
+    """Return ``result`` with the product of ``part``, whose offset in the gathered dimension is ``at``."""
     dimension = product.dimension
     other, across = (
         product.dot.operand(1 - product.operand),

@@ -66,7 +66,7 @@ class GroupOverlap:
         return self._inside[computation]
 
     def share(self, one: GroupClass, other: GroupClass) -> bool:
-        """Whether a group of ``one`` and a group of ``other`` have more than one device in common."""
+        """Return whether a group of ``one`` and a group of ``other`` have more than one device in common."""
         key = (min(one, other), max(one, other))
         if key not in self._shared:
             self._shared[key] = self._look(*key)
@@ -79,7 +79,7 @@ class GroupOverlap:
         return bool(codes.size and np.unique(codes, return_counts=True)[1].max() > 1)
 
     def _labels_of(self, kind: GroupClass) -> _Ids:
-        """For each device the number of its group; -1 for one that takes no part."""
+        """Return for each device the number of its group; -1 if it takes no part."""
         if kind not in self._labels:
             member = self._members[kind]
             sizes = self.module.num_partitions, self.module.replica_count
@@ -96,7 +96,7 @@ class GroupOverlap:
 
 
 def linked_devices(pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
-    """Devices that pairs link with one another, directly or through others; sorted."""
+    """Return the sorted groups of devices that pairs link, directly or through others."""
     leader: dict[int, int] = {}
 
     def find(device: int) -> int:

@@ -43,7 +43,7 @@ class Headroom:
         self._begin, self._end = _live_ranges(graph, key, buffers, tracker)
 
     def allows(self, node: int, turn: int) -> bool:
-        """Whether ``node`` may run now, where ``turn`` is the first that has not."""
+        """Return whether ``node`` may run now. ``turn``: the first node that has not run."""
         if self._key[node] == turn:
             return True
         (x, *more) = self._graph.members[node]
@@ -60,7 +60,7 @@ class Headroom:
         return bool(spare.min() >= 0)
 
     def advance(self, node: int, turn: int) -> None:
-        """``node`` runs now."""
+        """Record that ``node`` runs now."""
         members = self._graph.members[node]
         for x in members if isinstance(self._tracker, ForwardTracker) else reversed(members):
             for last, size in self._changes(x, turn):
@@ -68,7 +68,7 @@ class Headroom:
             self._tracker.schedule(x)
 
     def _changes(self, x: HloInstruction, turn: int) -> list[tuple[int, int]]:
-        """(turn up to which, bytes that are held more) from ``turn`` on."""
+        """Return pairs of a turn and the additional bytes that are live from ``turn`` until then."""
         begins, ends = self._tracker.changes(x)
         found = [(self._begin[b], self._size[b]) for b in begins if self._begin[b] > turn]
         found += [(self._end[b] + 1, -self._size[b]) for b in ends if self._end[b] >= turn]

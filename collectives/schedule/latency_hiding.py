@@ -105,7 +105,7 @@ class _Scheduling:
         )
 
     def _put(self, orders: Orders) -> None:
-        """Every computation into its order."""
+        """Put every computation into its order."""
         for computation, order in orders.items():
             computation.set_order(order)
             self._bytes.look(computation)
@@ -113,7 +113,9 @@ class _Scheduling:
     def _arrange(
         self, stands: _Arranged, limit: int | None, in_flight: OverlapLimits | None = None
     ) -> _Arranged:
-        """The best orders found, from those that stand; live bytes at most ``limit``. in_flight: other limits."""
+        """Return the best orders found, starting from ``stands``, with at most ``limit`` live bytes. ``in_flight``:
+        other limits of what is in flight.
+        """
         limits = in_flight or self._options.limits
         self._put(stands.orders)
         budgets = {} if limit is None else self._bytes.budgets(limit)
@@ -136,7 +138,7 @@ class _Scheduling:
         return self._arranged(timelines)
 
     def _within(self, limit: int, stands: _Arranged, free: _Arranged) -> _Arranged:
-        """Orders that hold the limit, or that need no more than those that stand, where these exceed it."""
+        """Return orders within ``limit``. If the current orders exceed it, orders that need no more than these."""
         limit = max(limit, self._measure(stands))
         if self._measure(free) <= limit:
             return free
@@ -153,7 +155,7 @@ class _Scheduling:
         return stands
 
     def _with_more_in_flight(self, stands: _Arranged, chosen: _Arranged) -> _Arranged:
-        """Orders as if there were no other limit on what is in flight than that of one exchange."""
+        """Return the orders without other limits of what is in flight than that of one exchange."""
         limits = replace(self._options.limits, per_kind={}, in_flight=0)
         if limits == self._options.limits or not any(_exposed(chosen).values()):
             return chosen
@@ -171,7 +173,7 @@ class _Scheduling:
     def _report(
         self, stands: _Arranged, chosen: _Arranged, free: _Arranged, crowded: _Arranged
     ) -> LatencyReport:
-        """free: without the memory limit; crowded: with more in flight."""
+        """Return the report. ``free``: the orders without the memory limit; ``crowded``: those with more in flight."""
         times = executions(self._module)
         orders = {"b": stands, "a": chosen, "f": free, "c": crowded}
         exposed = {name: _exposed(one) for name, one in orders.items()}
@@ -217,7 +219,9 @@ class _Scheduling:
         )
 
     def _work(self) -> float:
-        """Seconds of the device's own instructions in one step; of a conditional, those of its dearest branch."""
+        """Return the seconds of the device's own instructions in one step; of a conditional, those of its slowest
+        branch.
+        """
         totals: dict[HloComputation, float] = {}
         for computation in self._computations:
             totals[computation] = 0.0

@@ -48,7 +48,7 @@ class Links(ABC):
 
     @abstractmethod
     def span(self, key: Hashable) -> tuple[float, float]:
-        """When it begins and ends, if nothing more is opened before it does."""
+        """Return when the transfer begins and ends if nothing more is opened before."""
 
     @abstractmethod
     def active_transfers(self, now: float) -> list[LoadedTransfer]:
@@ -78,7 +78,7 @@ class QueuedLinks(Links):
         return self._active
 
     def free_at(self, transfer: Transfer) -> float:
-        """From when on it would find a place on its ports."""
+        """Return the time from which on the transfer's ports are free."""
         return max((self._free.get(name, 0.0) for name, _ in transfer.ports), default=0.0)
 
 
@@ -110,7 +110,7 @@ class SharedLinks(Links):
         return [self._loaded_transfer(key) for key in self._left if self._spans[key][1] > now]
 
     def _loaded_transfer(self, key: Hashable) -> LoadedTransfer:
-        """The device is taken away while bytes are sent: here evenly, until the last is."""
+        """Return the load of a transfer, spread evenly from its begin to its end."""
         (begun, sent), transfer = self._spans[key], self._transfers[key]
         return LoadedTransfer(
             begun, sent, transfer.load * min(transfer.sending / (sent - begun), 1.0)

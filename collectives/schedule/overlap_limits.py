@@ -50,7 +50,7 @@ class InFlight:
         self.open: dict[int, Communication] = {}
 
     def admits(self, one: Communication) -> bool:
-        """Whether ``one`` may be in flight beside all that are."""
+        """Return whether ``one`` may be in flight along with all that are."""
         others = self.open.values()
         if not others:
             return True

@@ -41,7 +41,7 @@ class ScheduledOverlap:
     collectives: tuple[ScheduledCollective, ...]
 
     def of(self, name: str) -> ScheduledCollective | None:
-        """The collective of that name."""
+        """Return the collective of that name, or None."""
         return next((one for one in self.collectives if one.name == name), None)
 
 

@@ -54,7 +54,9 @@ class Timeline:
 
 
 def run_timeline(order: Sequence[HloInstruction], costs: WindowCosts) -> Timeline:
-    """``order``: of one computation, whose callees have their totals. The longest of those on ``costs.links()``."""
+    """Return the longest timeline of those on ``costs.links()``. ``order``: of one computation, whose callees have
+    their totals.
+    """
     return max((_on(links, order, costs) for links in costs.links()), key=lambda one: one.seconds)
 
 

@@ -71,7 +71,7 @@ class WindowCosts:
         return Transfer(time.seconds, ports, load)
 
     def links(self) -> tuple[Links, ...]:
-        """With nothing on them: in each way in which they may work."""
+        """Return empty links, one for each way in which they may work."""
         return (QueuedLinks(), SharedLinks()) if self.shares else (QueuedLinks(),)
 
     def seconds_of(self, x: HloInstruction) -> float:

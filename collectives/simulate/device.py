@@ -94,7 +94,7 @@ class SimulatedDevice:
     skipped_busy: dict[str, float] = field(default_factory=dict)
 
     def step(self) -> Step | None:
-        """The next step; None at the end of the innermost sequence."""
+        """Return the next step; None at the end of the innermost sequence."""
         frame = self.frames[-1]
         return frame.steps[frame.index] if frame.index < len(frame.steps) else None
 
@@ -118,17 +118,21 @@ class SimulatedDevice:
         return self.ports.setdefault(exchange, Port(exchange))
 
     def lacks(self, busy: Mapping[str, float]) -> float:
-        """The part of its processors that collectives take now; ``busy``: of a port in full use, by exchange."""
+        """Return the fraction of its processors that collectives occupy now. ``busy``: that of a port in full use, by
+        exchange.
+        """
         taken = sum(busy.get(name, 0.0) * port.meter.load for name, port in self.ports.items())
         return min(taken, 1.0)
 
     def meters(self, now: float) -> dict[str, float]:
-        """Seconds for which each exchange has been busy, and any transfer was under way, of what was gone through."""
+        """Return the seconds for which each exchange, and any exchange (``ANY_LINK``), was busy in the simulated part
+        of the step.
+        """
         shown = {name: port.meter.until(now) for name, port in self.ports.items()}
         return {ANY_LINK: self.moving.until(now), **shown}
 
     def busy(self, now: float) -> dict[str, float]:
-        """The same of all of the step so far."""
+        """Return the seconds for which each exchange was busy in the step so far, skipped trips included."""
         return {
             name: shown + self.skipped_busy.get(name, 0.0)
             for name, shown in self.meters(now).items()

@@ -56,9 +56,10 @@ class DeviceClasses:
 def classify_devices(
     sites: Sequence[Site], partitions: int, replicas: int, paces: Sequence[int] | None = None
 ) -> DeviceClasses:
-    """Classes of ``partitions * replicas`` devices. paces: of each device; all alike where none are given.
+    """Return the classes of ``partitions * replicas`` devices. ``paces``: that of each device; by default all are
+    equal.
 
-    ShapeError for groups or pairs that name devices which are not there.
+    Raises ShapeError for groups or pairs with devices that do not exist.
     """
     count = partitions * replicas
     first = np.zeros(count, np.int64) if paces is None else np.asarray(paces, np.int64)
@@ -84,7 +85,7 @@ def classify_devices(
 
 
 def _coarse(first: Colors, of_sites: Sequence[_Pattern]) -> DeviceClasses:
-    """By pace alone, all of them in all collectives."""
+    """Return classes by pace only, all of which take part in all collectives."""
     colors = _numbered(first[:, None])
     classes = int(colors.max()) + 1
     representatives = _first_of_each(colors, classes)
@@ -106,11 +107,11 @@ class _Groups:
     groups: DeviceGroups
 
     def signatures(self, colors: Colors) -> Colors:
-        """By device: a number that tells the colours of its group's members."""
+        """Return, for each device, a number that identifies the colours of its group's members."""
         return np.append(self._colorings(colors), _NO_DEVICE)[self.group_of][:, None]
 
     def _colorings(self, colors: Colors) -> Colors:
-        """By group: a number that tells the colours of its members."""
+        """Return, for each group, a number that identifies the colours of its members."""
         if self.groups.size is not None:
             return _numbered(np.sort(colors[self.groups.members], axis=1))
         known: dict[bytes, int] = {}
@@ -118,7 +119,7 @@ class _Groups:
         return np.array([known.setdefault(each, len(known)) for each in own], np.int64)
 
     def rendezvous(self, device: int, colors: Colors) -> Rendezvous | None:
-        """The one whose transfer is the device's."""
+        """Return the rendezvous whose transfer is the device's; None if it takes no part."""
         group = int(self.group_of[device])
         if group == _NO_DEVICE:
             return None
@@ -138,7 +139,7 @@ class _Pairs:
         return np.stack([seen[self.sources], seen[self.targets]], axis=1)
 
     def rendezvous(self, device: int, colors: Colors) -> Rendezvous | None:
-        """The one whose transfer is the device's."""
+        """Return the rendezvous whose transfer is the device's; None if it takes no part."""
         others = [int(end[device]) for end in (self.sources, self.targets)]
         met = {int(colors[one]) for one in others if one != _NO_DEVICE}
         own = int(colors[device])
@@ -172,7 +173,7 @@ def _refined(colors: Colors, patterns: Sequence[_Pattern]) -> Colors:
 
 
 def _numbered(rows: Colors) -> Colors:
-    """Equal rows get equal numbers, from 0 in the order in which they come up."""
+    """Number the rows from 0 in order of first occurrence; equal rows have equal numbers."""
     _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     rank = np.argsort(np.argsort(first))
     return np.asarray(rank[number.reshape(-1)], np.int64)
@@ -187,7 +188,7 @@ def _first_of_each(colors: Colors, classes: int) -> list[int]:
 def _meetings(
     pattern: _Pattern, colors: Colors, representatives: Sequence[int]
 ) -> tuple[tuple[Rendezvous, ...], ...]:
-    """By class, those that it is a member of."""
+    """Return, for each class, the rendezvous of which it is a member."""
     own = (pattern.rendezvous(device, colors) for device in representatives)
     of_class: list[list[Rendezvous]] = [[] for _ in representatives]
     for rendezvous in dict.fromkeys(one for one in own if one is not None):

@@ -62,7 +62,9 @@ class Engine:
         self._periods = Periods(self.devices, self._executions, self.timeline)
 
     def run(self, begins: Sequence[float] = ()) -> float:
-        """To the end of every device: seconds of the step. begins: when devices of each pace begin, if not at once."""
+        """Run every device to its end. Returns the seconds of the step. ``begins``: when the devices of each pace
+        begin, if not at 0.
+        """
         for device in self.devices:
             self._advance(device, begins[device.pace] if begins else 0.0)
         while self._queue:
@@ -96,7 +98,7 @@ class Engine:
         self._await(device)
 
     def _await(self, device: SimulatedDevice) -> None:
-        """Its next event, at its present speed."""
+        """Queue the device's next event, at its present speed."""
         end = device.compute.end()
         if math.isfinite(end):
             self._queue.put(end, _Computed(device, device.compute.version))
@@ -169,7 +171,9 @@ class Engine:
         return known[rendezvous.numbers]
 
     def _begin(self, execution: Execution, now: float) -> None:
-        """All members are ready. Where it takes them differently long, each has a transfer of its own."""
+        """Begin the transfer, as all members are ready. If members need different times, each has a transfer of its
+        own.
+        """
         seconds = {self._seconds(execution, self.devices[number]) for number in execution.numbers}
         if len(seconds) == 1:
             self._transfer(execution, now)
@@ -218,7 +222,9 @@ class Engine:
             self._resume(device, execution, now)
 
     def _expect(self, changed: list[Transfer], because: Execution, now: float) -> None:
-        """``changed`` have new rates, as ``because`` began or is over; so have their ends, and devices their speeds."""
+        """Update the ends of the ``changed`` transfers, whose rates changed when ``because`` began or ended, and the
+        speeds of their devices.
+        """
         numbers = dict.fromkeys(because.numbers)
         for transfer in changed:
             execution = self._of_transfer[transfer]
@@ -252,7 +258,7 @@ class Engine:
     def _account(
         self, device: SimulatedDevice, execution: Execution, since: float, now: float
     ) -> None:
-        """``device`` has waited for ``execution`` from ``since`` to ``now``: why."""
+        """Record why ``device`` waited for ``execution`` from ``since`` to ``now``."""
         site, transfer = execution.site, execution.transfer
         assert transfer is not None
         assert execution.over is not None

@@ -151,7 +151,9 @@ class RemainingTimes:
     def _after_cut(
         self, reader: int, operand_index: int, node: Node, otherwise: float
     ) -> dict[int, float]:
-        """After the last piece of what ``node`` reads at ``operand_index``, by the dimension that it is cut along."""
+        """Return the least time after the last piece of operand ``operand_index``, which ``node`` makes, by the
+        dimension along which it is split.
+        """
         found: dict[int, float] = {}
         for cut in node.cuts:
             dim, made = cut.along.operands[operand_index], cut.along.result

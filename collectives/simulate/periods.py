@@ -55,7 +55,9 @@ class Periods:
         self._seen: dict[_Around, deque[_State]] = {}
 
     def end_of_trip(self, device: SimulatedDevice, now: float) -> None:
-        """``device`` has come to the end of a trip of its innermost loop. Trips may be counted as gone through."""
+        """Record that ``device`` is at the end of a trip of its innermost loop. If the state repeats, further trips are
+        skipped.
+        """
         depth = len(device.frames) - 1
         around = _around(device.frames, depth)
         trip = device.frames[depth].trip
@@ -80,7 +82,7 @@ class Periods:
         seen.append(state)
 
     def _all_inside(self, around: _Around, depth: int) -> list[Frame] | None:
-        """The frames of the same run of the loop, of all devices; None where one is not in it."""
+        """Return the frames of all devices in this run of the loop; None if a device is not in it."""
         found = []
         for device in self._devices:
             if len(device.frames) <= depth or _around(device.frames, depth) != around:
@@ -89,7 +91,9 @@ class Periods:
         return found
 
     def _state(self, base: SimulatedDevice, depth: int, now: float) -> _State:
-        """Trips and turns are counted from those of ``base``, which is the farthest back."""
+        """Return the state of all devices. Trips and turns are relative to those of ``base``, which is
+        furthest behind.
+        """
         discrete: list[Hashable] = []
         times: list[float] = []
         trip, turns = base.frames[depth].trip, base.turns

@@ -44,7 +44,9 @@ _REFUSED = frozenset(
 
 
 def program_of(module: HloModule, estimators: Sequence[Estimator]) -> Program:
-    """The steps of ``module``, with seconds of each estimator. UnsupportedError where it is not scheduled yet."""
+    """Return the steps of ``module``, with seconds of each estimator. Raises UnsupportedError if it is
+    not scheduled.
+    """
     if module.stage < Stage.SCHEDULED:
         raise UnsupportedError(
             f"{module.name} is {module.stage.name.lower()}: a simulation runs the order of a scheduled module"

@@ -59,7 +59,9 @@ class Timeline:
         return sum(skip.seconds for skip in self.skips)
 
     def of(self, device: int) -> list[Slice]:
-        """The slices of one class at the times of the whole step; a skip is a slice of work in all rows' place."""
+        """Return the slices of one class at the times of the entire step. A skip is one slice of computation, instead
+        of slices in all rows.
+        """
         at = [skip.at for skip in self.skips]
         before = [0.0]
         for skip in self.skips:
