@@ -44,7 +44,7 @@ LEGALIZE = Pipeline("legalization", LEGALIZATION)
 
 
 def optimization(options: CompileOptions) -> tuple[Pipeline, ...]:
-    """The pipelines on the per-device program, in order."""
+    """Return the pipelines on the per-device program, in order."""
     return (
         LEGALIZE,
         Pipeline("simplification", SIMPLIFICATION, repeated=True),
@@ -102,7 +102,7 @@ class Compilation:
 def stages(
     module: HloModule, devices: int | None, options: CompileOptions
 ) -> Iterator[tuple[str, Compilation]]:
-    """The module after each HLO stage; each step is taken when the next item is asked for."""
+    """Yield the module after each HLO stage. Each stage runs when the next item is requested."""
     require_values(module)
     module = with_sizes(module, partitioned=is_partitioned(module, options))
     count = devices if devices is not None else device_count(module)
@@ -130,7 +130,7 @@ def compile_module(
 ) -> Executable:
     """Carry a logical (or per-device) module through all stages to an executable. ``module`` stays as it is.
 
-    ``on_partitioned`` is given the partitioner once it is done (not where the module came partitioned).
+    ``on_partitioned`` is called with the partitioner after its run, unless the module is partitioned already.
     """
     options = options or CompileOptions()
     given = module
@@ -157,7 +157,7 @@ def compile_module(
 
 
 def partition(module: HloModule, devices: int | None = None) -> HloModule:
-    """The per-device program of ``module`` on ``devices`` devices, before optimization."""
+    """Return the per-device program of ``module`` on ``devices`` devices, before optimization."""
     for name, compilation in stages(module, devices, CompileOptions()):
         if name == "partitioned":
             return compilation.module
@@ -205,7 +205,9 @@ def _optimize(compilation: Compilation, options: CompileOptions) -> HloModule:
 
 
 def _legalize_in_order(module: HloModule, after_pass: AfterPass | None) -> None:
-    """A schedule stays one: what the runtime does not run as it is becomes what it runs, before its first reader."""
+    """Replace instructions that the runtime does not support, and keep the schedule: replacements precede their first
+    reader.
+    """
     module.stage = Stage.PARTITIONED
     if LEGALIZE.run(module, after_pass):
         for computation in module.computations_post_order():

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 def public_function(
     name: str,
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
-    """Decorate a function that users know as ``name``: an unknown option is a TypeError that names both."""
+    """Decorate a function that users know as ``name``: an unknown option is a TypeError with both names."""
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         known = inspect.signature(function).parameters

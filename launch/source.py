@@ -60,7 +60,7 @@ def _parsed(data: bytes, file: str) -> HloModule:
 
 
 def load_module(argument: str) -> HloModule:
-    """The parsed and verified module; SpmdError where it cannot be read."""
+    """Return the parsed and verified module. Raises SpmdError if it cannot be read."""
     if argument == STANDARD_INPUT:
         data = sys.stdin.buffer.read()
         if data.startswith(MAGIC):

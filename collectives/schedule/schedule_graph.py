@@ -69,7 +69,7 @@ class ScheduleGraph:
 
     @property
     def has_blocks(self) -> bool:
-        """Whether there are scheduling groups of several instructions."""
+        """Return whether there are scheduling groups of several instructions."""
         return any(len(inside) > 1 for inside in self.members)
 
     def paths(self, *, backward: bool) -> list[float]:

@@ -48,7 +48,9 @@ class ProgramCache:
         return None if found is None else _unpacked(found)
 
     def load(self, key: str) -> tuple[Executable, Entry] | None:
-        """The program of that key, and what it was loaded from; None for one that is not there or not sound."""
+        """Return the program of that key, and the entry that it was loaded from; None if there is none or it is
+        damaged.
+        """
         entry = self.get(key)
         if entry is None:
             return None
@@ -73,7 +75,9 @@ def _unpacked(data: bytes) -> Entry | None:
 
 
 def program_cache(environment: Mapping[str, str] = os.environ) -> ProgramCache | None:
-    """None where programs are not kept, or there is no folder that is the user's alone."""
+    """Return the cache. Returns None if programs are not cached, or there is no folder that only the
+    user can write to.
+    """
     if environment.get(VARIABLE) == "off":
         return None
     store = keep_objects()
@@ -81,7 +85,7 @@ def program_cache(environment: Mapping[str, str] = os.environ) -> ProgramCache |
 
 
 def program_key(source: str, devices: int | None, options: CompileOptions) -> str:
-    """``source``: a digest of the module, as bytes that it is read from or as a proto."""
+    """Return the key of a program. ``source``: a digest of the module's file or of its proto."""
     return key_of(
         ("program", source, str(devices), str(options), json.dumps(_compiler(), sort_keys=True))
     )

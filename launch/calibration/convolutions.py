@@ -151,14 +151,14 @@ def _uncached(layer: Layer, kind: PrimitiveType, options: ConvolutionOptions) ->
 
 
 def _moved(thunk: KernelThunk) -> int:
-    """Bytes of operands and result."""
+    """Return the bytes of operands and result."""
     return sum(argument.view.byte_size for argument in (*thunk.operands, *thunk.results))
 
 
 def _by_algorithm(
     kind: PrimitiveType, options: ConvolutionOptions
 ) -> dict[ConvolutionAlgorithm, list[Layer]]:
-    """Without layers that are made otherwise."""
+    """Return the layers of each algorithm, without those that are computed otherwise."""
     found: dict[ConvolutionAlgorithm, list[Layer]] = {}
     for layer in options.layers:
         thunk = _thunk(layer, kind)
@@ -214,7 +214,7 @@ def _thunk(layer: Layer, kind: PrimitiveType) -> KernelThunk:
 
 
 def _parts(thunk: KernelThunk) -> ConvolutionParts | None:
-    """None where it is done in several phases, or otherwise."""
+    """Return the operation counts of a convolution; None if it is computed in several phases, or not by panels."""
     kernel = thunk.kernel
     if isinstance(kernel, PhaseConvolutionKernel):
         if not is_unphased(kernel):
@@ -229,7 +229,7 @@ def _parts(thunk: KernelThunk) -> ConvolutionParts | None:
 
 
 def _action(thunk: KernelThunk, arena: Arena) -> Action:
-    """On memory of its own."""
+    """Return the action that runs the thunk on memory of its own."""
     memory: dict[int, NDArray] = {}
     operands = {argument.slice.allocation for argument in thunk.operands}
 

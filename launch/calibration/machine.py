@@ -84,7 +84,9 @@ class Measurement:
 
 
 def measure(options: CalibrationOptions, begins: Callable[[Family], None]) -> Measurement:
-    """One core of this machine while all are at work. ``begins`` is told each family before it is timed."""
+    """Measure one core of this machine while all cores are at work. ``begins`` is called with each family before it is
+    timed.
+    """
     seconds: dict[Probe, float] = {}
     spreads = {}
     with BlasThreads(1):

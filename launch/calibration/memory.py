@@ -29,7 +29,7 @@ class Arena:
     def array(
         self, dims: tuple[int, ...], dtype: np.dtype[np.generic], value: float = 0.0
     ) -> NDArray:
-        """Row major, at a line of the caches, ``value`` everywhere."""
+        """Return a row-major array that is aligned to a cache line and filled with ``value``."""
         size = math.prod(dims) * dtype.itemsize
         if self._used + size > self._block.size:
             self._block, self._used = private_memory(max(size, BLOCK_BYTES)), 0
@@ -39,7 +39,9 @@ class Arena:
         return found
 
     def numbers(self, dims: tuple[int, ...], kind: PrimitiveType, seed: int = 0) -> NDArray:
-        """Such as programs compute with: a processor takes more power, and time, for them than for ones."""
+        """Return an array of numbers as in real programs: a processor needs more power, and time, for them than for
+        ones.
+        """
         found = self.array(dims, kind.numpy)
         values = np.resize(_normal(seed % 4), found.size).reshape(dims)
         found[...] = (values * 20 if kind.is_integer else values).astype(kind.numpy)

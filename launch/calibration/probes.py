@@ -24,7 +24,7 @@ class Probe(ABC):
 
     @abstractmethod
     def ready(self, arena: Arena) -> Callable[[], OfCores]:
-        """Made, with memory of its own; each call is one round."""
+        """Prepare the probe with memory of its own. Each call of the result is one round."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CoreProbe(Probe):
 
     @abstractmethod
     def make(self, arena: Arena) -> Action:
-        """For one core, on memory of its own."""
+        """Return the action for one core, on memory of its own."""
 
     @property
     def executions(self) -> int:
@@ -61,7 +61,7 @@ class Rounds:
         self._arena = Arena()
 
     def round(self, probes: Iterable[Probe]) -> Round:
-        """One of each."""
+        """Run each probe once."""
         return {probe: self._of(probe)() for probe in probes}
 
     def _of(self, probe: Probe) -> Callable[[], OfCores]:

@@ -146,7 +146,7 @@ class ProductProbe(CoreProbe):
 def _matrix(
     arena: Arena, dims: tuple[int, int], kind: PrimitiveType, seed: int, *, transposed: bool
 ) -> NDArray:
-    """Row by row, or column by column."""
+    """Return a matrix stored by rows, or by columns if ``transposed``."""
     return (
         arena.numbers(dims[::-1], kind, seed).T if transposed else arena.numbers(dims, kind, seed)
     )
@@ -190,7 +190,7 @@ def _uncached(
 
 
 def _moved(types: Types, sizes: Sizes) -> tuple[int, int, int]:
-    """Bytes of lhs, rhs and the result."""
+    """Return the bytes of lhs, rhs and the result."""
     (m, k, n), (lhs, rhs, result) = sizes, types
     return m * k * lhs.byte_size, k * n * rhs.byte_size, m * n * result.byte_size
 
@@ -198,7 +198,7 @@ def _moved(types: Types, sizes: Sizes) -> tuple[int, int, int]:
 def product_classes(
     options: ProductOptions, levels: tuple[MemoryLevel, ...], seconds: Seconds
 ) -> tuple[ProductClass, ...]:
-    """Those of each type, the ones that need most first. levels: of copies."""
+    """Return the classes of each type, those with the largest minimum sizes first. ``levels``: bandwidths of copies."""
     classes: list[ProductClass] = []
     for types in options.types:
         own = [_fitted(types, shapes, options, seconds) for shapes in options.classes]
@@ -208,7 +208,7 @@ def product_classes(
 
 
 def matrix_rate(classes: tuple[ProductClass, ...], kind: PrimitiveType) -> float:
-    """Flops of a cube of 1024."""
+    """Return the flops per second of a product of 1024 x 1024 matrices."""
     (one, *_) = (c for c in classes if c.types == (kind,) * 3)
     return 2 * 1024**3 / one.seconds(1024, 1024, 1024)
 
@@ -254,7 +254,7 @@ def _farther(
 
 
 def _at_once(types: Types) -> tuple[int, int]:
-    """Columns and depth that are gone over before anything is met again: all of it where nothing is known of it."""
+    """Return the columns and the depth that are processed before data is reused; EVERYTHING if they are unknown."""
     variant = TileTypes(*types)
     if variant not in TILE_TYPES or unit_of(variant) is None:
         return EVERYTHING, EVERYTHING

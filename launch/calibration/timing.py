@@ -37,14 +37,14 @@ class Samples:
 
     @staticmethod
     def of(seconds: Sequence[float], executions: int = 1) -> Samples:
-        """``executions``: of which each run consisted."""
+        """Summarize the seconds of runs of ``executions`` executions each."""
         return Samples(min(seconds) / executions, statistics.median(seconds) / executions)
 
 
 def tried(action: Action, budget: float) -> list[float]:
-    """Seconds of runs of ``action``, for about ``budget`` seconds after one that warms up.
+    """Return the seconds of runs of ``action``, for about ``budget`` seconds after one to warm up.
 
-    On the clock of the thread's own time: what runs on the core in between does not count.
+    The clock is the thread's own time, so other work on the core does not count.
     """
     action()
     once = max(_thread_seconds(action, 1), 1e-8)
@@ -54,7 +54,7 @@ def tried(action: Action, budget: float) -> list[float]:
 
 
 def in_turn(actions: Sequence[Action]) -> Action:
-    """All of them, one after the other."""
+    """Return an action that runs all actions one after the other."""
     if len(actions) == 1:
         return actions[0]
 

@@ -122,9 +122,10 @@ def located(instruction: HloInstruction, module: HloModule) -> str:
 
 
 def _path(module: HloModule, number: int, amplification: Amplification) -> Iterator[HloInstruction]:
-    """Instructions from leaf `number` of the result back, each time to the operand of the largest relative error.
+    """Yield the instructions from leaf ``number`` of the result backward, each time to the operand with the largest
+    relative error.
 
-    What an instruction calls comes after it.
+    The instructions of called computations follow their caller.
     """
     value: HloInstruction | None = module.entry.root
     if value is not None and value.opcode is Opcode.TUPLE:
@@ -138,7 +139,7 @@ def _path(module: HloModule, number: int, amplification: Amplification) -> Itera
 
 
 def _with_callees(instruction: HloInstruction) -> Iterator[HloInstruction]:
-    """`instruction` and all that the computations hold which it calls, each once."""
+    """Yield ``instruction`` and all instructions of the computations that it calls, each once."""
     yield instruction
     work = list(instruction.called_computations)
     found: dict[HloComputation, None] = {}

@@ -86,7 +86,7 @@ def find_inside(
 
 
 def _program(propagated: HloModule, computation: HloComputation) -> HloModule:
-    """A copy of `propagated` whose entry is `computation`."""
+    """Return a copy of ``propagated`` whose entry is ``computation``."""
     program = clone_module(propagated)
     program.entry = next(c for c in program.computations if c.name == computation.name)
     program.stage = Stage.LOGICAL

@@ -86,7 +86,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _joined_as_before(machine: MachineDescription) -> tuple[MachineDescription, list[str]]:
-    """With what an earlier calibration found between nodes, which one process cannot; and what to say of that."""
+    """Return the description with the network of an earlier calibration, which one process cannot measure, and notes
+    about it.
+    """
     try:
         earlier = machine_here()
     except MachineError as error:
@@ -100,7 +102,7 @@ def _joined_as_before(machine: MachineDescription) -> tuple[MachineDescription, 
 
 
 def _between_nodes(options: argparse.Namespace, world: MpiCommunicator) -> int:
-    """Rank 0 knows one node, keeps the description and tells of it."""
+    """Measure between nodes. Rank 0 has the description of one node, writes the result and reports it."""
 
     def setup() -> tuple[int, dict[str, str]]:
         devices = world.nodes.devices_of_each
@@ -168,7 +170,7 @@ class _Progress:
 
 
 def _require_writable(path: Path, makes_folder: bool) -> None:
-    """OutputPathError before anything is measured where it could not be written."""
+    """Raise OutputPathError, before anything is measured, if the file cannot be written."""
     if makes_folder:
         require_folder(path.parent)
         try:

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _require_strict(explanation: Explanation, least_bytes: float | None) -> None:
-    """CheckFailed naming the reshards above ``least_bytes`` that receive far more than they must."""
+    """Raise CheckFailed with the reshards above ``least_bytes`` that receive far more than the lower bound."""
     if least_bytes is None:
         return
     costly = explanation.costly(least_bytes)

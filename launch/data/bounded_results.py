@@ -93,7 +93,9 @@ def _require_own_memory(module: HloModule, bounded: set[tuple[int, ...]]) -> Non
 
 
 def _change_header(module: HloModule, changed: HloModule, num_sizes: int) -> None:
-    """Say of the leaves what the header of ``module`` says of its result, and of the sizes that they are whole."""
+    """Copy the header's statements about the result to its leaves, and add those about the sizes, whose sharding is
+    fixed.
+    """
     numbers = {index: k for k, (index, _) in enumerate(leaves(module.entry.root.shape))}
     changed.input_output_alias = tuple(
         InputOutputAlias(

@@ -112,12 +112,12 @@ class FeedOptions:
     outfeed: Path | None = None
 
     def require_for(self, infeeds: Sequence[str]) -> None:
-        """FeedOptionError where a program with infeeds of these names is fed by no file."""
+        """Raise FeedOptionError if the program has ``infeeds`` and no file feeds them."""
         if infeeds and self.infeed is None:
             raise FeedOptionError(_missing(infeeds))
 
     def require_unpartitioned(self) -> None:
-        """FeedOptionError where one evaluation of the whole program would need files of tiles."""
+        """Raise FeedOptionError for files of tiles, which an evaluation of the unpartitioned program cannot use."""
         for path in (self.infeed, self.outfeed):
             if path is not None and is_per_device(path):
                 raise FeedOptionError(
@@ -179,7 +179,7 @@ def write_outfeed(options: FeedOptions, outfeed: Outfeed | None, *, writes: bool
 
 
 def note_what_is_left(source: Infeed | None) -> None:
-    """Note on standard error that a file has arrays which no infeed took."""
+    """Note on standard error that a file has arrays that no infeed read."""
     if isinstance(source, FeedFile) and source.num_left > 0:
         report_note(f"{source.path}: no infeed took the last {source.num_left} of its arrays")
 

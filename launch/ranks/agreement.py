@@ -85,7 +85,7 @@ def _error_report(error: Exception) -> dict[str, object]:
 
 
 def agree_on_code(world: Communicator, code: int) -> int:
-    """The largest of all ranks' exit codes, on every rank; also keeps them together while one prints."""
+    """Return the largest of all ranks' exit codes, on every rank. It is also a barrier while one rank prints."""
     return max(int(other) for other in world.all_gather_bytes(str(code).encode()))
 
 
@@ -103,7 +103,7 @@ def describe_difference(fingerprints: Sequence[dict[str, str]]) -> str:
 
 
 def _describe_errors(errors: dict[int, str], size: int) -> str:
-    """Equal messages once, each with its ranks in front."""
+    """Return the messages, equal ones once, each after the numbers of its ranks."""
     ranks_of: dict[str, list[int]] = {}
     for rank, message in errors.items():
         ranks_of.setdefault(message, []).append(rank)

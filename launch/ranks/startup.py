@@ -46,7 +46,9 @@ class Start:
     note: str
 
     def done(self) -> None:
-        """All ranks of the node have mapped each other's files: they need no names any more."""
+        """Remove the names of the segments, which all ranks of the node have mapped, and end the measures for MPI's
+        start.
+        """
         if self.segments is not None:
             shutil.rmtree(self.segments, ignore_errors=True)
         self.watchdog.started()
@@ -81,7 +83,9 @@ def segments_directories(launcher: int) -> list[Path]:
 
 
 def _segments_directory(ranks: int, environment: Mapping[str, str]) -> Path | None:
-    """A directory of the job's own for Open MPI's segments: where there is room, and where all is removed in one go."""
+    """Return a directory of the job for Open MPI's segments, on a file system with enough space. It is removed as a
+    whole.
+    """
     if "OMPI_COMM_WORLD_SIZE" not in environment or SEGMENTS_VARIABLE in environment:
         return None
     wanted = ranks * _SEGMENT_BYTES

@@ -62,7 +62,9 @@ class Watchdog:
     """A rank's end of it: the pipe. It closes when the rank ends, however that happens."""
 
     def __init__(self, rank: int, paths: Sequence[Path], *, stays: bool) -> None:
-        """``paths``: what is removed if the launcher has not done it; ``stays``: when the rank has started."""
+        """Start the watchdog. ``paths``: files to remove if the launcher does not; ``stays``: whether it stays after
+        the rank has started.
+        """
         number = str(own_launcher().pid)
         arguments = [number, str(rank), _STAYS if stays else "leaves", *map(str, paths)]
         self._process = subprocess.Popen(
@@ -77,11 +79,11 @@ class Watchdog:
         self._tell(f"{timeout_seconds}\n")
 
     def joins(self) -> None:
-        """Say that this rank waits from now on for all others, in MPI's start."""
+        """Report that this rank waits for all others from now on, in MPI's start."""
         self._tell(_JOINS)
 
     def started(self) -> None:
-        """MPI has started."""
+        """Report that MPI has started."""
         self._tell(_STARTED)
 
     def _tell(self, line: str) -> None:
@@ -103,7 +105,9 @@ class _Watch:
     """The ranks of one launcher on this node, and since when each is stopped."""
 
     def __init__(self, launcher: int, local_ranks: int | None = None) -> None:
-        """``local_ranks``: the number of ranks that the launcher starts on this node, where it says so."""
+        """Watch the ranks of ``launcher``. ``local_ranks``: the number of ranks that it starts on this node, None if it
+        does not state it.
+        """
         self._launcher = launcher
         self._local_ranks = local_ranks
         self._missing_since: float | None = None
@@ -116,7 +120,7 @@ class _Watch:
         self.has_started = False
 
     def verdict(self) -> _Verdict | None:
-        """None while the job may go on."""
+        """Return the reason to end the job; None while it may go on."""
         now = time.monotonic()
         since_last = now - self._last
         if since_last > 10 * _POLL_SECONDS:  # this process was not running either
@@ -201,7 +205,9 @@ def main(launcher_pid: str, rank: str, stays: str, *paths: str) -> int:
 
 
 def _end_job(launcher: ProcessId, rank: str, verdict: _Verdict) -> None:
-    """Every attendant comes to the same verdict; the first one says it. A rank that dies ends the job."""
+    """Report the verdict, if this is the first watchdog to reach it, and kill the ranks: a rank that
+    dies ends the job.
+    """
     if not claim_report(launcher):
         return
     sys.stderr.write(f"spmd: error: [rank {rank}] {verdict.why}\n")
@@ -223,7 +229,7 @@ def _sweep(launcher: ProcessId, paths: Sequence[str]) -> None:
 
 
 def _launcher_timeout(launcher: ProcessId) -> Callable[[], bool]:
-    """Whether ``launcher`` has had no rank for too long; looks every now and then."""
+    """Return a function that tells whether ``launcher`` has had no rank for too long; it polls now and then."""
     last = next_look = time.monotonic()
 
     def is_over() -> bool:
@@ -241,7 +247,9 @@ def _launcher_timeout(launcher: ProcessId) -> Callable[[], bool]:
 
 
 def _end_launcher(launcher: ProcessId) -> None:
-    """It has lost count of its ranks. What this process could write to has been closed; the launcher's own has not."""
+    """End a launcher that does not notice that its ranks ended. The message goes to its standard error, as this process
+    has closed its own.
+    """
     what = f"did not end within {_LAUNCHER_SECONDS:g} s after its ranks"
     with contextlib.suppress(OSError), Path(f"/proc/{launcher.pid}/fd/2").open("a") as errors:
         errors.write(f"spmd: error: the launcher (process {launcher.pid}) {what}\n")

@@ -111,7 +111,7 @@ class _Describer:
             base += allocation.size
 
     def blocks(self, storage: LiveSlice) -> Iterator[Block]:
-        """One for each value in the place, until the next one is written there."""
+        """Yield one block for each value in the slice, until the next one is written there."""
         for n, value in enumerate(storage.values):
             following = (
                 storage.values[n + 1].start - 1 if n + 1 < len(storage.values) else storage.end
@@ -137,7 +137,9 @@ class _Describer:
         )
 
     def _instruction(self, name: str) -> HloInstruction | None:
-        """Leaves are ``name{1,0}``, scratch and operand copies ``name.scratch`` and ``name.operand2``."""
+        """Return the instruction of a value's name: leaves are ``name{1,0}``, scratch and operand copies
+        ``name.scratch`` and ``name.operand2``.
+        """
         plain = name.partition("{")[0]
         return self._named.get(plain) or self._named.get(plain.rpartition(".")[0])
 

@@ -42,7 +42,7 @@ class Recording:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around a step: how long it has a core, where this thread runs it and nothing else."""
+        """Measure a step's processor time, if this thread runs the step and nothing else."""
         before = time.thread_time_ns()
         yield
         spent = time.thread_time_ns() - before
@@ -81,7 +81,9 @@ def _clocks(executable: Executable) -> list[ClockOffset]:
 
 
 def _pack(steps: Sequence[RecordedStep], processor: dict[int, int]) -> bytes:
-    """Plain integers: of each step its number, whether it is blocking, and how many stamps it has; then the stamps."""
+    """Serialize as integers: of each step its number, whether it is blocking, and its number of timestamps; then the
+    timestamps.
+    """
     headers = [(step.number, int(step.is_blocking), len(step.timestamps)) for step in steps]
     flat = [value for step in steps for stamp in step.timestamps for value in stamp]
     head = json.dumps({"steps": headers, "processor": sorted(processor.items())})

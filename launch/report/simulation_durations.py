@@ -47,9 +47,10 @@ class TimedStep:
 def simulate_timed(
     module: HloModule, timed: TimedStep, described: Estimator, options: SimulationOptions
 ) -> Simulation:
-    """A step of ``module`` with the times of ``timed``; ``described``: of what has none.
+    """Simulate a step of ``module`` with the times of ``timed``. ``described``: estimator of instructions without a
+    time.
 
-    CostError where as many devices were timed as there are not.
+    Raises CostError if the numbers of timed devices and of the module's devices differ.
     """
     count = module.num_partitions * module.replica_count
     if len(timed.devices) not in (1, count):
@@ -93,7 +94,7 @@ def read_timed(data: bytes, where: str, module: HloModule) -> TimedStep:
 
 
 def traced_steps(trace: JsonFields, module: HloModule) -> list[TimedStep]:
-    """The steps of a trace of ``module``, without the first one where there are others."""
+    """Return the steps of a trace of ``module``, without the first one if there are others."""
     names = {x.name for x in module.all_instructions()}
     steps: dict[int, dict[int, list[_Event]]] = defaultdict(lambda: defaultdict(list))
     known = False
@@ -107,7 +108,7 @@ def traced_steps(trace: JsonFields, module: HloModule) -> list[TimedStep]:
 
 
 def _timed(events: Mapping[int, list[_Event]], module: HloModule) -> TimedStep:
-    """``events``: by device."""
+    """Return the durations of one step. ``events``: by device."""
     times = {x.name: count for x, count in executions(module).items()}
     kernels = [[*_kernels(own)] for own in events.values()]
     exchanged = _exchanged(events, module)
@@ -152,11 +153,11 @@ def _series(thunks: Iterable[tuple[str, float]], times: Mapping[str, int]) -> Se
 
 
 def of_one_execution(thunks: Iterable[tuple[str, float]], module: HloModule) -> dict[str, float]:
-    """Seconds of each instruction, from those of all thunks of a step by name.
+    """Return the seconds of each instruction, from those of all thunks of a step by name.
 
-    An instruction that no thunk is of takes nothing: it is part of another one. What belongs to none (copies of
-    results) or to one that is not priced itself (copies of a loop's state) counts as the first of the entry's or of the
-    same computation's.
+    An instruction without a thunk takes no time: it is part of another one. Thunks of no instruction (copies of
+    results) count as the entry's first instruction, those of an instruction without a cost of its own (copies of a
+    loop's state) as the first one of its computation.
     """
     times = executions(module)
     payer = {x.name: _first(x) if x.opcode in CALLERS else x for x in times}
@@ -169,7 +170,9 @@ def of_one_execution(thunks: Iterable[tuple[str, float]], module: HloModule) -> 
 def _exchanged(
     events: Mapping[int, list[_Event]], module: HloModule
 ) -> dict[int, dict[str, tuple[float, ...]]]:
-    """By device and collective: from when its members were ready to its end, of each execution."""
+    """Return, for each device and collective, the seconds of each execution: from when its members were ready to its
+    end.
+    """
     begun: dict[tuple[int, str], list[float]] = defaultdict(list)
     ended: dict[tuple[int, str], list[float]] = defaultdict(list)
     for device, own in events.items():
@@ -203,7 +206,9 @@ def executions(module: HloModule) -> dict[HloInstruction, int]:
 
 
 def _events(trace: JsonFields) -> Iterator[tuple[int, int, _Event]]:
-    """(step, device, event) of those with a duration, in seconds; CostError where a trace of ours has others."""
+    """Yield (step, device, event) of events with a duration, in seconds. Raises CostError if fields are missing or
+    wrong.
+    """
     for event in timed_events(trace):
         start = event.number("ts", _MICROSECONDS) / 1e6
         seconds = event.number("dur", _MICROSECONDS) / 1e6
@@ -219,7 +224,7 @@ def _events(trace: JsonFields) -> Iterator[tuple[int, int, _Event]]:
 
 
 def _over(fields: JsonFields, landed: float) -> float:
-    """When a collective let the device go on: at the end of the wait for it, where it was waited for."""
+    """Return when a collective let the device continue: at the end of the wait, if the device waited for it."""
     wait_start, wait_end = (
         fields.number(name, _MICROSECONDS) / 1e6 for name in ("wait_start", "wait_end")
     )

@@ -8,7 +8,7 @@ from spmd.json_fields import JsonFields
 
 
 def timed_events(trace: JsonFields) -> Iterator[JsonFields]:
-    """Those of phase "X", as they stand there; the trace's own error where its list is none, or an event no object."""
+    """Yield the events of phase "X". Raises the trace's own error if its list is none, or an event is no object."""
     listed = trace.pop("traceEvents")
     if not isinstance(listed, list):
         raise trace.error(f"{trace.where}: traceEvents must be a list")

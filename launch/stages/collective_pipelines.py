@@ -37,7 +37,7 @@ AFTER_UNROLLING = (*SIMPLIFICATION, UpdateForwarding())
 
 
 def on_optimized(options: CompileOptions) -> tuple[Pipeline, ...]:
-    """Before layouts and kernels are chosen."""
+    """Return the pipelines that run before layouts and kernels are chosen."""
     found = [Pipeline(CollectiveGroup.SIMPLIFICATION, COLLECTIVE_SIMPLIFICATION)]
     if options.machine.overlaps:
         machine = options.machine
@@ -90,7 +90,9 @@ class HidingNotes:
 
 
 def on_scheduled(options: CompileOptions) -> tuple[Pipeline, ...]:
-    """When kernels are made: windows of collectives, and an order that fills them within the memory there is."""
+    """Return the pipelines that run after kernels are made: windows of collectives, and an order that fills them within
+    the memory limit.
+    """
     if not options.machine.overlaps or CollectiveGroup.LATENCY_HIDING in options.without:
         return ()
     machine, costs, durations = options.machine, options.costs, options.durations

@@ -57,7 +57,7 @@ class Dumps:
         self._between: tuple[str, str] | None = None
 
     def stage(self, stage: str, compilation: Compilation) -> None:
-        """The module as it is after ``stage``."""
+        """Write the module after ``stage``."""
         name = _FIXED_NAMES.get(stage)
         if name is None:
             pipeline = _PIPELINES[stage]

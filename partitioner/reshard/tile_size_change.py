@@ -57,7 +57,7 @@ class TileSizeChange:
 
     @property
     def is_exchange(self) -> bool:
-        """Whether devices communicate: an unsplit dimension is padded or trimmed."""
+        """Return whether devices communicate: an unsplit dimension is padded or trimmed."""
         return bool(self.dim_axes) and self.old != self.new
 
     def emit(self, context: StepContext, x: HloInstruction) -> HloInstruction:

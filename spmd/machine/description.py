@@ -117,7 +117,7 @@ class MachineDescription:
 
     @property
     def overlaps(self) -> bool:
-        """Whether devices compute while bytes move over some exchange."""
+        """Return whether devices compute while bytes move over some exchange."""
         return any(way.busy < 1.0 for way in self.exchanges)
 
     @property

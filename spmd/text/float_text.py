@@ -37,7 +37,7 @@ class FloatFormat:
 
     @property
     def has_payload(self) -> bool:
-        """Whether nans carry payloads (IEEE-like types)."""
+        """Return whether nans carry payloads (IEEE-like types)."""
         return self.dtype in _IEEE
 
 

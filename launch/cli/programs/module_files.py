@@ -53,7 +53,7 @@ _PROTOS = {".hlo.pb": serialize_hlo_proto, ".hlo_with_config.pb": serialize_with
 
 
 def write_text(text: str, output: Path | None) -> None:
-    """To the file, or to standard output where none is given; exactly one newline at the end."""
+    """Write to the file, or to standard output if ``output`` is None, with exactly one newline at the end."""
     text = text.rstrip("\n") + "\n"
     if output is None:
         sys.stdout.write(text)

@@ -27,7 +27,7 @@ _COLLECTIVE = ("CollectiveStart", "CollectiveDone")
 
 
 def is_compute(piece: Slice) -> bool:
-    """The device works, and not for a collective."""
+    """Return whether the device works in this slice, and not for a collective."""
     return piece.leaf and piece.kind not in _COLLECTIVE
 
 
@@ -53,7 +53,7 @@ class Alone:
 
 
 def alone_of(run: MeasuredRun, reference_steps: Sequence[MeasuredStep]) -> Alone:
-    """``reference_steps``: those whose times count; none where the run has none."""
+    """Return the times from ``reference_steps`` or, if there are none, from other parts of the run."""
     if reference_steps:
         return _of_reference_steps(reference_steps)
     return _of_what_there_is(run)

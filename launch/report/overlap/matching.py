@@ -12,9 +12,10 @@ from launch.report.overlap.model import AsyncInterval, DeviceStep, Site
 
 
 def matched(devices: Sequence[DeviceStep], sites: Mapping[str, Site]) -> tuple[DeviceStep, ...]:
-    """``devices`` of one step, in order of their numbers, their flights with members, ``last`` and ``arrived``.
+    """Return ``devices`` of one step, in order of their numbers, with members, ``last`` and ``arrived`` of their
+    collectives.
 
-    A member that did not issue it (a branch that it did not take) counts as none.
+    A device that did not issue a collective (it took another branch) is no member.
     """
     issued = [
         {

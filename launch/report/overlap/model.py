@@ -92,7 +92,7 @@ class Site:
         return 2 if self.pairs else max((len(group) for group in self.groups), default=1)
 
     def meetings(self) -> dict[int, tuple[int, ...]]:
-        """By device, whom it meets, itself among them; of others nobody says."""
+        """Return for each device the devices that it communicates with, itself included. Other devices are missing."""
         return who_meets(self.groups, self.pairs)
 
 

@@ -20,7 +20,7 @@ _UNCERTAIN = 20e-6
 def notes_of(
     run: MeasuredRun, steps: Sequence[MeasuredStep], alone: Alone, totals: Totals
 ) -> Iterator[str]:
-    """``steps``: those that figures are of."""
+    """Yield the notes. ``steps``: those on which the figures are based."""
     if alone.reference is not Reference.BLOCKING_STEPS:
         yield (
             "the trace has no reference steps (spmd profile makes some): what kernels and collectives take by "

@@ -51,7 +51,9 @@ def program_notes(executable: Executable, machine: MachineDescription, cores: in
 
 
 def _compiled_for(executable: Executable, machine: MachineDescription) -> MachineDescription:
-    """A saved program may be for another machine than ``machine``. SpmdError where that is not known by name."""
+    """Return the machine that a saved program was compiled for, which may differ from ``machine``. Raises SpmdError if
+    its name is unknown.
+    """
     overlap = executable.overlap
     if overlap is None or overlap.machine == machine.name:
         return machine

@@ -41,12 +41,12 @@ class TraceError(SpmdError):
 
 
 def read_trace(data: bytes, where: str) -> MeasuredRun:
-    """TraceError for what is no trace of ours."""
+    """Return the run of a trace file. Raises TraceError if it is no trace that this project wrote."""
     return run_of_trace(read_json(data, where, "trace", MAX_BYTES, TraceError), where)
 
 
 def run_of_trace(trace: object, where: str) -> MeasuredRun:
-    """``trace``: the JSON object. TraceError as above."""
+    """Return the run. ``trace``: the JSON object. Raises TraceError as ``read_trace`` does."""
     fields = JsonFields(trace, where, TraceError)
     other = fields.inside(fields.pop("otherData"), "otherData")
     events = [*_events(fields)]
@@ -150,7 +150,7 @@ def _steps(
     processor: Mapping[int, Sequence[float]],
     count: int,
 ) -> Iterator[MeasuredStep]:
-    """Those in which all devices have events, by number."""
+    """Yield the steps in which all devices have events, by number."""
     found: dict[int, dict[int, list[_Event]]] = defaultdict(lambda: defaultdict(list))
     for event in events:
         found[event.step][event.device].append(event)
@@ -167,7 +167,7 @@ def _steps(
 
 
 def _device_step(device: int, events: Sequence[_Event], processor: float | None) -> DeviceStep:
-    """Its flights are not matched with the other members' yet."""
+    """Return the step of one device, without the other members of its collectives."""
     running = [event for event in events if event.kind != _COLLECTIVE]
     issue_ends = defaultdict(list)
     for event in running:
@@ -187,7 +187,7 @@ def _device_step(device: int, events: Sequence[_Event], processor: float | None)
 
 
 def _stolen(step: DeviceStep, processor: float) -> float:
-    """At least: while it waits, a thread may have slept and may have looked about."""
+    """Return a lower bound of the time without a core: while it waits, a thread may sleep or poll."""
     waited = sum(
         async_interval.wait_end - async_interval.wait_begin
         for async_interval in step.async_intervals
@@ -196,7 +196,9 @@ def _stolen(step: DeviceStep, processor: float) -> float:
 
 
 def _slices(events: Sequence[_Event]) -> list[Slice]:
-    """``events``: in the order in which they end, so that the last one within another stands right before it."""
+    """Return the slices. ``events``: in the order of their ends, so that the last one inside another directly precedes
+    it.
+    """
     counts: dict[tuple[str, str], int] = defaultdict(int)
     found = []
     depth_before = 0
@@ -245,7 +247,7 @@ def _async_intervals(
 
 # ---- what the trace says besides
 def _processor(other: JsonFields, count: int) -> dict[int, list[float]]:
-    """By step, seconds for which each device's thread had a core."""
+    """Return for each step the seconds during which each device's thread had a core."""
     if not other.has("processor_us"):
         return {}
     by_step = other.inside(other.pop("processor_us"), "processor_us")
@@ -259,7 +261,7 @@ def _processor(other: JsonFields, count: int) -> dict[int, list[float]]:
 
 
 def _numbers(other: JsonFields, name: str) -> list[float]:
-    """Microseconds."""
+    """Return a list of times in microseconds."""
     found = other.pop(name)
     if not isinstance(found, list) or not all(map(_is_length, found)):
         raise TraceError(

@@ -16,7 +16,7 @@ _LISTED = 0.01
 
 
 def format_report(report: OverlapReport, most: int) -> str:
-    """With the ``most`` collectives that are exposed, or slow kernels down, longest."""
+    """Return the report's text, with the ``most`` collectives that are exposed, or slow kernels down, longest."""
     return printable_lines(
         [
             *_head(report),

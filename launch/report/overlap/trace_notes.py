@@ -24,7 +24,7 @@ _OF_A_STEP = ("step_s", "compute_s", "slowed_s", "exposed_s")
 
 
 def sites_json(sites: Mapping[str, Site]) -> dict[str, dict[str, Any]]:
-    """Fields that say nothing are left out."""
+    """Return the sites as JSON, without fields at their defaults."""
     return {name: _site_json(site) for name, site in sites.items()}
 
 

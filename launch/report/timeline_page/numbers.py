@@ -33,7 +33,7 @@ class StepNumber:
 
 
 def step_numbers(report: OverlapReport) -> Iterator[StepNumber]:
-    """Those of _HINTS that are known, in its order."""
+    """Yield the known figures of _HINTS, in its order."""
     total = report.seconds
     yield StepNumber("step, measured", total)
     predicted = (report.run.predicted or {}).get("step_s")
