@@ -51,7 +51,9 @@ class Entry:
 
 
 def _static(feedback: dict[int, int], outputs: Sequence[ArrayShape]) -> dict[int, int]:
-    """Return ``feedback`` without what takes a donor's place but never an input's: bounded outputs, and sizes."""
+    """Return ``feedback`` without outputs that use a donor's memory but are no input of the next step: bounded outputs,
+    and sizes.
+    """
     return {
         output: argument
         for output, argument in feedback.items()

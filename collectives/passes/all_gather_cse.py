@@ -49,7 +49,7 @@ class AllGatherCse(CollectiveCse[Gather]):
 
 @dataclass(frozen=True)
 class _RetainedGathers(RetainedCollectives[Gather]):
-    """Gathers by who meets, and by the values that their operands have all the bits of."""
+    """Gathers by participating groups, and by the values whose bits determine their operands."""
 
     of: dict[tuple[Hashable, HloInstruction], Gather] = field(default_factory=dict)
 

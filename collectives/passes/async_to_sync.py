@@ -134,7 +134,9 @@ def _can_be_one(start: HloInstruction) -> bool:
 def synchronize(
     computation: HloComputation, starts: Sequence[HloInstruction]
 ) -> dict[HloInstruction, HloInstruction]:
-    """Make one collective, in the start's place, of each of ``starts`` and its done; these, by start."""
+    """Replace each of ``starts`` and its done by one collective at the start's position. Returns the collectives by
+    start.
+    """
     made = {start: _one_of(start, computation) for start in starts}
     if made:
         _put_in_order(computation, made)

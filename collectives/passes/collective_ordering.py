@@ -1,4 +1,4 @@
-"""Control edges that keep collectives with common devices in one order, whoever schedules them next."""
+"""Control edges that fix the order of collectives with common devices for all later schedulers."""
 
 from __future__ import annotations
 

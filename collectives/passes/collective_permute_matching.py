@@ -41,12 +41,12 @@ class Permute:
 
     @property
     def reaches_all(self) -> bool:
-        """Everybody receives something, and so sends something."""
+        """Return whether every device is a target, and so a source."""
         return len(self.ways) == self.ids
 
     @property
     def stays(self) -> bool:
-        """Whoever sends, sends to itself."""
+        """Return whether every source sends to itself."""
         attrs = self.instruction.attrs_as(CollectivePermuteAttrs)
         return not attrs.source_target_pairs.moved
 

@@ -1,4 +1,4 @@
-"""Collective-permutes of loops: out of them, to the beginning of a trip, and not in the last one if nobody reads it."""
+"""Collective-permutes of loops: out of them, to the beginning of a trip, and not in the last trip if unread."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class ExchangePipeliner(FueledPass):
     def _best(
         self, regions: Iterable[ExchangeRegion], builder: Builder, savings: ExchangeSavings | None
     ) -> ExchangePieces | None:
-        """Return the division into pieces that gains most; None if that is not enough."""
+        """Return the division into pieces that saves most; None if that is not enough."""
         tried = (self.pieces,) if self.pieces else _TRIED if savings is not None else _TRIED[:1]
         ways = (
             ExchangePieces(region, n, builder)

@@ -57,7 +57,7 @@ class ExchangeRegion:
 
     @cached_property
     def structural_key(self) -> Hashable:
-        """Equal for regions that cost the same, whole and in pieces: what stands where, how it is cut, who needs it."""
+        """Return a key that is equal for regions of equal cost, unsplit and in pieces: their ops, splits and uses."""
         position = {x: number for number, x in enumerate(self.members)}
         results = frozenset(position[x] for x in self.results)
         return tuple(self._key_at(x, position) for x in self.members), results

@@ -1,4 +1,4 @@
-"""Order a schedule so that its collectives run beside other work, on a described machine."""
+"""Order a schedule so that its collectives overlap other work, on a described machine."""
 
 from __future__ import annotations
 

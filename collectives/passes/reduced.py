@@ -87,7 +87,9 @@ def _type(x: HloInstruction) -> PrimitiveType:
 
 @dataclass(frozen=True)
 class Reduced:
-    """``steps``: what stands between the collective, of one operand, and who wants its result, the last one first."""
+    """A collective of one operand and ``steps``, the instructions between it and the user of its result, the last one
+    first.
+    """
 
     collective: HloInstruction
     steps: Sequence[HloInstruction]

@@ -1,4 +1,4 @@
-"""Collectives that bring the same again, where the first result is still near."""
+"""Equal collectives, if the first result is used shortly before the second one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Devices that hand pieces of an array around in a circle: who sends to whom, and whose piece a device has when."""
+"""Rings of devices that pass pieces of an array on: the pairs, and the owner of the piece that a
+device has at a time.
+"""
 
 from __future__ import annotations
 

@@ -39,12 +39,12 @@ class WindowedSavings:
 
     @property
     def share(self) -> float:
-        """The gained fraction of the whole; below 0 for a loss."""
+        """Return the saved fraction of the time; below 0 for a loss."""
         return 1.0 - self.parts / self.unsplit if self.unsplit else 0.0
 
 
 class WindowedCostModel:
-    """Prices of windows of a program on ``machine``."""
+    """Costs of windows of a program on ``machine``."""
 
     def __init__(self, module: HloModule, machine: MachineDescription) -> None:
         self._estimator = RooflineEstimator.of(module, machine, unknown_by_bytes=True)

@@ -1,4 +1,4 @@
-"""Products beside all-gathers and reduce-scatters, in parts: communication of one beside computation of another."""
+"""Products with all-gathers and reduce-scatters, in parts: one part is communicated while another is computed."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class _Choice:
         x: HloInstruction,
         cost_model: WindowedCostModel,
     ) -> WindowedSavings:
-        """Return the gain of computing ``x`` in ``pieces``: they are written, priced and removed again."""
+        """Return the gain of computing ``x`` in ``pieces``, which are written, estimated and removed again."""
         builder = self.builder(x)
         before = len(builder.computation)
         value = found.in_parts(pieces, builder)

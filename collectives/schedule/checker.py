@@ -300,7 +300,9 @@ _RendezvousKey: TypeAlias = tuple[str, int]
 
 
 def _check_progress(events: Sequence[Sequence[Event]], numbers: GroupNumbers) -> None:
-    """Let every device run until it waits for a start that another one has not reached; nobody may be left waiting."""
+    """Let every device run until it waits for a start that another one has not reached. Raises CheckFailed if some wait
+    for ever.
+    """
     position = [0] * len(events)
     started: dict[_RendezvousKey, Counter[int]] = defaultdict(Counter)  # by device, how often
     arrived: Counter[tuple[_RendezvousKey, int]] = (

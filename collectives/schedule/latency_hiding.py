@@ -54,7 +54,9 @@ class LatencyOptions:
 def schedule_for_latency(
     module: HloModule, estimator: Estimator, options: LatencyOptions | None = None
 ) -> LatencyReport:
-    """Order every computation of a SCHEDULED module, in place. ScheduleError for what cannot be honoured."""
+    """Order every computation of a SCHEDULED module, in place. Raises ScheduleError if limits or
+    groups cannot be kept.
+    """
     if module.stage is not Stage.SCHEDULED:
         raise ScheduleError(f"{module.name} is {module.stage.name.lower()}, expected a schedule")
     return _Scheduling(module, estimator, options or LatencyOptions()).run()

@@ -42,7 +42,7 @@ class OverlapLimits:
 
 
 class InFlight:
-    """Windows that are open, and whether another one may open beside them."""
+    """Open windows, and whether another one may open while they are."""
 
     def __init__(self, limits: OverlapLimits, group_overlap: GroupOverlap) -> None:
         self._limits = limits

@@ -1,10 +1,9 @@
-"""Devices that must behave alike, folded into classes of which one device each is simulated.
+"""Classes of devices that must behave equally, of which one device each is simulated.
 
-Two devices are alike when no sequence of meetings can tell them apart. Classes begin as the paces that devices have,
-and are split until stable: devices of one class meet, in every collective, devices of the same classes (colour
-refinement, the coarsest equitable partition). Groups that cover all devices evenly split nothing, so that a program
-without permutes is one class on 8 devices and on 16,384; a permute along a line without its ends makes a class of each
-position.
+Two devices are equivalent if no sequence of rendezvous can distinguish them. Classes begin as the paces of devices, and
+are split until stable: devices of one class meet, in every collective, devices of the same classes (colour refinement,
+the coarsest equitable partition). Groups that cover all devices evenly split nothing, so a program without permutes is
+one class on 8 devices and on 16,384; a permute along a line without its ends makes a class of each position.
 """
 
 from __future__ import annotations
@@ -129,7 +128,9 @@ class _Groups:
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """sources[d], targets[d]: who sends to device d and whom it sends to, or nobody; itself counts as nobody."""
+    """The pairs of a permute. sources[d], targets[d]: the source and the target of device d; -1 for none and for d
+    itself.
+    """
 
     sources: Colors
     targets: Colors

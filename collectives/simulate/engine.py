@@ -1,6 +1,7 @@
-"""Engine: devices go through their steps; whoever needs a collective waits until its members have met and it is over.
+"""Engine: devices run their steps; a device that needs a collective waits until all members have arrived and it is
+over.
 
-A device computes on its own, so that only starts, waits and ends of a loop's trips are events, and not each kernel.
+A device computes on its own, so only starts, waits and ends of a loop's trips are events, but not each kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Record of a program that was compiled, or taken from where compiled programs are kept."""
+"""Record of a program that was compiled, or loaded from the cache of compiled programs."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ UNCACHED_BYTES = 32 << 20
 
 
 class Arena:
-    """Memory lives as long as an array in it."""
+    """Memory for arrays, which is freed with the last array in it."""
 
     def __init__(self) -> None:
         self._block = private_memory(0)

@@ -143,7 +143,7 @@ def joined(node: MachineDescription, found: NetworkSeconds) -> MachineDescriptio
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """From each of ``ranks`` to the one at its place on the next node. devices: of a node."""
+    """A message from each of ``ranks`` to the one at the same position on the next node. devices: of a node."""
 
     ranks: int
     devices: int

@@ -32,7 +32,7 @@ Sketch: TypeAlias = tuple[Array, ...]
 
 @dataclass
 class Amplification:
-    """Gains and relative errors of results. It observes two evaluations; `second` begins the second one."""
+    """Amplification and relative errors of results. It observes two evaluations; ``second`` begins the second one."""
 
     amplification: dict[HloInstruction, float] = field(default_factory=dict)
     errors: dict[HloInstruction, float] = field(default_factory=dict)

@@ -108,7 +108,9 @@ def _branch(instruction: HloInstruction, operands: Operands) -> int:
 def _operands_of(
     wanted: HloInstruction, logical: HloModule, inputs: Sequence[Array]
 ) -> Operands | None:
-    """Return what the reference gives an instruction of the entry; None if it is not run, or not on whole arrays."""
+    """Return the reference's operands of an instruction of the entry; None if it does not run, or not
+    on global arrays.
+    """
     found: list[Operands] = []
 
     def in_steps(opcode: Opcode) -> EvaluateInSteps | None:

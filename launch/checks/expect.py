@@ -45,7 +45,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Expected:
-    """One output as it should be: whole, or sampled at flat ``positions``."""
+    """One expected output: all elements, or samples at flat ``positions``."""
 
     name: str
     shape: ArrayShape
@@ -55,7 +55,7 @@ class Expected:
 
 
 class Verdict(Enum):
-    """Outcome of a comparison: within the tolerance, beyond it by amplified rounding (rounding.py), or wrong."""
+    """Result of a comparison: within the tolerance, beyond it by amplified rounding (rounding.py), or wrong."""
 
     AGREES = "agrees"
     ROUNDING = "rounding"

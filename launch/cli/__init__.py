@@ -24,7 +24,7 @@ INTERRUPTED = 130
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that takes options by their whole names: `--see 3` is no `--seed 3`."""
+    """A parser that accepts options by their full names only: `--see 3` is no `--seed 3`."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, **options})

@@ -9,7 +9,7 @@ from spmd.errors import SpmdError
 
 
 class OutputPathError(SpmdError):
-    """A place where no file can be written."""
+    """A path at which no file can be written."""
 
 
 def require_writable(*paths: Path | None) -> None:

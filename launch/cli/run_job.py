@@ -117,7 +117,7 @@ def write_profile(options: argparse.Namespace, executable: Executable) -> None:
 
 
 def expected_of(options: argparse.Namespace, program: Program) -> list[Expected]:
-    """Return the outputs that the run must give; none where nobody compares."""
+    """Return the outputs that the run must give; an empty list if they are not compared."""
     job = job_options(options)
     if job.check and program.module is not None:
         from launch.cli.run_reference import reference_outputs

@@ -83,7 +83,7 @@ class GivingFeed(HostFeed, Protocol):
 
 
 class _UnpartitionedFeed:
-    """The host's side of a program that is evaluated whole (spmd.host_feed.HostFeed)."""
+    """The host's side of a program that is evaluated unpartitioned (spmd.host_feed.HostFeed)."""
 
     def __init__(self, file: FeedFile | None) -> None:
         self._file = file
@@ -131,7 +131,7 @@ class FeedOptions:
         return _FeedFiles(self.infeed) if is_per_device(self.infeed) else FeedFile(self.infeed)
 
     def reference(self, module: HloModule, *, partitioned: bool) -> GivingFeed:
-        """Return what feeds an evaluation of ``module``, whole or ``partitioned``, from the first array on."""
+        """Return the feed of an evaluation of ``module``, unpartitioned or ``partitioned``, from the first array on."""
         if partitioned:
             devices = range(module.num_partitions * module.replica_count)
             feeds = HostFeeds(self.source(), [], devices)
@@ -162,14 +162,14 @@ def infeed_names(module: HloModule) -> list[str]:
 
 
 def outfeed_for(options: FeedOptions, executable: Executable, *, wanted: bool) -> Outfeed | None:
-    """Return what takes a run's outfeeds. ``wanted``: somebody looks at whole values."""
+    """Return the receiver of a run's outfeeds. ``wanted``: whether global values are needed."""
     if options.outfeed is not None and is_per_device(options.outfeed):
         return OutfeedTiles(executable.devices)
     return [] if wanted and executable.program.outfeeds else None
 
 
 def write_outfeed(options: FeedOptions, outfeed: Outfeed | None, *, writes: bool) -> None:
-    """Write what a run has given. ``writes``: this process writes whole values."""
+    """Write the values of outfeeds. ``writes``: whether this process writes global values."""
     if options.outfeed is None:
         return
     if isinstance(outfeed, OutfeedTiles):
@@ -190,7 +190,7 @@ def feed_digest(path: Path) -> str:
 
 
 def leaves_of(outfeed: Outfeed | None) -> list[Array]:
-    """Return the arrays of whole values, one after the other."""
+    """Return the arrays of global values, one after the other."""
     return flat_item(outfeed) if isinstance(outfeed, list) else []
 
 

@@ -30,10 +30,10 @@ class AgreedError(SpmdError):
 
 
 def agree(world: Communicator, setup: Callable[[], tuple[Result, dict[str, str]]]) -> Result:
-    """Run ``setup`` on every rank; its result where all succeeded with equal fingerprints.
+    """Run ``setup`` on every rank. Returns its result if all succeeded with equal fingerprints.
 
-    ``setup`` returns a value and what must be the same everywhere, by name ({"module": digest, "options": text}).
-    It must not communicate. Raises AgreedError, on every rank alike, with the ranks' errors or with the ranks that
+    ``setup`` returns a value and the values that must be equal everywhere, by name ({"module": digest, "options":
+    text}). It must not communicate. Raises AgreedError on every rank, with the ranks' errors or with the ranks that
     differ.
     """
     result: Result | None = None

@@ -1,4 +1,4 @@
-"""Actions of a rank around MPI's start: it ties itself to the launcher, hides files, and starts a watchdog."""
+"""Actions of a rank around MPI's start: it makes itself end with the launcher, hides files, and starts a watchdog."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def _device_events(
 
 @dataclass(frozen=True, slots=True)
 class _EventContext:
-    """Place of an event."""
+    """Step, device and clock of an event."""
 
     device: int
     clock: ClockLine

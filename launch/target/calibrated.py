@@ -45,7 +45,7 @@ def processor_digest() -> str:
 
 
 def keep_calibration(text: str) -> None:
-    """Put a description there as a whole: who reads meanwhile finds the old one or the new one."""
+    """Replace the description atomically: concurrent readers find the old one or the new one."""
     write_file(calibration_path(), text)
 
 

@@ -1,4 +1,4 @@
-"""The machine that a compilation is for: what `--machine NAME|FILE` names, or what is assumed where nobody says."""
+"""The machine that a compilation is for: the one that `--machine NAME|FILE` names, or the default."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def _inexpressible_sharding(constraint: Constraint | None) -> HloSharding | None
 
 
 def _checked(constraint: Constraint | None, what: str) -> Constraint | None:
-    """Return the constraint with its dimensions kept off the axes of its partial sums.
+    """Return the constraint, with its dimensions excluded from the axes of its partial sums.
 
     Raises ShardingError if one axis does both, and UnsupportedError for partial sums along axes that do not fit the
     device axes.

@@ -1,4 +1,4 @@
-"""Shardings that the module's axes cannot express: 6 devices as [2,3] in one place and as [3,2] in another.
+"""Shardings that the module's axes cannot express, for example [2,3] and [3,2] over the same 6 devices.
 
 Their strides do not nest, so no common list of axes exists. The first sharding in the module's order of precedence
 (axis_precedence.py) gives the module its axes. A parameter or output that is bound to another sharding passes through

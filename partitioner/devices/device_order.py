@@ -62,7 +62,9 @@ def device_order(module: HloModule, num_devices: int) -> Order | None:
 
 
 def list_other_orders(module: HloModule) -> None:
-    """Turn, in place, Shardy shardings over meshes whose device order differs from the leading mesh's into lists."""
+    """Replace, in place, Shardy shardings over meshes with another device order than the first mesh's by lists of
+    devices.
+    """
     meshes = by_precedence(module, declared_meshes(module))
     most_devices = max((mesh.num_devices for mesh in meshes.values()), default=0)
     covering = [mesh for mesh in meshes.values() if mesh.num_devices == most_devices > 1]
@@ -131,7 +133,7 @@ def _inverse(order: Order) -> Order:
 
 
 def _rename(module: HloModule, names: Order) -> None:
-    """Rename partition i to ``names[i]`` in every sharding and collective, in each replica alike."""
+    """Rename partition i to ``names[i]`` in every sharding and collective, in all replicas equally."""
     for instruction in module.all_instructions():
         if instruction.sharding is not None:
             instruction.sharding = renamed_sharding(instruction.sharding, names)

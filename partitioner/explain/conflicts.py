@@ -78,7 +78,7 @@ def _priority(sharding: ValueSharding, dim_axes: Axes) -> int:
 
 
 def _winner(first: str, second: str, moved: set[str]) -> str:
-    """Return the tensor that kept its sharding while the other was resharded for the op."""
+    """Return the tensor that has its sharding still, while the other was resharded for the op."""
     if first in moved and second in moved:
         return "neither"
     if first not in moved and second not in moved:

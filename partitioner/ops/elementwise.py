@@ -34,7 +34,9 @@ def all_dimensions_pass(instruction: HloInstruction) -> OpShardingRule | None:
 
 @sharding_rule(Opcode.OPT_BARRIER)
 def barrier_rule(barrier: HloInstruction) -> OpShardingRule | None:
-    """Return the rule of a barrier of one array. The driver ties a tuple's elements leaf by leaf, without factors."""
+    """Return the rule of a barrier of one array. The driver connects a tuple's elements leaf by leaf,
+    without factors.
+    """
     return all_dimensions_pass(barrier)
 
 

@@ -61,7 +61,9 @@ class TileSizeChange:
         return bool(self.dim_axes) and self.old != self.new
 
     def emit(self, context: StepContext, x: HloInstruction) -> HloInstruction:
-        """Return the local array with the new tile. The missing elements must be near (``fits_nearest_neighbour``)."""
+        """Return the local array with the new tile. The nearest neighbour must have the missing elements
+        (``fits_nearest_neighbour``).
+        """
         if not self.is_exchange:
             dims = self.local_dims(x.dims)
             fitting = pad_to if self.new > self.old else trim_to

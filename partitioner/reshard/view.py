@@ -135,8 +135,8 @@ def views(problem: ReshardProblem, source: ShardState) -> Iterator[View]:
 
 
 def _grown(problem: ReshardProblem, source: ShardState) -> View | None:
-    """Return the view in which every unevenly split dimension is grown to a size that both splits divide, if the edges
-    of tiles are near.
+    """Return the view in which every unevenly split dimension is grown to a size that both splits divide, if the
+    nearest neighbours have the missing elements.
     """
     axes, target = problem.axes, problem.target
     dims = list(problem.dims)

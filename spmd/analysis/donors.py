@@ -1,4 +1,4 @@
-"""Results that can take the place of parameters that their caller has donated."""
+"""Results that can use the memory of parameters that their caller has donated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spmd.sharding import HloSharding
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """An array of a parameter or of the result. ``source``: the instruction that makes it, and its place in that."""
+    """An array of a parameter or of the result. ``source``: the instruction that makes it, and its index in that."""
 
     shape: ArrayShape
     sharding: HloSharding | None

@@ -21,8 +21,8 @@ def combine_at(
     indices: NDArray,
     updates: Sequence[NDArray],
 ) -> None:
-    """Set targets[..][place] = combiner(targets[place], update), one after the other; targets are flat and written in
-    place.
+    """Set targets[..][index] = combiner(targets[index], update) for one update after the other. The targets are flat
+    and written in place.
     """
     if indices.size == 0:
         return
@@ -60,7 +60,7 @@ def _combine_in_rounds(
     indices: NDArray,
     updates: Sequence[NDArray],
 ) -> None:
-    """Combine in rounds: round r takes the r-th update of every place, so the places of a round are distinct."""
+    """Combine in rounds: round r uses the r-th update of every index, so the indices of a round are distinct."""
     order = np.argsort(indices, kind="stable")
     ordered = indices[order]
     first = np.r_[True, ordered[1:] != ordered[:-1]]

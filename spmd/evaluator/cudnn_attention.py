@@ -158,7 +158,7 @@ _FACTORS = {
 
 
 def _sharding_rule(instruction: HloInstruction) -> str:
-    """Return the rule in Shardy's notation: batches and heads are independent, all other dimensions stay whole."""
+    """Return the rule in Shardy's notation: batches and heads are independent, all other dimensions are replicated."""
     call = _Call.of(instruction)
     dims = {
         name: as_array(x.shape).dims

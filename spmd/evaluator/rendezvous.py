@@ -1,8 +1,8 @@
-"""Lock-step execution of several devices: each is a generator that yields a Meeting where it needs others.
+"""Lock-step execution of several devices: each is a generator that yields a Rendezvous where it needs others.
 
-A device runs until it waits or ends. A meeting takes place when every member waits at the same instruction for the same
-group. No other order is assumed, so devices may be at different trips of a loop, as long as the groups meet. If no
-device can continue, the error names each waiting device and its instruction.
+A device runs until it waits or ends. A rendezvous is complete when every member waits at the same instruction for the
+same group. No other order is assumed, so devices may be at different trips of a loop, as long as the groups agree. If
+no device can continue, the error names each waiting device and its instruction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Lockstep:
         self.done: dict[int, Value] = {}
 
     def advance(self, device: int, result: Value | None) -> None:
-        """Run ``device`` to its next meeting or to its end; ``result`` answers its last meeting."""
+        """Run ``device`` to its next rendezvous or to its end; ``result`` is the result of its last rendezvous."""
         steps = self.devices[device]
         try:
             self.waiting[device] = next(steps) if result is None else steps.send(result)
@@ -31,7 +31,7 @@ class _Lockstep:
             self.done[device] = stop.value
 
     def ready(self, device: int) -> Rendezvous | None:
-        """Return the meeting of ``device`` if all its members have arrived, else None."""
+        """Return the rendezvous of ``device`` if all its members have arrived, else None."""
         rendezvous = self.waiting.get(device)
         if rendezvous is None or (rendezvous.is_ready is not None and not rendezvous.is_ready()):
             return None

@@ -110,7 +110,7 @@ def check_aliases(
 
 
 def _buffer_array(shape: Shape) -> Shape:
-    """Return the array in a buffer: pinning makes a buffer of an array in place, unpinning an array of a buffer."""
+    """Return the array in a buffer: pin makes a buffer of an array, unpin an array of a buffer, in the same memory."""
     return shape.array if isinstance(shape, BufferShape) else shape
 
 

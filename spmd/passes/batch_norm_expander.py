@@ -42,7 +42,7 @@ class BatchNormExpander(OpExpander):
 
 
 class _Features:
-    """Arithmetic between the whole array and values per feature, in f32 or wider."""
+    """Arithmetic between the entire array and values per feature, in f32 or wider."""
 
     def __init__(self, x: HloInstruction, b: Builder) -> None:
         shape = x.operand(0).array_shape

@@ -1,4 +1,4 @@
-"""Let conditionals return no more than somebody reads, and each value once."""
+"""Let conditionals return only results that are read, and each value once."""
 
 from __future__ import annotations
 

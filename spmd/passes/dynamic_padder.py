@@ -1,4 +1,4 @@
-"""Compute with arrays at their bounds, and with their sizes as values beside them."""
+"""Compute with arrays at their bounds, with their run-time sizes as separate values."""
 
 from __future__ import annotations
 

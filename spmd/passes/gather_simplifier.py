@@ -1,4 +1,4 @@
-"""Gathers that are slices, or of what need not be computed whole."""
+"""Gathers that are slices, or whose operand need not be computed entirely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gathers of what need not be computed whole: of rows that another gather has taken, and of positions."""
+"""Gathers whose operand need not be computed entirely: rows of another gather, and positions."""
 
 from __future__ import annotations
 

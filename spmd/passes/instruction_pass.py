@@ -41,9 +41,9 @@ _MAX_REVISITS = 4
 
 
 class InstructionPass(FueledPass):
-    """One walk over the instructions of ``opcodes``, callees first, in the order in which they stand.
+    """One traversal of the instructions of ``opcodes``, callees first, in their order.
 
-    Instructions that an edit makes are not looked at in the same walk.
+    Instructions that an edit makes are not visited in the same traversal.
     """
 
     opcodes: ClassVar[tuple[Opcode, ...]]
@@ -71,12 +71,12 @@ class InstructionPass(FueledPass):
 
 
 class Simplifier(FueledPass):
-    """Replaces instructions by simpler values, operands first, and removes what nobody needs any more.
+    """Replaces instructions by simpler values, operands first, and removes instructions without users.
 
-    Where a replacement leaves a value one reader of several, that reader is looked at again: rules may ask
-    whether it is the only one. What is pinned (``is_pinned``) stays. Without ``opcodes`` it looks at every instruction.
+    If a replacement leaves a value with one reader, that reader is visited again: rules may require a single reader.
+    Pinned instructions (``is_pinned``) stay. Without ``opcodes`` every instruction is visited.
 
-    makes_values: every simpler value is a new instruction, which takes over the sharding that was stated.
+    makes_values: every simpler value is a new instruction, which gets the stated sharding.
     """
 
     opcodes: ClassVar[tuple[Opcode, ...]] = ()

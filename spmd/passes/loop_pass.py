@@ -1,4 +1,4 @@
-"""Passes that look at one loop after another, whose state's elements can be told apart."""
+"""Passes that edit one loop after another, if the elements of its state are known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spmd.passes.while_state import Loop, match_loop
 
 
 class LoopPass(InstructionPass):
-    """One walk over the loops that ``match_loop`` knows, inner ones first."""
+    """One traversal of the loops that ``match_loop`` accepts, inner ones first."""
 
     opcodes: ClassVar[tuple[Opcode, ...]] = (Opcode.WHILE,)
 

@@ -31,9 +31,9 @@ class Counter:
 
 @dataclass(frozen=True)
 class CountedLoop:
-    """A loop that runs ``trips`` times, and whose result is only taken apart.
+    """A loop that runs ``trips`` times and whose result is read by get-tuple-elements only.
 
-    counters: by their places in the state. variable: the place of the one that the condition looks at.
+    counters: by their index in the state. variable: the index of the one that the condition reads.
     """
 
     loop: Loop

@@ -45,7 +45,7 @@ class RngExpander(InstructionPass):
 
 
 def expand(x: HloInstruction, b: Builder) -> None:
-    """Replace an rng. The draw keeps its place in the order of its computation: states are handed out in that order."""
+    """Replace an rng by instructions at its position in the computation, since that order determines the states."""
     assert x.parent is not None
     before = len(x.parent)
     numbers = _numbers(x, b)

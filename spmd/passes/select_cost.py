@@ -1,4 +1,4 @@
-"""Prices of a conditional and of the selects that may stand for it."""
+"""Costs of a conditional and of the selects that may replace it."""
 
 from __future__ import annotations
 

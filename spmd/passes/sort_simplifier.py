@@ -1,4 +1,4 @@
-"""Sorts move no more than somebody reads."""
+"""Sorts of operands that are read only."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _drop_unread(sort: HloInstruction, b: Builder) -> bool:
 
 
 def _read(sort: HloInstruction) -> list[int] | None:
-    """Return the operands that the comparator or a user reads; None where the tuple is read as a whole."""
+    """Return the operands that the comparator or a user reads; None if the entire tuple is read."""
     users = sort.users
     if sort.is_root or not all(map(_is_element, users)):
         return None

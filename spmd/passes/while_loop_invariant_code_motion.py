@@ -1,4 +1,4 @@
-"""Compute before a loop what every iteration would compute alike."""
+"""Compute values before a loop that are equal in every iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Begin what a loop writes all over as an array that nobody has written to."""
+"""Let arrays that a loop overwrites entirely start uninitialized."""
 
 from __future__ import annotations
 

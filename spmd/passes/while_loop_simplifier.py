@@ -1,4 +1,4 @@
-"""Loops that do less than they seem to: no or one iteration, elements that never change or that nobody reads."""
+"""Loops with no or one iteration, and state elements that never change or are not read."""
 
 from __future__ import annotations
 

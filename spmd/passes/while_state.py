@@ -18,10 +18,11 @@ from spmd.shape import TupleShape
 
 @dataclass(frozen=True)
 class Loop:
-    """A while whose state is a tuple that condition and body only take apart, and that the body puts together again.
+    """A while with a tuple state that condition and body read by element only, and that the body returns as a tuple
+    instruction.
 
-    Such a loop's elements can be told apart everywhere. ``initial``: the state's elements before the loop where they
-    are instructions already (the state is a ``tuple``), else empty.
+    The elements of such a loop are known everywhere. ``initial``: the state's elements before the loop if they are
+    instructions already (the state is a ``tuple``), else empty.
     """
 
     instruction: HloInstruction

@@ -1,4 +1,4 @@
-"""Fields of HloModuleProto that no text has: shardings a partitioned module kept, prefetches, profiles, device ids."""
+"""Fields of HloModuleProto that no text has: shardings of a partitioned module, prefetches, profiles, device ids."""
 
 from __future__ import annotations
 

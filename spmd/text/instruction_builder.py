@@ -61,7 +61,9 @@ class InstructionBuilder:
         is_root: bool = False,
         is_named: bool = True,
     ) -> HloInstruction:
-        """Build an instruction and add it; errors point at ``start``. Nobody can refer to a nested one (not named)."""
+        """Build an instruction and add it; errors point at ``start``. A nested one (not named) cannot
+        be referred to.
+        """
         if is_named and name in self.scope:
             raise self.context.source.error(f"instruction {name!r} is defined twice", start)
         callees: Sequence[HloComputation] = (

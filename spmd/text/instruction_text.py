@@ -1,4 +1,4 @@
-"""One instruction by the whole grammar: comments, line ends anywhere, nested operands, left-out shapes."""
+"""One instruction by the full grammar: comments, line ends anywhere, nested operands, left-out shapes."""
 
 from __future__ import annotations
 

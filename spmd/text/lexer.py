@@ -238,7 +238,7 @@ class Scanner:
         raise self.source.error(message, self.pos if pos is None else pos)
 
     def finish(self) -> None:
-        """Demand that nothing is left."""
+        """Raise HloParseError unless the text ends here."""
         if not self.at_end:
             self.fail(f"expected the end, found {self.found()}")
 

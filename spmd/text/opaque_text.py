@@ -1,4 +1,4 @@
-"""Attributes that are checked and kept as they are written: ``statistics`` and ``origin``."""
+"""Attributes that are checked and stored as they are written: ``statistics`` and ``origin``."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _BRACKETS = re.compile(r"""[({\[]|[)}\]]|"(?:[^"\\\n]|\\.)*+"|'(?:[^'\\\n]|\\.)*
 
 
 class MissingNameError(HloParseError):
-    """A name that nobody defined before its use; ``name`` tells whether that follows from an earlier error."""
+    """A name without a definition before its use; ``name`` tells whether that follows from an earlier error."""
 
     name = ""
 
@@ -47,7 +47,7 @@ class Recovery:
             self.finish()
 
     def lose(self, name: str) -> None:
-        """Remember that ``name`` has no definition because of an error: its uses are not reported."""
+        """Record that ``name`` has no definition because of an error, so that its uses are not reported."""
         self._lost.add(name)
 
     def finish(self) -> None:

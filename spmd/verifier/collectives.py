@@ -1,4 +1,4 @@
-"""Rules of communication: who takes part, and that asynchronous halves belong together."""
+"""Rules of communication: the participants, and that asynchronous starts and dones match."""
 
 from __future__ import annotations
 

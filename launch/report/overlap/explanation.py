@@ -1,4 +1,4 @@
-"""Why a flight was not hidden, or cost more than it hid, in a line: the largest part, with what it comes from."""
+"""Why a collective was not hidden, or cost more than it hid, in a line: the largest part and its cause."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Site:
 
     @property
     def group_size(self) -> int:
-        """Devices that meet: of the largest group; 1 where nobody says who meets."""
+        """Return the number of devices of the largest group; 1 if the groups are unknown."""
         return 2 if self.pairs else max((len(group) for group in self.groups), default=1)
 
     def meetings(self) -> dict[int, tuple[int, ...]]:

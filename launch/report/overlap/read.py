@@ -80,7 +80,7 @@ def run_of_trace(trace: object, where: str) -> MeasuredRun:
 # ---- events
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """One of a duration; ``landed`` and ``wait_start`` of flights."""
+    """An event with a duration; ``landed`` and ``wait_start`` are those of collectives in flight."""
 
     device: int
     step: int

@@ -1,4 +1,4 @@
-"""Kernels beside collectives: what these cost them, and what of a flight they hide.
+"""Kernels that overlap collectives: the slowdown of the kernels, and the part of the collectives that they hide.
 
 A kernel that took longer than by itself (or less long: the sum has to be right) is charged to the collectives that
 were in flight meanwhile, in proportion to the time that each was.

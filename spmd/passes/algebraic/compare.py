@@ -1,4 +1,4 @@
-"""Comparisons whose outcome is known."""
+"""Comparisons with a known result."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def _is_exact_sum(kind: ReductionKind, times: int, x: HloInstruction) -> bool:
 def _reduce_source(
     x: HloInstruction, inner: HloInstruction, repeated: list[int], times: int, b: Builder
 ) -> HloInstruction | None:
-    """Repeat the operand only along what is kept, reduce what is left, scale."""
+    """Broadcast the operand along the dimensions of the result only, reduce the other ones, and scale."""
     dims = [d for d in range(inner.array_shape.rank) if d not in repeated]
     new_dim = {d: i for i, d in enumerate(dims)}
     value = inner.operand(0)

@@ -1,4 +1,4 @@
-"""Values that are checked as XLA checks them and kept as they are written: nothing here computes with them."""
+"""Values that are checked as XLA checks them and stored as they are written: nothing here computes with them."""
 
 from __future__ import annotations
 

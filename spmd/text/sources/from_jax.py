@@ -112,7 +112,7 @@ def _jax_shape(xla: Any, shape: ArrayShape) -> Any:
 def _keep_partitioners(
     module: HloModule, calls: Sequence[HloInstruction], infos: Sequence[Any], jaxpr: Any
 ) -> None:
-    """Number the partition functions of ``calls``, and give each call its whole function."""
+    """Number the partition functions of ``calls``, and give each call its unpartitioned function."""
     by_key = {str(id(info)): info for info in infos}
     equations = list(_equations(jaxpr.jaxpr))
     partitioners: list[JaxPartitioner] = []
@@ -158,7 +158,7 @@ def _is_of(equation: Any, info: Any, call: HloInstruction) -> bool:
 
 
 def _unpartitioned_function(module: HloModule, closed: Any, mesh: Any) -> HloComputation:
-    """Return the function of an equation, on whole arrays, as a computation of ``module``."""
+    """Return the function of an equation, on global arrays, as a computation of ``module``."""
     jax = importlib.import_module("jax")
     core = importlib.import_module("jax._src.core")
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in closed.in_avals]
