@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Entry:
     """``inputs`` and ``outputs``: every array leaf of the entry's parameters and result, in order.
 
-    ``feedback``: output number -> number of the input that it aliases, whose place it takes in the next step.
+    ``feedback``: output number -> number of the input that it aliases, and becomes in the next step.
     """
 
     name: str

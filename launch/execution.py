@@ -1,7 +1,7 @@
 """Run an executable step after step, on devices of this process or as one rank of an MPI job.
 
-Arrays are divided among the devices once and stay there. An output that aliases an input takes its place in the next
-step, which consumes it; where the two are divided differently, it is gathered and divided again.
+Arrays are divided among the devices once and stay there. An output that aliases an input becomes that input of the next
+step, which consumes it; if the two are divided differently, it is gathered and divided again.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class JobOptions:
 
 @dataclass(frozen=True)
 class JobResult:
-    """Outputs of the last step (none where nobody needs them), seconds of each, one check per output if asked for.
+    """Outputs of the last step (none if they are not needed), seconds of each step, and one check per output if wanted.
 
     ``first_diverging_op``: where outputs differ from the reference evaluator's and it was found (divergence.py).
     ``notes``: lines on how the comparison went. ``outfeeds``: the arrays that outfeeds gave, in all steps.

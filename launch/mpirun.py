@@ -34,7 +34,7 @@ _OPEN_MPI_ENVIRONMENT: Mapping[str, str] = {
 }
 
 
-#: For a launcher that is told to end to end its ranks.
+#: Seconds for a launcher to end its ranks after a signal.
 _END_SECONDS = 20.0
 #: Tried until one is free: they count up.
 _MOST_NUMBERS = 64
@@ -97,7 +97,7 @@ class MpiJob:
     def _open_mpi(self) -> list[str]:
         options = []
         if self.hostfile is not None:
-            # Open MPI hands on only what it is told to.
+            # Open MPI forwards only the variables that are named.
             names = (*_THREADS, *dict(self.variables))
             forwarded = [part for name in names for part in ("-x", name)]
             options += ["--hostfile", str(self.hostfile), *forwarded]

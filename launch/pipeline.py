@@ -36,10 +36,10 @@ from spmd.text.stage import device_count, guess_stage
 from spmd.verifier.stages import has_external_sharding
 from spmd.verifier.verifier import verify
 
-#: What a program that comes partitioned goes through first.
+#: First pipeline of a program that is partitioned already.
 OPEN = Pipeline("open", OPENING)
 
-#: What a program that comes scheduled goes through, in its order; any other goes through all of OPTIMIZE.
+#: Pipeline of a program that is scheduled already, which keeps its order; other programs go through all of OPTIMIZE.
 LEGALIZE = Pipeline("legalization", LEGALIZATION)
 
 
@@ -59,7 +59,7 @@ OPTIMIZE = optimization(CompileOptions())
 
 #: On the schedule, so that memory is known: instructions become kernels.
 FUSION = Pipeline("fusion", (PriorityFusion(),))
-#: Of what programs may fill.
+#: Fraction of the machine's ``program_bytes`` that fusion may use.
 FUSION_MEMORY = 0.9
 
 

@@ -53,7 +53,7 @@ class DeviceGroups(Sequence[Group]):
         canonical = _canonical(lines)
         return DeviceGroups(canonical) if canonical else DeviceGroups.of(lines.ids().tolist())
 
-    # ---- told by the form
+    # ---- properties that need no list of members
     @property
     def size(self) -> int | None:
         """The number of members of every group; None if groups differ."""

@@ -91,7 +91,7 @@ class ShardingError(SpmdError):
     """A sharding that does not fit its shape, its mesh or the device count."""
 
 
-class CheckFailed(SpmdError):  # noqa: N818 - reads as the outcome it is
+class CheckFailed(SpmdError):  # noqa: N818 - names the result of a check
     """An expectation that was not met (values differ, a checker found a violation)."""
 
     exit_code: ClassVar[int] = 1

@@ -33,7 +33,7 @@ HOST_MEMORY = 5
 class PrimitiveType(Enum):
     """Element types; the value is the name in HLO text."""
 
-    #: By identity, as members are compared: Enum's own hash, of the name, is a Python function.
+    #: Hashes by identity, as members are compared: Enum's own hash, of the name, is a slow Python function.
     __hash__ = object.__hash__
 
     PRED = "pred"

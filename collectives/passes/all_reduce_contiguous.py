@@ -23,8 +23,8 @@ from spmd.passes.rewrite import builder_at
 class AllReduceContiguous(InstructionPass):
     """(a, b) = all-reduce(x, y)    =>    both = all-reduce(concatenate(reshape(x), reshape(y))); a, b = its slices
 
-    For back ends that send one buffer at less cost than several; the copies on both sides are the price. Every result
-    keeps its bits.
+    For back ends that send one buffer at less cost than several, which must outweigh the copies on both sides. Every
+    result keeps its bits.
     """
 
     name: ClassVar[str] = "all-reduce-contiguous"

@@ -20,7 +20,7 @@ from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at
 from spmd.shape import PrimitiveType, TupleShape
 
-#: Of equal values they give that value.
+#: Reductions of equal values that return that value.
 _CHOOSING = (ReductionKind.MIN, ReductionKind.MAX, ReductionKind.AND, ReductionKind.OR)
 
 

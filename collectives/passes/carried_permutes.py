@@ -20,7 +20,7 @@ from spmd.passes.rewrite import is_pinned
 from spmd.passes.while_state import Loop, element_index
 from spmd.shape_compatibility import compatible
 
-#: What takes so long that something may be sent meanwhile.
+#: Ops that take long enough to hide communication.
 _LONG: Final = (
     Opcode.DOT,
     Opcode.CONVOLUTION,

@@ -15,7 +15,7 @@ from spmd.hlo.opcode import Opcode
 from spmd.ops.attrs import SliceAttrs
 from spmd.passes.interface import register_pass
 
-#: What of zeros, which those receive whom nobody sends to, makes zeros.
+#: Ops that map zeros to zeros: devices that are no target receive zeros.
 _REARRANGING: Final = (*PLACING, Opcode.CONVERT, Opcode.REVERSE, Opcode.SLICE)
 
 

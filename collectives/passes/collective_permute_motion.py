@@ -27,17 +27,17 @@ from spmd.passes.while_state import Loop, has_effects
 class CollectivePermuteMotion(LoopPass):
     """Move collective-permutes within and out of loops.
 
-    Out: what is sent alike in every trip is sent once, before the loop.
+    Out: a permute with the same operand in every trip is done once, before the loop.
 
-    To the next trip: what a trip computes and sends at its end, for the next one, is sent by that one. There it may run
-    beside what does not need it. The first trip, which has nothing to send, stands before the loop.
+    To the next trip: a permute at the end of a trip, for the next one, is done by that one. There it can overlap work
+    that does not depend on it. The first trip, which has nothing to send, is written before the loop.
 
         x = element 1                                  x = collective-permute(element 1)
         y = dot(a, b) + x                      =>      y = dot(a, b) + x
         next element 1 = collective-permute(y)         next element 1 = y
 
-    Not in the last trip: if nobody reads what the last one sends, that trip stands behind the loop without it. Both
-    copy the body, which may have ``max_copied`` instructions.
+    Not in the last trip: if the last permute's result is not read, that trip is written after the loop, without it.
+    Both copy the body, which may have ``max_copied`` instructions.
     """
 
     name: ClassVar[str] = "collective-permute-motion"

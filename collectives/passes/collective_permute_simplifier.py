@@ -44,7 +44,7 @@ _KEEP_ZEROS: Final = (
     Opcode.ABS,
 )
 
-#: What gives everybody the same of what is the same everywhere.
+#: Ops whose result is equal on all devices if their operand is.
 _PLACING: Final = (
     Opcode.BROADCAST,
     Opcode.RESHAPE,
@@ -59,13 +59,13 @@ _PLACING: Final = (
 class CollectivePermuteSimplifier(Simplifier):
     """Replace collective-permutes by less communication.
 
-    nobody sends                             zeros
-    everybody sends to itself                the operand; where only some do, with zeros for the others
-    a constant is sent                       the constant, with zeros for whom nobody sends to
-    permute(permute(x))                      permute(x) along both ways, if nobody else reads what is halfway
+    no pairs                                 zeros
+    every device sends to itself             the operand; if only some do, zeros on the others
+    permute(constant)                        the constant; zeros on devices that are no target
+    permute(permute(x))                      permute(x) along both, if the inner one has no other user
     permute(broadcast(x))                    broadcast(permute(x)); so for conversions to a larger type
-    f(permute(x), permute(y)), alike         permute(f(x, y)), if f is elementwise, nothing else reads them and no
-                                             more is sent; zeros for whom nobody sends to must come out as zeros
+    f(permute(x), permute(y)), equal pairs   permute(f(x, y)), if f is elementwise, nothing else reads them and no
+                                             more is sent; f must map zeros to zeros unless all devices are targets
     """
 
     name: ClassVar[str] = "collective-permute-simplifier"

@@ -19,7 +19,7 @@ from spmd.passes.fuel import Fuel, FueledPass
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.shape import Shape, TupleShape
 
-#: Bundles of a key that a collective is tried with, so that long chains, where nothing fits, take linear time.
+#: Combined collectives of one key to which each further one is compared, so that long chains take linear time.
 _LOOKED_AT: Final = 64
 
 
@@ -31,8 +31,8 @@ class CollectiveCombiner(FueledPass):
         b = f32[2] all-reduce(y)    =>  a = get-tuple-element(both), index=0
                                         b = get-tuple-element(both), index=1
 
-    They are taken in post-order, as their operands may be ready, and each joins the first of the earlier ones that has
-    room for it. Every result keeps its bits: who meets whom, and in which order members stand, is part of the key.
+    They are visited in post-order, as their operands may be ready, and each joins the first of the earlier ones that
+    has room for it. Every result keeps its bits: the groups and the order of their members are part of the key.
 
     ``max_bytes`` (operands or results, whichever are more) and ``max_operands`` bound what becomes one; a single
     collective may be larger.

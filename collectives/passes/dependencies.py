@@ -8,10 +8,10 @@ from spmd.hlo.instruction import HloInstruction
 
 
 class Dependencies:
-    """Asks of ``nodes``, some instructions of one computation, in whose post-order ``order`` they stand.
+    """Dependencies among ``nodes``, some instructions of a computation with the post-order ``order``.
 
-    Joined nodes need whatever one of them needs, and are needed by whoever needs one of them; a pair may be joined
-    where that leaves no cycle. Sets of nodes are kept as bits of integers.
+    Joined nodes have the operands and the users of each of them; a pair may be joined if that leaves no cycle. Sets of
+    nodes are bits of integers.
     """
 
     def __init__(self, order: Iterable[HloInstruction], nodes: Sequence[HloInstruction]) -> None:

@@ -1,7 +1,7 @@
 """Saved time if a region around collectives is computed in pieces.
 
-It is known once the pieces are written and priced. Layers repeat, so regions of equal structure are priced once; and
-the known costs of pieces of equal structure (of a product, of an operand that it reads in parts, of an assembled
+It is known once the pieces are written and estimated. Layers repeat, so regions of equal structure are estimated once;
+and the known costs of pieces of equal structure (of a product, of an operand that it reads in parts, of an assembled
 result) show for other regions that they cannot save enough.
 """
 
@@ -27,7 +27,7 @@ class ExchangeSavings:
     _saved: dict[Hashable, float] = field(default_factory=dict)
     #: Seconds of a region as it is.
     _unsplit_by_key: dict[Hashable, float] = field(default_factory=dict)
-    #: Seconds that pieces cost beyond what is computed whole, as far as known.
+    #: Known additional seconds of computing in pieces.
     _costs: dict[Hashable, float] = field(default_factory=dict)
 
     def of(self, way: ExchangePieces) -> float:

@@ -42,7 +42,7 @@ def gathers_to_move(
         and not is_pinned(x)
         and all(operand in determined for operand in x.operands)
         and any(operand not in unchanging for operand in x.operands)
-        # What nobody but the next trip reads has been moved already.
+        # A gather that only the next trip reads has been moved already.
         and any(not user.is_root for user in x.users)
     ]
 

@@ -30,7 +30,7 @@ from spmd.shape import ArrayShape
 class Reassociation(InstructionPass):
     """op(reduced(a), reduced(b))  =>  reduced(op(a, b))    for collectives of ``opcode``, as op and their reducers say
 
-    Nobody else may want the two.
+    The two collectives must have no other users.
     """
 
     opcode: ClassVar[Opcode]

@@ -23,7 +23,7 @@ from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned, replace_and_prune
 
-#: What may stand between all-reduce and slice: elements elsewhere, alike on every device.
+#: Ops that may stand between all-reduce and slice: they move elements in the same way on every device.
 _MOVES = frozenset({Opcode.RESHAPE, Opcode.BITCAST, Opcode.TRANSPOSE, Opcode.COPY})
 
 
@@ -31,13 +31,13 @@ _MOVES = frozenset({Opcode.RESHAPE, Opcode.BITCAST, Opcode.TRANSPOSE, Opcode.COP
 @dataclass(frozen=True)
 class ReduceScatterCreator(InstructionPass):
     """sum = f32[8] all-reduce(x)                               =>  part = f32[2] reduce-scatter(x), dimensions={0}
-    part = f32[2] dynamic-slice(sum, 2 * place in the group)
+    part = f32[2] dynamic-slice(sum, 2 * position in the group)
 
-    All users of the sum, through reshapes, transposes and conversions, are such slices, of one dimension and all alike.
-    It may also be summed over elements: that is done before, and takes an all-reduce of the few that are left.
+    All users of the sum, through reshapes, transposes and conversions, must be such slices, of one dimension and equal.
+    There may also be sums over elements: these are done before, with an all-reduce of the smaller results.
 
-    Where a slice begins may be computed in any way from the device's number, as long as the members of each group take
-    all the parts; they stand in the group in the order of their parts, so that floats may be added in another one.
+    A slice's start may be computed in any way from the device's number, as long as the members of each group have all
+    the parts. The members are then in the order of their parts, so floats may be added in another order.
     """
 
     name: ClassVar[str] = "reduce-scatter-creator"

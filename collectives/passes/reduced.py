@@ -17,14 +17,14 @@ from spmd.passes.algebraic.match import constant_array
 from spmd.passes.rewrite import is_pinned
 from spmd.shape import ArrayShape, PrimitiveType
 
-#: Whether a step, of one operand, between a reduction and who wants it may as well stand before the reduction.
+#: Whether a unary step between a reduction and the user of its result may be moved before the reduction.
 Moves: TypeAlias = Callable[[HloInstruction, ReductionKind], bool]
 
 _KIND = {opcode: kind for kind, opcode in OPERATION.items()} | {Opcode.SUBTRACT: ReductionKind.SUM}
-#: What two results of a reduction are put together by, so that their operands may be, too.
+#: Ops that combine two results of a reduction as the reduction combines elements.
 OPERATIONS = tuple(_KIND)
 
-#: They put elements elsewhere, or leave some out, alike on every device.
+#: Ops that move elements, or drop some, in the same way on every device.
 _MOVES = frozenset(
     {Opcode.RESHAPE, Opcode.BITCAST, Opcode.TRANSPOSE, Opcode.COPY, Opcode.REVERSE, Opcode.SLICE}
 )

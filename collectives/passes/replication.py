@@ -26,10 +26,10 @@ from spmd.ops.attrs import CollectivePermuteAttrs, TupleIndexAttrs
 from spmd.ops.groups import device_ends, group_key
 from spmd.shape import ArrayShape, Shape, TupleShape
 
-#: Of an array (or a token), or of each element of a tuple.
+#: Classes of an array (or a token), or of each element of a tuple.
 Known: TypeAlias = EqualDevices | tuple["Known", ...]
 
-#: Whose results do not follow from their operands, or not in a way that is looked at here.
+#: Ops with results that do not depend on their operands only, or that are not analysed.
 _FROM_OUTSIDE = frozenset(
     {
         Opcode.RNG,
@@ -50,9 +50,9 @@ _FROM_OUTSIDE = frozenset(
         Opcode.RAGGED_ALL_TO_ALL,
     }
 )
-#: Of which all members of a group get the same.
+#: Collectives with equal results on all members of a group.
 _GIVING_ALL = frozenset({Opcode.ALL_REDUCE, Opcode.ALL_GATHER, Opcode.COLLECTIVE_BROADCAST})
-#: Of which each member gets the part for its place.
+#: Collectives with another part for each position in the group.
 _GIVING_PARTS = frozenset({Opcode.REDUCE_SCATTER, Opcode.ALL_TO_ALL})
 
 

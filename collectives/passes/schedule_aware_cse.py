@@ -21,16 +21,16 @@ from spmd.passes.interface import register_pass
 @register_pass
 @dataclass(frozen=True)
 class ScheduleAwareCse(FueledPass):
-    """Use a collective's result again for an equal one that stands soon after its last use.
+    """Use a collective's result again for an equal one shortly after its last use.
 
         g = all-gather(w)                 g = all-gather(w)
         a = dot(x, g)               =>    a = dot(x, g)
         h = all-gather(w)                 b = dot(y, g)
         b = dot(y, h)
 
-    Weights that were gathered for a forward and are gathered again for a backward computation are not joined: that they
-    are gone meanwhile is why. ``distance``: instructions between the last use and the second collective, at most.
-    ``memory-limit``: live bytes of a device that may not be exceeded by what lives longer (0: any number).
+    Weights that are gathered again for the backward computation stay apart: they are gathered twice so that they do not
+    stay in memory. ``distance``: the most instructions between the last use and the second collective.
+    ``memory-limit``: the most live bytes of a device (0: any number).
     """
 
     name: ClassVar[str] = "schedule-aware-cse"

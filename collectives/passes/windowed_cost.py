@@ -19,7 +19,7 @@ from spmd.hlo.opcode_roles import CALLERS
 from spmd.machine.description import MachineDescription
 from spmd.shape import ArrayShape
 
-#: What takes so long that a scheduler would put it beside a collective, and costs alike however it is fused.
+#: Ops long enough to overlap a collective, with a cost that does not depend on their fusion.
 PRODUCTS = (Opcode.DOT, Opcode.CONVOLUTION, Opcode.RAGGED_DOT, Opcode.SCALED_DOT)
 
 

@@ -94,7 +94,7 @@ def check_pairs(computation: HloComputation) -> None:
             )
 
 
-# ---- who meets whom, in which order
+# ---- order and participants of collectives
 def events_of_devices(module: HloModule, count: int) -> list[list[Event]]:
     """Return, for each device, the collectives that it takes part in, in schedule order; those of callees where they
     are called.

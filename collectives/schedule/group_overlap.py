@@ -1,7 +1,8 @@
-"""Collectives of a module that may not be in flight together: those with groups that share more than one device.
+"""Collectives of a module that may not be in flight at the same time: those with groups that share several devices.
 
-Two such collectives, taken up in different orders by two devices, wait for each other for ever: each device holds what
-the other needs (progress slots, communicators). Groups that share one device, or none, cannot form that circle alone.
+If two devices start two such collectives in different orders, they wait for each other for ever: each device has the
+resources that the other needs (progress slots, communicators). Groups that share one device, or none, cannot form such
+a cycle alone.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Bytes that are left for what runs ahead of its turn, if all else follows in the order of turns.
+"""Bytes available for instructions that run ahead of their turn, if all others follow in the order of turns.
 
-An order that keeps within the limit is given, and another one is made from it. At any moment the rest of it can be
-placed as it stands: what has run ahead adds its bytes where it was not there yet, and takes away what has died ahead of
-time. An instruction may run ahead if that leaves no place of the rest above the limit, so there is no dead end.
+An order within the limit is given, and another one is made from it. At any moment the remaining instructions can run in
+the given order: instructions that ran ahead add their results' bytes to the positions before their turn, and subtract
+those of values that died early. An instruction may run ahead if no remaining position exceeds the limit then, so there
+is no dead end.
 
-    turn   0   1   2   3   4        from the beginning, 3 runs ahead of 1: its result is held at 1 and 2, too;
+    turn   0   1   2   3   4        from the beginning, 3 runs ahead of 1: its result is live at 1 and 2, too;
     spare  5   2   4   6   6        with 3 bytes it may not (2 at turn 1), with 2 bytes it may
 """
 

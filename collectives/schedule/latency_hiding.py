@@ -1,8 +1,8 @@
-"""Latency hiding: order a scheduled module's computations so that its collectives run beside its work.
+"""Latency hiding: order a scheduled module's computations so that its collectives overlap its work.
 
 Callees come first, as a loop is work of its caller. Each computation is searched by itself (order_search.py) on a graph
-of seconds and windows (schedule_graph.py); an order that is no better on the timeline than the one that stands is not
-taken. The memory limit is one: where the order that came meets it, so does the one that is left.
+of seconds and windows (schedule_graph.py). The new order is used if it is faster on the timeline than the present one.
+If the present order is within the memory limit, so is the new one.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ MOST_CORRECTIONS = 4
 
 @dataclass(frozen=True)
 class LatencyOptions:
-    """limits: what may be in flight together. memory_limit: bytes of a device, None for any number. busy: by exchange,
-    the part of the device that a transfer takes away from work.
+    """Options of the scheduler. limits: of the collectives in flight at a time. memory_limit: bytes of a device, None
+    for any number. busy: by exchange, the fraction of the device that a transfer takes away from work.
 
-    measure: bytes that a device needs for the module in its order, where something exacter than live bytes is at hand
-    (buffer assignment); the limit is held by this measure, then.
+    measure: returns the bytes that a device needs for the module in its order, if there is a more exact figure than
+    live bytes (buffer assignment). The limit then applies to that figure.
     """
 
     limits: OverlapLimits = field(default_factory=OverlapLimits)

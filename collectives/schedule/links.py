@@ -1,11 +1,11 @@
 """When transfers on the links of one device are over: they queue, or they share.
 
-Collectives that are kernels run one after the other on an exchange; what is opened waits until its ports are free.
-Messages may go together: then a port's bandwidth is shared by all that send, and the end of a transfer depends on what
-is opened beside it later. In either case the latency of one passes while another one sends.
+Collectives that are kernels run one after the other on an exchange; a new one waits until its ports are free. Messages
+may be concurrent: then all that send share a port's bandwidth, and the end of a transfer depends on transfers that
+begin later. In either case the latency of one passes while another one sends.
 
-Which of both messages do is up to MPI and their size. Between two hosts over TCP (MPICH and UCX), of two reductions of
-1 MB both take twice as long beside each other, and of two of 64 kB the first one lands as if it were alone.
+Which of the two applies to messages depends on MPI and on their size. Between two hosts over TCP (MPICH and UCX), two
+concurrent reductions of 1 MB both take twice as long, and of two of 64 kB the first one takes as long as alone.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SharedLinks(Links):
         self._transfers: dict[Hashable, Transfer] = {}
         #: When each begins, and when its bytes are sent.
         self._spans: dict[Hashable, tuple[float, float]] = {}
-        #: Of what sends, seconds that are left at full rate.
+        #: Seconds left at full rate, for each transfer that is sending.
         self._left: dict[Hashable, float] = {}
 
     def open(self, key: Hashable, transfer: Transfer, now: float) -> None:

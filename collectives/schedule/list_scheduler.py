@@ -5,8 +5,8 @@ directions, on a clock of the device's work.
 
     while something is left:
         close a window whose collective is over
-        else open the next window that may be, if it is its turn
-        else run the next work that is ready and may stand beside what is in flight
+        else open the next window that may open, if it is its turn
+        else run the next work that is ready and may overlap the collectives in flight
         else open a window ahead of its turn
         else wait for the first collective that ends
 

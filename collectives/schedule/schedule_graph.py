@@ -21,7 +21,7 @@ from spmd.hlo.instruction import HloInstruction
 from spmd.hlo.opcode import Opcode
 from spmd.hlo.opcode_roles import WEIGHTLESS
 
-#: These write a part of an operand: who else reads that comes first, or a copy has to be made.
+#: Ops that overwrite an operand: its other readers must come first, or it is copied.
 _IN_PLACE = frozenset({Opcode.DYNAMIC_UPDATE_SLICE, Opcode.SCATTER, Opcode.WHILE, Opcode.FUSION})
 
 

@@ -42,9 +42,9 @@ class Communication:
 class WindowCosts:
     """Asks the estimator once for each instruction of a module; callers cost what their callees' schedules take.
 
-    totals[c]: seconds of computation c on its schedule, set by whoever schedules it, callees first. busy: by exchange,
-    the part of the device that a transfer takes away from work. shares: transfers on an exchange may go on together,
-    and need not queue.
+    totals[c]: seconds of computation c on its schedule, set by its scheduler, callees first. busy: by exchange, the
+    fraction of the device that a transfer takes away from work. shares: whether transfers on an exchange may be
+    concurrent and need not queue.
     """
 
     estimator: Estimator

@@ -42,10 +42,10 @@ Key: TypeAlias = tuple[Hashable, ...]
 
 @dataclass(eq=False, slots=True)
 class Execution:
-    """One execution of a collective by the devices that meet in it.
+    """One execution of a collective by its members.
 
-    numbers: the classes whose transfer it is. ready: when its members became so. last: who was the last. over: when the
-    transfer was, None before.
+    numbers: the classes whose transfer it is. ready: when each member became ready. last: the last member. over: when
+    the transfer ended, None before.
     """
 
     site: int

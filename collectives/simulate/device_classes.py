@@ -22,7 +22,7 @@ from spmd.ops.groups import device_ends, group_key, participating_groups
 
 Colors: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
-#: More classes are not told apart: those of one pace are taken for alike, and every device for a member.
+#: Most classes that are distinguished. Otherwise there is one class per pace, and all take part in every collective.
 MAX_CLASSES = 512
 _NO_DEVICE = -1
 

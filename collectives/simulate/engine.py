@@ -39,8 +39,8 @@ class _Over:
 
 @dataclass
 class Engine:
-    """One run. busy: by exchange, the part of a device's processors that one in full use takes away. series: by pace.
-    extrapolated: whether trips of loops are left out once they are all alike; they are not where there are series.
+    """One run. busy: by exchange, the fraction of a device's processors that it occupies in full use. series: by pace.
+    extrapolated: whether trips of loops are skipped once they repeat; they are not if there are series.
     """
 
     program: Program
@@ -75,7 +75,7 @@ class Engine:
                     self._finish(event.execution, event.transfer, now)
             elif event.version == event.device.compute.version:
                 self._computed(event.device, now)
-        # All run one program in one order, so that nobody waits for what never comes.
+        # All devices run one program in one order, so none waits for ever.
         ends = [device.end for device in self.devices if device.end is not None]
         assert len(ends) == len(self.devices)
         return max(ends) + self.timeline.skipped

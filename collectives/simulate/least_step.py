@@ -9,7 +9,7 @@ computed. Of every kernel and collective this finds
 and of each resource when it can be done at the earliest (one_machine.py). A piece is ``pieces``-th of what it is of.
 It needs the pieces of operands that are cut along the same dimension, and all of the others: so along chains of
 instructions that agree on a dimension pieces go through one after the other, and a product that sums over that
-dimension, or reads it whole, ends the chain. Each instruction may be cut in its best way for each of its readers, and
+dimension, or reads all of it, ends the chain. Each instruction may be cut in its best way for each of its readers, and
 pieces cost nothing beyond their part: what passes can do is no better.
 """
 
@@ -50,9 +50,9 @@ def least_step(
     estimator: Estimator,
     busy: Mapping[str, float] | None = None,
 ) -> LeastStep:
-    """Return the least step of a scheduled ``module`` whose collectives are whole.
+    """Return the least step of a scheduled ``module`` whose collectives are unsplit.
 
-    busy: by exchange, the part of the processors that one in use takes. Raises what ``program_of`` does.
+    busy: by exchange, the fraction of the processors that it occupies in use. Raises as ``program_of`` does.
     """
     asked = RememberedEstimator(estimator)
     graph = CutGraph.of(module.entry, asked, program_of(module, [asked]).branches)

@@ -1,9 +1,9 @@
-"""Periods: when a loop's trips have become all alike, the rest of them is not gone through.
+"""Periods: once a loop's trips repeat, the remaining ones are skipped.
 
 Nothing that devices do depends on what time it is. So when, at the end of a trip, everything is as it was at the end
 of an earlier one (where each device is, what is in flight with how much left, who waits since when, all relative to
-now), what happened in between happens again and again until the first device has no trip left. It is counted as often
-as that, and the devices' trips are: the clock stands still meanwhile, and ``Timeline.skips`` says for how long.
+now), the events in between repeat until the first device has no trip left. They are counted that many times, and so
+are the devices' trips. The clock does not advance meanwhile, and ``Timeline.skips`` states for how long.
 """
 
 from __future__ import annotations

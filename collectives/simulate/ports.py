@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-#: What slows a transfer down: an exchange by name, and the keys of the transfers that it shares it with.
+#: Limits of a transfer's rate: the name of an exchange, and the keys of the other transfers on it.
 LimitedBy: TypeAlias = tuple[tuple[str, Hashable], ...]
 
 #: Rates and uses closer than this are equal.

@@ -11,7 +11,7 @@ from collectives.schedule.phases import is_done
 from collectives.simulate.steps import Site
 from spmd.hlo import HloInstruction
 
-#: Who makes a collective's operands last and who needs its result first, in the schedule of its computation.
+#: The last producer of a collective's operands and the first user of its result, in its computation's schedule.
 Neighbours: TypeAlias = tuple[HloInstruction | None, HloInstruction | None]
 
 #: Less than this part of what is exposed is rounding.

@@ -18,8 +18,8 @@ class CollectiveResult:
     the end. exposed: for how long the device stood still for it. causes: of that, the largest first. why: the largest
     in words, "" where nothing is exposed.
 
-    exchanges: that it keeps busy. independent: seconds of work that may run beside one execution. producer, user: who
-    makes its operands last and needs its result first, by name; "" where nobody in its computation does.
+    exchanges: those that it uses. independent: seconds of work that can overlap one execution. producer, user: names
+    of the last producer of its operands and the first user of its result; "" if its computation has none.
     """
 
     name: str

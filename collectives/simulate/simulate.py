@@ -31,12 +31,13 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """paces: which estimator is each device's, by device; the first where none are given. begins: when devices of each
-    pace begin; all at once where there are none. series: by pace, of what each execution takes a time of its own.
+    """Options of a simulation. paces: the index of each device's estimator; by default the first one. begins: when the
+    devices of each pace begin; by default all at 0. series: by pace, the times of each execution of collectives that
+    differ between executions.
 
-    busy: by exchange, the part of a device's processors that it takes away from kernels in full use. limited: by
+    busy: by exchange, the fraction of a device's processors that it takes away from kernels in full use. limited: by
     collective, the seconds of one execution that its scheduler's memory limit leaves exposed. extrapolated: whether
-    trips of loops that are all alike are counted instead of gone through. timeline: whether it is kept.
+    repeating trips of loops are counted instead of simulated. timeline: whether it is recorded.
     """
 
     paces: Sequence[int] | None = None

@@ -1,4 +1,4 @@
-"""Programs that were compiled before, kept beside machine code (cache_folder.py) and found again by all that decides.
+"""Cache of compiled programs, in the folder of machine code (cache_folder.py), by a key of all that determines them.
 
 An entry is what compiling warned of and a saved executable (runtime/saved.py), whose thunks are used as they are, since
 only the user writes there. One that is damaged, or does not load, counts as absent: it is compiled afresh, which
@@ -25,9 +25,9 @@ from runtime.executable import Executable
 from runtime.load_saved import load_bytes
 from spmd.errors import SpmdError
 
-#: What else may turn bytes into a module.
+#: Other packages that convert bytes to a module.
 _READERS = ("jaxlib",)
-#: Of an entry's first line, which counts its bytes of warnings.
+#: Longest first line of an entry, which states the bytes of its warnings.
 _MAX_HEAD = 32
 
 

@@ -20,7 +20,7 @@ from spmd.shape import PrimitiveType
 P = PrimitiveType
 #: Types whose operations are measured; products' rates come from elsewhere.
 TYPES = (P.F32, P.F64, P.BF16)
-#: Those whose functions are; narrower types compute in f32.
+#: Types whose functions are measured; narrower types compute in f32.
 WIDE = (P.F32, P.F64)
 #: Operations that take longer than an addition, or may.
 FUNCTIONS = (
@@ -28,7 +28,7 @@ FUNCTIONS = (
     *(Opcode.EXPONENTIAL_MINUS_ONE, Opcode.LOG, Opcode.LOG_PLUS_ONE, Opcode.LOGISTIC),
     *(Opcode.POWER, Opcode.RSQRT, Opcode.SINE, Opcode.SQRT, Opcode.TAN, Opcode.TANH),
 )
-#: What a chain of simple operations is made of.
+#: Operations of a chain of simple operations.
 CHAIN = (Opcode.ADD, Opcode.MULTIPLY, Opcode.MAXIMUM, Opcode.SUBTRACT)
 
 

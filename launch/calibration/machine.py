@@ -32,7 +32,7 @@ from launch.calibration.programs import (
 from runtime.cpu.libraries.blas import BlasThreads
 from spmd.machine.description import MachineDescription
 
-#: How often everything is timed: what disturbs a core for some seconds meets one round of each.
+#: Number of times that each probe is timed: a disturbance of some seconds affects one round only.
 ROUNDS = 3
 
 

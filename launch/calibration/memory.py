@@ -12,10 +12,10 @@ from runtime.buffers.types import ALIGNMENT
 from spmd.literal import NDArray
 from spmd.shape import PrimitiveType
 
-#: Of a block, at least: large pages pay only where there are several.
+#: Least bytes of a block: large pages pay only if a block has several.
 BLOCK_BYTES = 8 << 20
-#: That a core goes over between two touches of what counts as far. All cores do: together more than the last cache
-#: holds that they share, so that products come from where a large program's do.
+#: Bytes that a core touches between two uses of an array that counts as uncached. All cores do so, which is more than
+#: the last shared cache holds, so that operands come from memory as those of a large program.
 UNCACHED_BYTES = 32 << 20
 
 

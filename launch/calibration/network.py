@@ -1,8 +1,8 @@
 """Network between nodes: messages between ranks of different nodes, alone and concurrent with products.
 
-Every rank sends to the one at its place on the next node, all at the same time, so that a node's port carries what all
-of its devices send. What is timed are programs as any other: messages are native steps, and what computes looks at them
-as often as the runtime has it look.
+Every rank sends to the one at its position on the next node, all at the same time, so a node's port carries the
+messages of all its devices. The timed programs are ordinary ones: messages are native steps, and computation polls them
+as often as in any program.
 """
 
 from __future__ import annotations

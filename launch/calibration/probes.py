@@ -48,7 +48,7 @@ class CoreProbe(Probe):
         return tuple(Samples.of(seconds, self.executions) for seconds in found)
 
 
-#: Of one execution, by probe: what descriptions are made of.
+#: Seconds of one execution by probe, from which descriptions are made.
 Seconds: TypeAlias = Mapping[Probe, float]
 Round: TypeAlias = Mapping[Probe, OfCores]
 

@@ -23,7 +23,7 @@ P = PrimitiveType
 Types = tuple[PrimitiveType, PrimitiveType, PrimitiveType]
 Sizes = tuple[int, int, int]
 
-#: Of packed columns of rhs, as products of packed panels have them (runtime/cpu/kernels/gemm/tile_block_ir.py).
+#: Bytes of packed columns of rhs, as in products of packed panels (runtime/cpu/kernels/gemm/tile_block_ir.py).
 _PACKED_BYTES = 768 << 10
 #: Sizes that no matrix has.
 EVERYTHING = 1 << 23
@@ -152,7 +152,7 @@ def _matrix(
     )
 
 
-#: As rows and columns of operands lie: each is timed both ways.
+#: Memory orders of the operands; each operand is timed in both.
 STRAIGHT: Transposed = (False, False)
 TRANSPOSED: tuple[Transposed, ...] = ((True, False), (False, True))
 

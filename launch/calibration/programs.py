@@ -25,7 +25,7 @@ from spmd.text.parser import parse_module
 NODE_DEVICES = 64
 #: Steps among which the least counts.
 LEAST_STEPS = 10
-#: What thunks of different code do, one after the other; those of equal code do the first.
+#: Ops of successive thunks with different code; thunks with equal code have the first one.
 _OPCODES = ("add", "multiply", "maximum", "subtract", "minimum", "divide")
 
 

@@ -1,7 +1,7 @@
 """Timing of actions: on every core at once, as the devices of a program work, with many samples each.
 
-Disturbances only delay: the least is what a core does while nobody disturbs it, beside others that do the same; the
-median is what it does at that time.
+Disturbances only delay: the least time is that of an undisturbed core while other cores do the same; the median is that
+of the core at that time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TypeVar
 Action = Callable[[], object]
 Timed = TypeVar("Timed")
 
-#: Tries, and what is run together so that the clock's own time does not.
+#: Samples, and seconds of the runs in one sample, which make the clock's own time negligible.
 LEAST_SAMPLES, MOST_SAMPLES = 3, 1000
 LEAST_SECONDS = 2e-5
 

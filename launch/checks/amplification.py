@@ -20,7 +20,7 @@ from spmd.evaluator.value import Operands, PerDevice, Value, flatten
 from spmd.hlo import HloComputation, HloInstruction, HloModule, Opcode
 from spmd.shape import leaves
 
-#: Elements of an array that are looked at, and the results of the first evaluation that are kept.
+#: Elements of an array that are compared, and the number of results of the first evaluation that are stored.
 _ELEMENTS = 64
 _MOST_RESULTS = 20_000
 #: Relative error below which operands count as exact: half a unit in the last place of f32.

@@ -1,6 +1,6 @@
 """The search for the first wrong operation inside loops and branches: their computations as programs of their own.
 
-A loop is evaluated trip by trip. The body, with the shardings that it has in the whole program, is compiled alone and
+A loop is evaluated trip by trip. The body, with the shardings that it has in the program, is compiled alone and
 run on what the reference carries into each trip; in the first one whose results part, the search goes on in the body.
 """
 

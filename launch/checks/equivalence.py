@@ -42,9 +42,9 @@ def verify_equivalent(
 
 
 class EquivalenceCheck:
-    """Says what is wrong with a module as a form of another one of the same stage; "" for nothing.
+    """Describes how a module differs in results from another one of the same stage; "" if it does not.
 
-    What the other one gives is kept for as long as the same one is asked about.
+    The results of the other one are cached until another one is compared.
     """
 
     def __init__(self, seed: int = 0) -> None:

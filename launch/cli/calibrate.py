@@ -1,6 +1,6 @@
 """`spmd calibrate [-o F.json]`: measure this machine into a description that compilations find.
 
-On ranks of several nodes: measure what joins the nodes, and put that beside what is known of one.
+On ranks of several nodes: measure the network between the nodes, and add it to the description of one.
 """
 
 from __future__ import annotations

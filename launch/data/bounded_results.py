@@ -1,4 +1,4 @@
-"""Return the sizes of bounded dynamic results beside them, so that a compiled program says how much of each is meant.
+"""Return the sizes of bounded dynamic results as further results, so that a compiled program states them.
 
 ROOT r = s32[<=8] negate(d)     =>     r = s32[<=8] negate(d)
                                        n = s32[] get-dimension-size(r), dimensions={0}

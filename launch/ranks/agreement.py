@@ -1,6 +1,6 @@
 """Agreement of a job's ranks before the first collective: all are set up, for the same program.
 
-Nobody hangs: errors are exchanged, and every rank leaves together.
+No rank hangs: errors are exchanged, and all ranks leave at once.
 """
 
 from __future__ import annotations

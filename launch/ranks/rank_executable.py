@@ -24,7 +24,7 @@ from spmd.errors import RunError
 class RankExecutable(Executable):
     """Every rank calls the same methods in the same order; ``run``, ``fit`` and ``get`` communicate, ``put`` does not.
 
-    Global arrays go in alike on every rank, which takes its tiles of them. They come out on rank 0, or on all with
+    Every rank passes the same global arrays, and uses its tiles of them. They come out on rank 0, or on all with
     ``gather="all"``; elsewhere the list is empty.
     """
 

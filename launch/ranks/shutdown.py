@@ -1,7 +1,7 @@
-"""End of a rank's part in a job: its peers are told, one message gives the reason, and every wait has a limit.
+"""End of a rank's part in a job: its peers are notified, one message gives the reason, and every wait has a limit.
 
 A failure on one rank aborts the job, with the rank's number in front of the message. An error that all ranks agreed on
-is said by rank 0, and all end together. MPI ends in calls that wait for others; an alarm ends this process there.
+is reported by rank 0, and all end at once. MPI ends in calls that wait for others; an alarm ends this process there.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def end_job(world: MpiCommunicator, error: BaseException) -> int:
         if isinstance(error, MemoryError):
             error = as_out_of_memory(error)
         code = error.exit_code if isinstance(error, SpmdError) else RunError.exit_code
-        message = _describe(world, error)  # beforehand: the others give who has claimed little time
+        message = _describe(
+            world, error
+        )  # beforehand: the other ranks wait only shortly for the report
         if may_report(world):
             report_error(message)
     end_by_alarm()

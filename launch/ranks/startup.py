@@ -22,9 +22,9 @@ from launch.ranks.watchdog import Watchdog
 
 SEGMENTS_VARIABLE = "OMPI_MCA_btl_sm_backing_directory"
 
-#: How messages go where all ranks are on one node: through shared memory. To probe networks takes a second of each
-#: start, UCX a fifth more, which also puts jumps over the C library's memory functions, while threads run, to keep
-#: count of memory that a network card may know.
+#: Settings for messages through shared memory if all ranks are on one node. Probing networks takes a second of each
+#: start, and UCX a fifth of a second more. UCX also patches the C library's memory functions, while threads run, to
+#: track memory that is registered with a network card.
 ONE_NODE: Mapping[str, str] = {
     "OMPI_MCA_btl": "self,sm",
     "OMPI_MCA_pml": "ob1",

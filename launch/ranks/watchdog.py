@@ -1,12 +1,12 @@
-"""A process beside a rank: it sees what the rank cannot see itself, and sweeps up when nobody else is left to.
+"""A process that watches a rank: it detects failures that the rank cannot, and removes files after the last process.
 
     python -m launch.ranks.watchdog LAUNCHER RANK stays|leaves [PATH ...]     standard input: a pipe from the rank
 
 MPI starts and ends in calls that wait for all ranks and cannot be interrupted; a rank that is stopped meanwhile would
-hold up the others for ever. The attendant looks at the launcher's other ranks on this node: one that stays stopped
-ends the job, and so does one that has ended while this rank waits for it in MPI's start. Lines on the pipe say how
-long a rank may be stopped, that this rank is about to start MPI, and that it has; then the attendant leaves, unless it
-is the node's first. PATHs are files of the job, removed once the rank (the pipe's end) and the launcher are gone.
+hold up the others for ever. The watchdog polls the launcher's other ranks on this node: one that stays stopped ends the
+job, and so does one that has ended while this rank waits for it in MPI's start. Lines on the pipe state how long a rank
+may be stopped, that this rank is about to start MPI, and that it has; then the watchdog ends, unless it is the node's
+first. PATHs are files of the job, removed once the rank (the pipe's end) and the launcher are gone.
 Launchers remove theirs themselves, unless they are killed. A launcher that does not end after its ranks is ended.
 """
 
@@ -40,7 +40,7 @@ _POLL_SECONDS = 0.25
 #: for a core does not count: on a machine that many use, eight ranks take minutes.
 _START_SECONDS = 120.0
 
-#: Once they run, ranks find who is stopped, and say where; the attendant comes in where they cannot.
+#: Delay of the watchdog once ranks run: they detect a stopped rank first, and report its position.
 _LATER_SECONDS = 5.0
 
 #: A launcher that is still there so long after the last of its ranks does not end by itself.
@@ -54,7 +54,7 @@ _JOINS = "joins\n"
 _STARTED = "started\n"
 _STAYS = "stays"
 
-#: The report stays claimed until ranks that are told to end have looked for a reason of their own.
+#: Seconds for which the report stays claimed, so that ranks that receive SIGTERM do not report another reason.
 _CLAIM_SECONDS = 1.0
 
 
@@ -131,7 +131,7 @@ class _Watch:
         found = [ProcessId.of(pid) for pid in children_of(self._launcher)]
         ranks = [process for process in found if process is not None]
         stopped = [process for process in ranks if process.is_stopped()]
-        if len(stopped) == len(ranks):  # a job that is suspended as a whole goes on later
+        if len(stopped) == len(ranks):  # a job that is suspended entirely goes on later
             stopped = []
         self._stopped = {one: self._stopped.get(one, now) for one in stopped}
         limit = self.timeout_seconds + (_LATER_SECONDS if self.has_started else 0.0)
@@ -198,7 +198,7 @@ def main(launcher_pid: str, rank: str, stays: str, *paths: str) -> int:
             has_ended = True
     if has_ended:
         time.sleep(_CLAIM_SECONDS)
-    # The launcher waits for whoever holds its ranks' standard error.
+    # The launcher waits for all processes that have its ranks' standard error open.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     _sweep(launcher, paths)
     return 0

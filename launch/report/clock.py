@@ -23,9 +23,9 @@ from pathlib import Path
 
 from collectives.communicator.interface import Communicator
 
-#: In which one clock's ranks come last, and at most in all.
+#: Rounds in which the ranks of one clock arrive last, and the most rounds of all clocks.
 ROUNDS, MOST_ROUNDS = 1000, 4000
-#: Nanoseconds that who is to come last lets pass at most.
+#: Most nanoseconds that the ranks that are to arrive last wait.
 _SPIN_LIMIT = 2_000_000
 
 

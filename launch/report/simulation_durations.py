@@ -1,7 +1,7 @@
 """Durations that a simulation takes from a measured run: seconds of each instruction, on each device of a trace.
 
 A trace tells how long a collective took on each device, waiting for the others included. What it takes by itself
-begins when its last member is ready, and that is what a simulation asks for: who waits for whom comes out of it again.
+begins when its last member is ready. That time is the simulation's input, from which it computes the waits.
 """
 
 from __future__ import annotations

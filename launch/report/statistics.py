@@ -26,7 +26,7 @@ class Statistics:
     devices: int
     instructions: Mapping[str, int]
     cost: ModuleCost
-    #: Part of the flops that the scheduler added: values computed again instead of being kept.
+    #: Part of the flops that the scheduler added by rematerialization.
     flops_recomputed: float
     memory: Mapping[str, int]
     kernels: int

@@ -1,8 +1,8 @@
 """A run's timeline as a trace for Perfetto and chrome://tracing: a process for each rank, a track for each stream.
 
-Collectives in flight at one time have tracks of their own. Arrows go from where a member has issued a collective to
-where it has landed on its peers; a counter tells how many bytes are in flight. What a report on the run asks besides
-stands in ``otherData`` (launch/report/overlap/read.py).
+Collectives in flight at one time have tracks of their own. Arrows lead from where a member issues a collective to where
+it is complete on its peers; a counter shows the bytes in flight. Other data for a report on the run is in ``otherData``
+(launch/report/overlap/read.py).
 """
 
 from __future__ import annotations

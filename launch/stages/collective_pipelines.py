@@ -1,8 +1,8 @@
 """The pipelines of passes on collectives, in groups that a compilation can do without.
 
-A machine whose devices compute while bytes move (``MachineDescription.overlaps``) gets all of them: collectives go out
-of the way of what needs them, and the schedule an order in which they are in flight beside other work. Where processors
-move the bytes themselves, as those of one node do, only those are left that make less to be sent or waited for.
+A machine whose devices compute while bytes move (``MachineDescription.overlaps``) gets all of them: collectives are
+moved away from their users, and the schedule overlaps them with other work. If processors move the bytes themselves, as
+those of one node do, only the passes that reduce communication or waiting run.
 """
 
 from __future__ import annotations

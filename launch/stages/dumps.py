@@ -21,7 +21,7 @@ from spmd.errors import SpmdError
 from spmd.output_file import write_file
 from spmd.passes.pipeline import PIPELINE_END, Application
 
-#: What XLA calls the pipelines that end in our stages.
+#: XLA's names of the pipelines that end in these stages.
 _PIPELINES = {
     "propagated": "sharding-propagation",
     "partitioned": "spmd-partitioner",

@@ -52,7 +52,7 @@ def engine_for(backend: str) -> Engine | None:
     require_backend(backend)
     if backend == "cpu":
         return None
-    from runtime.gpu.cuda.engine import cuda_engine  # which nobody else needs
+    from runtime.gpu.cuda.engine import cuda_engine  # which only GPUs need
 
     return cuda_engine(gpu_options())
 

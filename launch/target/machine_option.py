@@ -13,7 +13,7 @@ from spmd.machine.description import MachineDescription
 from spmd.machine.named import machine_named, with_own_name
 from spmd.machine.reader import MAX_BYTES, MachineError, read_machine
 
-#: Whose GPUs are assumed where GPUs compute, and nobody says which.
+#: Default machine of programs for GPUs.
 GPUS = "dgx-h200"
 
 #: A file of a description, and what to vary of it.

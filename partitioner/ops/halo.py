@@ -1,6 +1,6 @@
 """Halo exchange: every device receives a window of a sharded dimension that overlaps its neighbours' tiles.
 
-Device k of the S along a dimension wants elements [k*step + start, k*step + start + size) of the whole dimension and
+Device k of the S along a dimension wants elements [k*step + start, k*step + start + size) of the dimension and
 holds [k*tile, (k+1)*tile). Relative to its own tile the window begins at k*(step - tile) + start, so over all devices
 it extends at most ``left`` elements before and ``right`` elements after the tile:
 
@@ -112,7 +112,7 @@ def trimmed(local: LocalWindow, size: int, shards: int, results: int) -> LocalWi
     """Return `local` without the elements that lie outside the dimension on every device.
 
     The dimension has `size` elements in `shards` tiles, the result `results` elements. The local window pads with the
-    same values that lie outside the dimension, so its padding takes the place of what is cut off. At least one element
+    same values that lie outside the dimension, so its padding replaces what is cut off. At least one element
     stays. Returns None if the windows of two devices lie further apart than the arrays are long: large padding and a
     large stride say so, and the span of all windows would grow with these numbers.
     """

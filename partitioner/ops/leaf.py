@@ -1,7 +1,7 @@
 """Operations without operands: any split of the result is free.
 
     iota      -> [i, j]     each device counts from its own offset
-    constant  -> [i, j]     equal elements: made at the local size; others: sliced out of the whole
+    constant  -> [i, j]     equal elements: made at the local size; others: sliced out of the global array
 
 A factor of the result alone may be split in any way at no cost.
 """

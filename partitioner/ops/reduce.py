@@ -1,10 +1,10 @@
-"""Reductions: kept dimensions pass through, reduced ones are combined by the reducer's kind.
+"""Reductions: the dimensions of the result pass through, reduced ones are combined by the reducer's kind.
 
     reduce, add      [i, j] init []                 -> [i]             j: SUM, init counts once
-    reduce, argmax   [i, j], [i, j] init [], []     -> [i], [i]        j whole (or two stages, see chosen_reduce)
+    reduce, argmax   [i, j], [i, j] init [], []     -> [i], [i]        j replicated (or two stages, see chosen_reduce)
     reduce-window    [i, w] init []                 -> [i, w]          w windowed: sharded with halos
     select-and-scatter [i, w*k], [i, w] init []     -> [i, w*k]        w passes where windows of k lie side by side
-    batch-norm-training [i, f], [f], [f]            -> [i, f], [f], [f]   f passes, i whole
+    batch-norm-training [i, f], [f], [f]            -> [i, f], [f], [f]   f passes, i replicated
 
 Letters are factors; ``SUM`` stands for the kind that the reducer computes.
 """

@@ -4,9 +4,9 @@
     slice, every kth      [i, s]              -> [i, s]        s windowed too
     slice, a small part   [i, s]              -> [i, s']       s: SUM, each device gives what it owns, else zeros
     dynamic-slice         [i, s], [], []      -> [i, s']       s: SUM; start indices are scalars
-    dynamic-update-slice  [i, s], [i, u], []  -> [i, s]        s passes, each device writes into its tile; u whole
+    dynamic-update-slice  [i, s], [i, u], []  -> [i, s]        s passes, each device writes into its tile; u replicated
     pad                   [i, p], []          -> [i, p]        p windowed
-    concatenate           [i, a], [i, b]      -> [i, a]        a windowed, where it is most of the result; b whole
+    concatenate           [i, a], [i, b]      -> [i, a]        a windowed, where it is most of the result; b replicated
 
 owned_slices explains why the SUM and the sharded update are correct; halo_slices exchanges the halos.
 """

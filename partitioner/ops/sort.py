@@ -3,8 +3,8 @@
     sort  keys [i, s], values [i, s]  -> [i, s], [i, s]
     topk  [i, s]                      -> [i, k], [i, k]
 
-Letters are factors; the sorted one is needed whole by every device, though what comes before and after a sort may be
-split along it.
+Letters are factors; every device needs all of the sorted one, though values before and after a sort may be split along
+it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Parameters and outputs that are partial sums (``unreduced``) over some axes.
 
-    ROOT d = f32[8,8] dot(a, b), sharding={unreduced}     each device keeps its own product; the output is their sum
+    ROOT d = f32[8,8] dot(a, b), sharding={unreduced}     each device returns its own product; the output is their sum
 
 A parameter is reduced before its first use. A result that is partial over the output's axes stays partial. Any other
-result is kept on the first device along those axes, and the other devices return zeros.
+result is returned by the first device along those axes, and the other devices return zeros.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def combine_at(
         _combine_known(kind, targets[0], indices, updates[0])
     elif _keeps_updates(combiner):
         for target, update in zip(targets, updates, strict=True):
-            target[indices] = update  # the last update of equal places wins
+            target[indices] = update  # the last update of an index wins
     else:
         _combine_in_rounds(combiner, targets, indices, updates)
 

@@ -1,7 +1,7 @@
 """Elementwise arithmetic: one table per operand class; XLA's edge cases are in the functions they concern.
 
 All functions take operands in working types (numerics.widen) and work on arrays of any shape, so that scalar
-computations (reducers, comparators) can be applied to whole arrays.
+computations (reducers, comparators) can be applied to entire arrays.
 """
 
 from __future__ import annotations

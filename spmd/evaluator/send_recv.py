@@ -1,6 +1,6 @@
 """Evaluation of send and recv between devices: messages by channel, source and target.
 
-A send never waits. A recv-done waits for its message, so it is a meeting of one device, ready when the message was
+A send never waits. A recv-done waits for its message, so it is a rendezvous of one device, ready when the message was
 sent. Sources and targets are in the frontend attribute that XLA gives both sides:
 ``_xla_send_recv_source_target_pairs={{0,1},{1,2}}`` (partitions of one replica).
 """

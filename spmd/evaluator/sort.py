@@ -2,7 +2,7 @@
 
 A comparator that orders by keys, ``f(a) < f(b)`` with ties broken by further keys, sorts by computing the keys once.
 Any other comparator runs in a sorting network (Batcher's merge exchange, Knuth 5.2.2 M): log^2 n rounds, each one
-application of the comparator to whole arrays; ties keep their order, so the sort is stable.
+application of the comparator to entire arrays; ties keep their order, so the sort is stable.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class ConvolutionParts:
 @dataclass(frozen=True, slots=True)
 class ConvolutionClass:
     """Seconds of a call, and of each unit counted by ``ConvolutionParts``, for elements of ``kind`` in the nearest
-    level. far: slowdown of operands and results from farther levels, relative to that of a copy.
+    level. uncached_slowdown: of operands and results from outer levels, relative to that of a copy.
     """
 
     algorithm: ConvolutionAlgorithm

@@ -48,7 +48,7 @@ class Rates:
 class Exchange:
     """A link between devices. devices: the most that it joins, in groups of consecutive ids. bandwidth: bytes per
     second that one port sends and receives at once, of data in the nearest level. latency: seconds from a start to the
-    first byte. far: slowdown of operands and results from farther levels, relative to that of a copy.
+    first byte. uncached_slowdown: of operands and results from outer levels, relative to that of a copy.
 
     ports: number that one group of the next narrower exchange shares (a node's network interfaces); 0: each device has
     its own. attained: fraction of ``bandwidth`` that collectives reach. busy: share of its processors that a device

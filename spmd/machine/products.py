@@ -29,9 +29,10 @@ class ProductClass:
 
     call_seconds: of one product, whatever its size; multiply_seconds: of one multiplication; lhs_seconds, rhs_seconds:
     of one packed element; result_seconds: of one written element; added_seconds: of one element to which the next block
-    of the depth is added; lhs_turned_seconds, rhs_turned_seconds: additional seconds of a transposed operand. All of
-    them are for data in the nearest level. lhs_far, rhs_far, result_far: slowdown of operands and results from farther
-    levels, relative to that of a copy; lhs_turned_far, rhs_turned_far: the addition to it for a transposed operand.
+    of the depth is added; lhs_transposed_seconds, rhs_transposed_seconds: additional seconds of a transposed operand.
+    All of them are for data in the nearest level. lhs_uncached, rhs_uncached, result_uncached: slowdown of operands and
+    results from outer levels, relative to that of a copy; lhs_transposed_uncached, rhs_transposed_uncached: the
+    addition to it for a transposed operand.
     """
 
     lhs: PrimitiveType

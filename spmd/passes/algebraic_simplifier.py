@@ -113,7 +113,7 @@ class _Simplification:
                 simpler = self._as_result(simpler, x)
             self._fuel.burn()
             touched = replace_and_prune(x, simpler, self._effects)
-            # Identities ask whether an operand has no other user: those who just became the only one come back, too.
+            # Rules may require an operand without other users: an instruction that is now the only user comes back.
             alone = [user for one in touched if one.num_users == 1 for user in one.users]
             self._push((*self._builder.pop_made(), simpler, *simpler.users, *touched, *alone))
             return True

@@ -14,10 +14,10 @@ from spmd.passes.interface import HloPass
 from spmd.passes.minimize import minimize
 from spmd.passes.pipeline import Application, Pipeline, apply
 
-#: What is wrong with the second module as a form of the first one; "" for nothing. Both stay as they are.
+#: Describes how the second module differs in meaning from the first one; "" if it does not. Both stay unchanged.
 Problem = Callable[[HloModule, HloModule], str]
 
-#: How often the smallest example is asked whether it still fails.
+#: Most evaluations in the search for the smallest example.
 ATTEMPTS = 400
 
 
@@ -33,9 +33,9 @@ class Rewrite:
 class FirstBadPass:
     """The application, the ``number``-th of ``total`` (from 1), that made the program wrong, and how.
 
-    ``rewrite``: which one of it, where the pass can be stopped between two. ``changes``: what that one, or the whole
-    application, took away (``- ..``) and put in (``+ ..``). ``before`` is the smallest module found on which the pass
-    goes wrong, ``after`` what it makes of it.
+    ``rewrite``: the wrong rewrite in it, if the pass can be stopped between two rewrites. ``changes``: the instructions
+    that the rewrite, or the application, removed (``- ..``) and added (``+ ..``). ``before``: the smallest module found
+    on which the pass goes wrong; ``after``: its result.
     """
 
     step: HloPass

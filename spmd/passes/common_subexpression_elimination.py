@@ -29,7 +29,7 @@ _DISTINCT = (Opcode.PARAMETER, Opcode.WHILE, Opcode.CONDITIONAL, Opcode.CALL, Op
 class CommonSubexpressionElimination(FueledPass):
     """Replace an instruction by an earlier one with the same operation, operands, callees and sharding.
 
-    One walk in post-order with a hash table: linear. Callees count as equal when they are the same program.
+    It is one traversal in post-order with a hash table: linear. Callees are equal if they are the same program.
     """
 
     name: ClassVar[str] = "common-subexpression-elimination"

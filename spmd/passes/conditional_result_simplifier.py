@@ -27,7 +27,7 @@ from spmd.shape import TupleShape
 class ConditionalResultSimplifier(InstructionPass):
     """Branches that return tuple(x, y, x) and tuple(u, v, u)  =>  tuple(x) and tuple(u)
 
-    where nobody reads element 1: who reads element 2 reads element 0.
+    if element 1 is not read: users of element 2 read element 0.
     """
 
     name: ClassVar[str] = "conditional-result-simplifier"

@@ -35,10 +35,10 @@ class DynamicPadder(FueledPass):
     """d = f32[<=8] set-dimension-size(x, n)  =>  s = reduce(select(iota < n, x, 0)), to_apply=add
     s = f32[] reduce(d), to_apply=add
 
-    What stands beyond a size is arbitrary: where an operation sums up a dimension with a size, a mask puts the neutral
-    element there first. get-dimension-size becomes the size, dynamic-reshape a gather. A computation is left as it is,
-    whole, where sizes reach an operation that this does not know (dynamic_dimensions.py), a callee, or the result; but
-    the entry's result may have arrays with sizes, at their bounds, if it has those sizes, too:
+    Elements beyond a size are arbitrary: if an operation reduces a dimension with a size, a mask sets them to the
+    neutral element first. get-dimension-size becomes the size, dynamic-reshape a gather. A computation stays as it is
+    if sizes reach an operation that this pass does not know (dynamic_dimensions.py), a callee, or the result; but the
+    entry's result may have arrays with sizes, at their bounds, if it has those sizes, too:
 
     r = tuple(d, get-dimension-size(d))     =>     r = tuple(x, n)
     """

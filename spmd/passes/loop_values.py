@@ -15,7 +15,7 @@ from spmd.passes.while_state import Loop, add_elements, element_index, is_elemen
 
 _STAY = CALLERS | {Opcode.PARAMETER, Opcode.OPT_BARRIER, *KIND}
 _MADE_HERE = frozenset({Opcode.CONSTANT, Opcode.IOTA})
-#: Made without operands, alike in all trips of a loop; not on all devices.
+#: Ops without operands that are equal in all trips of a loop, though not on all devices.
 SAME_IN_ALL_TRIPS = _MADE_HERE | DEVICE_IDS
 
 

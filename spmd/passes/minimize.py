@@ -16,7 +16,7 @@ from spmd.shape_compatibility import compatible
 #: Without one of these a manual region may leave a value that differs between devices: no program at all.
 _MAKES_EQUAL = (Opcode.ALL_REDUCE, Opcode.ALL_GATHER, Opcode.CALL)
 
-#: How many operands away from what matters a cut may run.
+#: Distances, in operands, of cuts from the instructions that matter.
 _DISTANCES = (1, 2, 4, 8, 16)
 
 #: Edits a fresh clone; False where there is nothing to do.

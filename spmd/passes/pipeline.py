@@ -13,7 +13,7 @@ from spmd.passes.interface import HloPass, PassResult
 #: Rounds after which a pipeline is taken to go in circles; simplification settles in three or four.
 MAX_ROUNDS = 25
 
-#: What dumps say is before where no pass comes any more, as XLA does.
+#: Name of the next pass in dumps after the last one, as in XLA.
 PIPELINE_END = "pipeline-end"
 
 

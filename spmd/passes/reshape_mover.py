@@ -19,7 +19,7 @@ from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.shape import ArrayShape
 
-#: What a rearrangement does, whatever it is applied to: opcode, sizes before, sizes after, order of a transpose.
+#: A rearrangement without its operand: opcode, sizes before, sizes after, order of a transpose.
 Movement: TypeAlias = tuple[Opcode, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 _UNMOVED = (Opcode.COPY, Opcode.MAP)
@@ -35,9 +35,9 @@ class ReshapeMover(FueledPass):
         s = f32[6,4] add(t, u)                                   r = f32[6,4] transpose(e), dimensions={1,0}
         r = f32[6,4] exponential(s)
 
-    A group is what can be computed before one kind of rearrangement. It moves if the rearrangements that nobody reads
-    any more outnumber those of its results that are new: a result's that only rearrangements of the same kind read is
-    none, for the two become one. Every value keeps its bits.
+    A group is a set of operations that can be computed before one kind of rearrangement. It moves if more
+    rearrangements become unused than new ones of its results are needed: a result that only rearrangements of the same
+    kind read needs none, since the two become one. Every value keeps its bits.
     """
 
     name: ClassVar[str] = "reshape-mover"

@@ -29,9 +29,9 @@ _CONTROL_FLOW = (Opcode.WHILE, Opcode.CONDITIONAL)
 class RngStateThreading(HloPass):
     """a = rng-get-and-update-state(), delta=5  =>  a = the state so far (0 at first);  the state from here on is a + 5
 
-    In the order of the program. A loop in which numbers are drawn carries the state beside its own, and a conditional's
-    branches take and return it. So draws have no side effect any more, and a program draws the same numbers in every
-    run and on every device. Loop conditions that draw, and calls, which are inlined before, are left alone.
+    The order is that of the program. A loop that draws numbers carries the state in its own, and a conditional's
+    branches have it as parameter and result. Draws then have no side effect, and a program draws the same numbers in
+    every run and on every device. Loop conditions that draw, and calls, which are inlined before, are not changed.
     """
 
     name: ClassVar[str] = "rng-state-threading"

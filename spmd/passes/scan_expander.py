@@ -28,7 +28,7 @@ class ScanExpander(OpExpander):
     """scan(inputs.., carries..), to_apply=f  =>  a while over (i, inputs.., outputs.., carries..), whose body
 
     slices each input at i, calls f on the slices and carries, and writes f's outputs at i; backwards from the last
-    place where is_reverse. An associative scan, which might be done in any order, is done in this one.
+    index if is_reverse. An associative scan, which may be done in any order, is done in this one.
     """
 
     name: ClassVar[str] = "scan-expander"

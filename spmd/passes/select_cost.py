@@ -14,9 +14,9 @@ from spmd.shape import TupleShape
 
 #: Elementwise operations that take as long as a byte of memory: about 4 on a CPU's core, more on GPUs.
 _OPERATIONS_PER_BYTE = 4
-#: Of which a transcendental function is so many.
+#: Operations that a transcendental function counts as.
 _TRANSCENDENTAL = 16
-#: They cost nothing in a kernel.
+#: Ops that cost nothing in a kernel.
 _FREE = frozenset(
     {
         Opcode.PARAMETER,

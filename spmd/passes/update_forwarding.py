@@ -17,7 +17,7 @@ from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at, is_pinned, replace_and_prune
 
-#: Of each dimension: where a part begins, and where it ends.
+#: Begin and end of a part in each dimension.
 Box: TypeAlias = tuple[tuple[int, int], ...]
 
 
@@ -29,8 +29,8 @@ class UpdateForwarding(InstructionPass):
     x = slice(b), slice={[1:2]}                    =>      y = u
     y = slice(b), slice={[0:1]}
 
-    As loops leave them that keep values of each trip for another loop, when both have been unrolled. Only where nobody
-    needs the array any more afterwards: else each value would be there twice.
+    Such chains come from loops that store values of each trip for another loop, when both have been unrolled. Only if
+    the array is not used otherwise: else each value would exist twice.
     """
 
     name: ClassVar[str] = "update-forwarding"
@@ -46,7 +46,7 @@ class UpdateForwarding(InstructionPass):
             if not found or None in found:
                 return False
             for one in filter(None, found):
-                # What was read to be put in again went with the update, where nobody else needs it.
+                # A read whose only user was a removed update is gone, too.
                 if one.read.parent is not None:
                     part = one.write(builder_at(one.read, scope))
                     replace_and_prune(one.read, part, effects)

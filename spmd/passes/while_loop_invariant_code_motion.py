@@ -33,8 +33,8 @@ _FREE = (
 class WhileLoopInvariantCodeMotion(LoopPass):
     """Move computations on unchanging state elements out of loop bodies.
 
-    Collectives stay, so that no gathered value lives longer than one iteration. So do values larger than what they are
-    made from, up to ``max_inflation`` bytes.
+    Collectives stay, so that no gathered value is live longer than one iteration. So do values that are larger than
+    their sources and than ``max_inflation`` bytes.
     """
 
     name: ClassVar[str] = "while-loop-invariant-code-motion"

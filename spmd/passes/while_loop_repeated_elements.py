@@ -25,9 +25,9 @@ from spmd.passes.while_state import Loop, element_index, is_element_of, match_lo
 class WhileLoopRepeatedElements(InstructionPass):
     """state = (i, j, ..), both from 0, body returns (i + 1, j + 1, ..)  =>  what read j reads i
 
-    Elements that start as one value are taken to be equal until the body computes different values from them. JAX's
-    counted loops have a counter of their own beside the user's; gradients carry one cosine for each reader. The element
-    that nobody reads any more is left for the while-loop-simplifier to drop.
+    Elements that start as one value are assumed to be equal until the body computes different values from them. JAX's
+    counted loops have a counter besides the user's; gradients carry one cosine for each reader. The while-loop-
+    simplifier removes the elements that are not read any more.
     """
 
     name: ClassVar[str] = "while-loop-repeated-elements"

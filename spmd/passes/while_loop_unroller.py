@@ -24,11 +24,11 @@ from spmd.passes.while_state import Loop, element_index, has_effects
 class WhileLoopUnroller(LoopPass):
     """body  =>  body; body; .. (``factor`` times; trips that are left over stand behind the loop)
 
-    With a factor of 2 a loop is double-buffered: what one trip receives need not be copied to where the next one looks
-    for it, and a collective of the second has all of the first to hide behind. A factor of 0 is as many as there are
-    trips, which leaves no loop: any collective may then run beside any trip, and what several trips or loops gather is
-    gathered once. Loops without collectives stay, unless ``collectives`` is false, and those whose trips together, or
-    whose body then, would have more than ``max_instructions`` with the loops and branches in them (0: any number).
+    With a factor of 2 a loop is double-buffered: received data need not be copied to the buffer that the next trip
+    reads, and a collective of the second trip can overlap all of the first. A factor of 0 means full unrolling: any
+    collective may then overlap any trip, and equal gathers of several trips or loops are done once. Loops without
+    collectives stay, unless ``collectives`` is false, and so do loops that would have more than ``max_instructions``
+    after it, those of nested loops and branches included (0: any number).
     """
 
     name: ClassVar[str] = "while-loop-unroller"

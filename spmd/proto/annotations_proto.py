@@ -26,7 +26,7 @@ from spmd.proto.schema.xla_data import (
 from spmd.shape import Shape
 from spmd.text.names import sanitized
 
-#: What texts call it, now and before.
+#: Its names in texts, the present and the former one.
 _ORIGINAL_VALUE = ("origin", "original_value")
 _STATISTIC = re.compile(r"\s*([^\s={},]+)\s*=\s*([^\s={},]+)\s*(?:,|$)")
 

@@ -145,7 +145,7 @@ def is_sugared(instruction: HloInstruction) -> bool:
     if not (isinstance(attrs, AsyncAttrs) and attrs.sugar):
         return False
     wrapped = instruction.to_apply
-    # There the short form has one place for the aliases of both.
+    # Then the short syntax has only one attribute for the aliases of both.
     is_ambiguous = bool(attrs.output_to_operand_aliasing) and wrapped.root.opcode in _WITH_ALIASES
     return not is_ambiguous and _expands(wrapped)
 

@@ -73,7 +73,7 @@ _IEEE = frozenset(
 )
 FLOAT_FORMATS = {kind: FloatFormat(kind) for kind in _MANTISSA}
 COMPLEX_PARTS = {PrimitiveType.C64: PrimitiveType.F32, PrimitiveType.C128: PrimitiveType.F64}
-#: XLA tries these numbers of digits first.
+#: Precisions that XLA uses if they are exact enough.
 _SHORT_PRECISIONS = {PrimitiveType.F32: (6,), PrimitiveType.F64: (15,)}
 
 
@@ -120,7 +120,7 @@ def float_texts(flat: NDArray, kind: PrimitiveType) -> list[str]:
         if not left:
             break
     for i in np.flatnonzero((wide == 0) & np.signbit(wide)).tolist():
-        texts[i] = "-0.0"  # XLA reads -0 as a whole number, which has no sign
+        texts[i] = "-0.0"  # XLA reads -0 as an integer, which has no sign
     for i in np.flatnonzero(np.isnan(wide)).tolist():
         texts[i] = _nan_word(int(bits[i]), float_format)
     return texts

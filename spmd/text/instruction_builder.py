@@ -26,7 +26,7 @@ class InstructionBuilder:
     """One computation under construction.
 
     ``scope``: its instructions by the name they are written with (``add`` may rename them, so that names are unique in
-    the module). ``creates_parameters``: operands nobody defined become parameters, as in a text of one instruction.
+    the module). ``creates_parameters``: undefined operands become parameters, as in a text of one instruction.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class InstructionBuilder:
         self.computation = computation
         self.scope: dict[str, HloInstruction] = {}
         self.has_root = False
-        #: ``%true`` was defined here: the ``true`` of an operand is none, so the whole grammar must read operands.
+        #: ``%true`` was defined here: the ``true`` of an operand is none, so operands need the full grammar.
         self.defines_reserved = False
-        #: False once an instruction had an error and was skipped: then nothing is said about the whole.
+        #: False once an instruction had an error and was skipped: then the computation is not checked.
         self.is_complete = True
         self.creates_parameters = creates_parameters
         self.read_inline = read_inline

@@ -19,7 +19,7 @@ _PARTS = re.compile(
     rf"(?:#{_INDEX_TYPE})?(?:\*{_INDEX_TYPE})?(?:E{_NUMBER})?(?:S{_NUMBER})?"
     rf"(?:SC(?:\(-?\d{{1,19}}:(?:-?\d{{1,19}}(?:,-?\d{{1,19}})*+)?\))++)?(?:M{_NUMBER})?"
 )
-#: What one part looks like, known or not.
+#: Syntax of one part, known or not.
 _ANY_PART = re.compile(r"[A-Za-z#*]*+(?:\([^(){}]*+\))*+")
 
 

@@ -44,11 +44,11 @@ _SHALLOW = re.compile(
     rf"(?:{_PLAIN}|/\*(?:[^*]|\*(?!/))*+\*/|{_flat_groups(f'(?:{_PLAIN}|{_flat_groups(_PLAIN[:-2])})')})++"
 )
 _CLOSING = {"(": ")", "{": "}", "[": "]"}
-#: What would garble a terminal, or cannot be written to one.
+#: Characters that would garble a terminal, or cannot be written to one.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-#: What an error quotes as found: a word, not all of a very long one.
+#: Text that an error quotes as found: a word, only the beginning of a very long one.
 _FOUND = re.compile(r"[\w.\-%]{1,80}|.", re.DOTALL)
 
 

@@ -31,9 +31,9 @@ _INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
 
 
 def read_line(builder: InstructionBuilder, pos: int, end: int) -> int:
-    """Read the instruction whose line begins at ``pos``; returns where the next begins, 0 when in doubt.
+    """Read the instruction whose line begins at ``pos``. Returns where the next one begins, 0 if it is not simple.
 
-    Doubt is no error: the scanner then reads the same text by the whole grammar.
+    That is no error: the scanner then reads the same text by the full grammar.
     """
     context = builder.context
     found = _LINE.match(context.source.text, pos, end)

@@ -24,11 +24,11 @@ from spmd.text.lexer import Scanner
 _WORD = re.compile(r"[^\s{}(),/]++(?:\(0x[0-9a-fA-F]++\))?")
 _ELIDED = re.compile(r"\{\s*+\.\.\.\s*+\}")
 _INTEGER = re.compile(r"-?[0-9]++")
-#: As XLA's lexer reads them: no leading plus, no bare point, ``inf`` alone.
+#: Floats as XLA's lexer reads them: no leading plus, no bare point, ``inf`` alone.
 _FLOAT = re.compile(
     r"-?(?:[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?|(?<=-)\.[0-9]++(?:[eE][+-]?[0-9]++)?|inf)"
 )
-#: From here on a whole number is no s64, and XLA's lexer wraps it.
+#: Least positive integer that is no s64, so that XLA's lexer wraps it.
 _WRAPS = 2**63
 #: Words of so many characters are surely s64.
 _SURE = 18

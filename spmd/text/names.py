@@ -16,7 +16,7 @@ KEYWORDS = frozenset(
         *("last_tile_dim_replicate", "shard_as", "shard_like"),
     }
 )
-#: Words that the whole grammar has to judge.
+#: Words that need the full grammar.
 RESERVED = TYPE_NAMES | KEYWORDS
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.\-]|^[^A-Za-z_]", re.ASCII)

@@ -18,7 +18,7 @@ from spmd.text.recovery import MissingNameError, Recovery
 from spmd.text.shape_text import ShapeReader
 from spmd.text.sharding.sharding_text import read_sharding
 
-#: What stands in the parentheses of these is no operand.
+#: Ops whose parentheses contain no operands.
 OWN_PARENTHESES = frozenset({"parameter", "constant"})
 
 

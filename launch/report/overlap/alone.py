@@ -1,6 +1,6 @@
 """Times of kernels and collectives by themselves: from reference steps, else from other parts of the trace.
 
-In a reference step every collective is waited for where it was started, so no kernel runs beside one.
+In a reference step every collective is waited for where it was started, so no kernel overlaps one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def is_compute(piece: Slice) -> bool:
 
 @dataclass(frozen=True)
 class Alone:
-    """kernels: seconds of a slice that computes. transfers: from when all members were there to the landing. blocked:
-    for how long a device stands still for a flight that nothing hides.
+    """Times by themselves. kernels: seconds of a slice that computes. transfers: from when all members were ready to
+    the completion. blocked: for how long a device waits for a collective that nothing hides.
     """
 
     reference: Reference

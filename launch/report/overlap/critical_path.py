@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from launch.report.overlap.model import AsyncInterval, DeviceStep, MeasuredStep, PathPiece, Slice
 
-#: Stamps are whole nanoseconds; a trace tells a slice's end as its begin and its length, so that it may be rounded.
+#: Rounding of times: a trace states a slice's begin and length, so its end is not exact to the nanosecond.
 _ROUNDING = 1e-10
 
 

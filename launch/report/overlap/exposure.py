@@ -1,7 +1,7 @@
-"""The seconds that a device stood still for a flight, split by reason. Together the parts are all of them.
+"""The seconds that a device waited for a collective in flight, split by reason. The parts add up to all of them.
 
-From the outside in: what starting it took; what later members cost; what it took longer than by itself; what no
-schedule could have hidden; what limits kept from being hidden; the rest, which is the schedule's choice.
+In this order: the start itself; later members; the time above the collective's own; the time that no schedule could
+have hidden; the time that limits prevented from being hidden; the rest, which is the schedule's choice.
 """
 
 from __future__ import annotations

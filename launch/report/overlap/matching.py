@@ -1,6 +1,6 @@
 """Matching of collectives in flight on devices: the same execution of a collective on all members of its group.
 
-Devices run one program in one order, so the n-th execution of a collective on one device meets the n-th on another.
+Devices run one program in one order, so the n-th execution of a collective on one device matches the n-th on another.
 """
 
 from __future__ import annotations

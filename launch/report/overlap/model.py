@@ -61,15 +61,14 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A collective of the program: its start, or itself where it has no done (``blocking``).
+    """A collective of the program: its start, or itself if it has no done (``blocking``).
 
-    kind: "all-gather", "all-reduce", ... bytes: of its result on one device. groups: devices that meet each other.
-    pairs: of a permute, (source, target); a device meets the one that sends to it and the one that it sends to.
-    exchanges: that it keeps busy, on the machine that the program was compiled for.
-    independent: seconds of work, predicted, that may run beside one execution; None where nobody tells. limited,
-    in_flight_limited: seconds of one that its memory limit and its limits in flight leave exposed, as the scheduler
-    says. producer, user: who makes its operands last and who needs its result first; "" where that is a parameter, or
-    the result of the computation. in_flight_limit: as many may be in flight on one exchange.
+    kind: "all-gather", "all-reduce", ... bytes: of its result on one device. groups: of devices that communicate.
+    pairs: of a permute, (source, target). exchanges: those that it uses on the machine that the program was compiled
+    for. independent: predicted seconds of work that can overlap one execution; None if they are unknown. limited,
+    in_flight_limited: seconds of one execution that its memory limit and its limits in flight leave exposed, as the
+    scheduler states. producer, user: the last producer of its operands and the first user of its result; "" if that is
+    a parameter, or the result of the computation. in_flight_limit: as many may be in flight on one exchange.
     """
 
     name: str

@@ -13,7 +13,7 @@ from launch.report.overlap.summary import Totals
 _SLOWED = 1.5
 #: Part of a step without a core, from which it is worth a word.
 _STOLEN = 0.1
-#: Seconds from which it matters to who came last.
+#: Uncertainty in seconds from which the last member may be wrong.
 _UNCERTAIN = 20e-6
 
 

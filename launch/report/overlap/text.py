@@ -11,7 +11,7 @@ from launch.report.overlap.model import CollectiveOverlap, OverlapReport
 from launch.report.overlap.path_shares import path_shares
 
 _PATH_ROWS = 8
-#: Of what is exposed, from which a reason is listed.
+#: Least fraction of the exposed time for which a reason is listed.
 _LISTED = 0.01
 
 

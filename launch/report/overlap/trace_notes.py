@@ -19,7 +19,7 @@ _PREDICTED = (-1e9, 1e9)
 #: Executions of a collective in a step.
 _TIMES = (0, 1 << 53)
 _IN_FLIGHT_LIMIT = (1, 1 << 53)
-#: Of a prediction, what reports show of a step.
+#: Fields of a prediction that reports show for a step.
 _OF_A_STEP = ("step_s", "compute_s", "slowed_s", "exposed_s")
 
 

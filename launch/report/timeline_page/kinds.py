@@ -1,8 +1,7 @@
 """Kinds of slices, which the page shows by colour.
 
 Colours are Okabe and Ito's and some more, chosen so that no two look alike to dichromats either, on a light page and
-on a dark one; a test holds them to that. Waiting is told by stripes, and collectives in flight stand in lanes of
-their own.
+on a dark one; a test checks that. Waiting has stripes, and collectives in flight have rows of their own.
 """
 
 from __future__ import annotations

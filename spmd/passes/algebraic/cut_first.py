@@ -2,9 +2,9 @@
 
     s = f32[4] slice(f32[8] add(a, b)), slice={[0:4]}   =>   add(slice(a), slice(b))
 
-Only for what nobody else reads, or of which a few elements are read in all: or it would be computed twice. And only
-after partitioning: before it, a slice of a sharded dimension moves elements between devices, and two operands are more
-than one result.
+Only if the value has no other user, or only a few of its elements are read at all: otherwise it would be computed
+twice. And only after partitioning: before it, a slice of a sharded dimension moves elements between devices, and two
+operands are more than one result.
 """
 
 from __future__ import annotations

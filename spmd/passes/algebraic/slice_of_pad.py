@@ -60,7 +60,7 @@ def padded_range(
     # Every `hop`-th position of the slice has every `skip`-th element of the source.
     hop, skip = max(gap // step, 1), max(step // gap, 1)
     if hop > 1:
-        # Source element j is taken at i = first_place + j * hop.
+        # Source element j is at index i = position + j * hop of the slice.
         position = (low - start) // step
         first = max(0, -(position // hop))
         last = min(size - 1, (count - 1 - position) // hop)

@@ -14,7 +14,7 @@ from spmd.text.attrs_text.writer import AttrWriter
 
 _DIRECTIONS = ("EQ", "NE", "GE", "GT", "LE", "LT")
 _TYPES = ("FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED")
-#: The order of floats as XLA has written it since the end of 2026, which says it beside the type or without one.
+#: The order of floats as XLA has written it since the end of 2026, which writes it along with the type or without one.
 _ORDERS = {"TOTAL": "TOTALORDER", "PARTIAL": ""}
 
 

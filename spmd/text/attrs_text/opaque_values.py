@@ -64,7 +64,7 @@ def read_domain(scanner: Scanner) -> str:
     return scanner.text[start : scanner.pos]
 
 
-#: By attribute; any other kept value is a group in braces or a word.
+#: Readers by attribute; any other opaque value is a group in braces or a word.
 OPAQUE_VALUES: dict[str, Callable[[Scanner], str]] = {
     "batch_group_count": _integer,
     "convolution_kind": _one_of("a convolution's kind", ("unset", "fprop", "dgrad", "wgrad")),

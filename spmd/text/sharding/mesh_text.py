@@ -23,7 +23,7 @@ class MeshText:
         return dict(self.axes).get(name)
 
 
-#: An axis, whole or the part (pre-size, size) of it.
+#: A full axis, or the sub-axis (pre-size, size) of it.
 AxisText = tuple[str, tuple[int, int] | None]
 
 

@@ -1,9 +1,9 @@
 """Functions of JAX become modules, with the Python functions that they call (the ``jax`` extra).
 
 Python callbacks (jax.debug.print, jax.pure_callback, io_callback) and the partition functions of
-jax.custom_partitioning live in this process alone; the module holds them beside its text (spmd/hlo/host_functions.py).
-A call of custom_partitioning also gets the whole function as its called computation, so that a text of the module can
-be partitioned and evaluated anywhere.
+jax.custom_partitioning exist in this process only; the module refers to them (spmd/hlo/host_functions.py). A call of
+custom_partitioning also gets the unpartitioned function as its called computation, so that a text of the module can be
+partitioned and evaluated anywhere.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _partitioned_calls(module: HloModule) -> list[HloInstruction]:
 class JaxPartitioner:
     """A partition function of custom_partitioning (a PartitionFunction). ``key``: JAX's name of it.
 
-    ``info``: what JAX calls by that name, as long as somebody holds it.
+    ``info``: JAX's object of that name, which JAX refers to weakly.
     """
 
     key: str
