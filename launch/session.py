@@ -160,7 +160,7 @@ _worlds: list[MpiCommunicator] = []
 
 
 def _world_within(seconds: float, *, said: bool) -> MpiCommunicator | None:
-    """Return all ranks of this process's job, opened at the first compilation; None where no launcher started it.
+    """Return all ranks of this process's job, opened at the first compilation; None if no launcher started it.
 
     ``said``: ``seconds`` holds from now on, also where the job has been opened with another time.
     """

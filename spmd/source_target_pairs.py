@@ -45,12 +45,12 @@ class SourceTargetPairs(ABC):
     @property
     @abstractmethod
     def smallest(self) -> int:
-        """The smallest id; 0 where there is no pair."""
+        """The smallest id; 0 if there is no pair."""
 
     @property
     @abstractmethod
     def largest(self) -> int:
-        """The largest id; -1 where there is no pair."""
+        """The largest id; -1 if there is no pair."""
 
     @abstractmethod
     def repeats(self) -> Pair:
@@ -217,7 +217,7 @@ class DigitPermutation(Move):
             raise ValueError(f"digits of sizes {self.sizes} cannot change places as {self.taken}")
 
     def moved(self, n: int) -> int:
-        """A position stays where all digits of each cycle are equal."""
+        """Return the number of moved positions: a position stays if all digits of each cycle are equal."""
         stays, seen = 1, set[int]()
         for first in range(len(self.sizes)):
             if first not in seen:

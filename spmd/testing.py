@@ -1,4 +1,4 @@
-"""Checks for people who test sharding propagation: in pytest, a failing one says what it found instead and why.
+"""Assertions for tests of sharding propagation: in pytest, a failing one shows what it found instead, and why.
 
     spmd.testing.assert_sharding(module, "dot.3", "{devices=[2,1]<=[2]}")
     spmd.testing.assert_collectives(module, 4, {"all-reduce": 1})

@@ -23,15 +23,15 @@ _REARRANGING: Final = (*PLACING, Opcode.CONVERT)
 @register_pass
 @dataclass(frozen=True)
 class AllGatherCse(CollectiveCse[Gather]):
-    """Make an all-gather of another one, where their operands are forms of one value: reshaped, transposed, converted.
+    """Compute an all-gather from another one if their operands are one value, reshaped, transposed or converted.
 
         g = f32[8,3] all-gather(x), dimensions={0}                   g = f32[8,3] all-gather(x), dimensions={0}
         c = bf16[3,4] convert(transpose(x))                   =>
         h = bf16[3,8] all-gather(c), dimensions={1}                  h = bf16[3,8] convert(transpose(g))
 
-    Members compute from what they have already, nothing is sent; they may gather along different dimensions. Only the
-    one that is made anew may have conversions on its way. What an optimization barrier hands on counts as another
-    value: programs gather it again so that the first result need not be kept (rematerialization).
+    Members compute it from the first result, so nothing is sent; the two may gather along different dimensions. Only
+    the second one may have conversions. The result of an optimization barrier counts as another value: programs gather
+    it again so that the first result need not stay in memory (rematerialization).
     """
 
     name: ClassVar[str] = "all-gather-cse"

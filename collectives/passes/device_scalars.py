@@ -56,7 +56,7 @@ def device_count(module: HloModule) -> int:
 
 
 class _Reader:
-    """Values with the devices as their first axis, of size 1 where all have the same."""
+    """Values with the devices as their first axis, of size 1 if all have the same."""
 
     def __init__(self, module: HloModule) -> None:
         self.module = module
@@ -68,7 +68,7 @@ class _Reader:
                 x.shape.element_type.is_integer or x.shape.element_type is PrimitiveType.PRED
             )
             few = len(self._known) < _MOST_INSTRUCTIONS
-            self._known[x] = None  # not yet; also what it stays where too much is asked
+            self._known[x] = None  # not yet; it stays None if the analysis is too large
             self._known[x] = self._compute(x) if is_number and few else None
         return self._known[x]
 

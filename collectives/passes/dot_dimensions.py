@@ -19,7 +19,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DotDimension:
-    """One dimension as both operands and the result have it; None where one does not."""
+    """One dimension of both operands and the result; None for an array without it."""
 
     role: Role
     operands: tuple[int | None, int | None]

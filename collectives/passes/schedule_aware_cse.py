@@ -49,7 +49,7 @@ class ScheduleAwareCse(FueledPass):
 
 
 class _Joining:
-    """In one computation; ``budget``: bytes that it may need, None for any number."""
+    """Joins of equal collectives in one computation. ``budget``: bytes that it may need, None for any number."""
 
     def __init__(self, computation: HloComputation, live: ModuleBytes, budget: int | None) -> None:
         self._computation = computation

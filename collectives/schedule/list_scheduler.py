@@ -53,7 +53,7 @@ class Priorities:
 
 
 class ListScheduler:
-    """Makes one order of a graph. make_headroom: of turns as this direction counts them; None where none is needed."""
+    """Makes one order of a graph. make_headroom: for the turns of this direction; None if memory is not limited."""
 
     def __init__(
         self,

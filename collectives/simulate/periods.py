@@ -1,7 +1,7 @@
 """Periods: once a loop's trips repeat, the remaining ones are skipped.
 
 Nothing that devices do depends on what time it is. So when, at the end of a trip, everything is as it was at the end
-of an earlier one (where each device is, what is in flight with how much left, who waits since when, all relative to
+of an earlier one (the position of each device, the remaining work of transfers, the begin of waits, all relative to
 now), the events in between repeat until the first device has no trip left. They are counted that many times, and so
 are the devices' trips. The clock does not advance meanwhile, and ``Timeline.skips`` states for how long.
 """
@@ -28,8 +28,8 @@ _Around: TypeAlias = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """At the end of a trip, ``clock`` seconds into the step. discrete and times: what must be equal, the latter up to
-    rounding. totals, busy: of each device, by now.
+    """State at the end of a trip, ``clock`` seconds into the step. discrete and times: the figures that must be equal,
+    the latter up to rounding. totals, busy: of each device, by now.
     """
 
     clock: float

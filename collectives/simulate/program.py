@@ -1,4 +1,4 @@
-"""From a scheduled module to steps: control flow is entered, kernels and collectives get their seconds.
+"""Conversion of a scheduled module to steps: control flow is entered, kernels and collectives get their seconds.
 
     while         a Loop with the trips of its induction variable; one trip, with a note, if their number is unknown
     conditional   the slowest branch, as the one that is taken is unknown

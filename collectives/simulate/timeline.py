@@ -31,7 +31,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """At ``at`` seconds of what was gone through, ``trips`` more of a loop, like those before, take ``seconds``."""
+    """Skipped trips: ``trips`` more of a loop, like those before, take ``seconds``, at ``at`` seconds of simulated
+    time.
+    """
 
     at: float
     loop: str
@@ -43,7 +45,7 @@ class Skip:
 class Timeline:
     """Slices in the order in which they end, their times without what was skipped; skips in order of time.
 
-    ``wanted``: whether slices are kept at all.
+    ``wanted``: whether slices are recorded at all.
     """
 
     wanted: bool = True

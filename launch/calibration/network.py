@@ -38,9 +38,10 @@ _FEW = 4
 
 @dataclass(frozen=True)
 class NetworkSizes:
-    """messages: bytes of those that are timed alone. product: rows and columns of matrices, f32. transfer_seconds: what
-    a message takes, about, that products run beside, unless it had more than ``most_bytes``; products take ``longer``
-    times as long. steps: of a program in each of ``rounds``, of which the least counts.
+    """Sizes of the measurements. messages: bytes of those that are timed alone. product: rows and columns of matrices,
+    f32. transfer_seconds: the approximate time of a message that products overlap, unless it had more than
+    ``most_bytes``; products take ``longer`` times as long. steps: of a program in each of ``rounds``, of which the
+    fastest counts.
     """
 
     messages: tuple[int, ...] = (1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22)
@@ -62,7 +63,7 @@ class ConcurrentRun:
 
     @property
     def busy(self) -> float:
-        """By how much the message delays the products, of the time that it takes."""
+        """The delay of the products by the message, as a fraction of its time."""
         return min(max((self.both - self.products) / self.message, 0.0), 1.0)
 
 

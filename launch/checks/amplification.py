@@ -168,7 +168,7 @@ def _few(x: Array) -> Array:
 
 
 def _relative_error(exact: Sketch, noisy: Sketch) -> float:
-    """Return the largest error of an array over its largest element; 0 where the sketches do not fit each other."""
+    """Return the largest error of an array over its largest element; 0 if the sketches do not fit each other."""
     worst = 0.0
     for one, other in zip(exact, noisy, strict=False):
         if one.shape == other.shape and one.size:

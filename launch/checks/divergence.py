@@ -1,8 +1,8 @@
 """First operation that goes wrong in a partitioned program whose results differ from its logical module's.
 
 The prepared logical module is compiled again with values of its entry as further outputs, a batch of them at a time in
-the order of the program, and run beside the reference evaluator. A further output adds no annotation that binds others,
-so that the program is partitioned as before; yet a fault that comes and goes with fusion may not show.
+the order of the program, and its values are compared with the reference evaluator's. A further output adds no
+annotation that binds others, so the program is partitioned as before; yet a fault that depends on fusion may not show.
 """
 
 from __future__ import annotations

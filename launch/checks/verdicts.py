@@ -1,4 +1,4 @@
-"""From outputs that differ to verdicts: whether rounding explains them, and which instruction amplifies it."""
+"""Verdicts on outputs that differ: whether rounding explains them, and which instruction amplifies it."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class _Version(argparse.Action):
 
 
 def import_command(arguments: Sequence[str]) -> str | None:
-    """Import the command that the arguments name, and return its name; None where they name none."""
+    """Import the command that the arguments name, and return its name; None if they name none."""
     command = next((word for word in _help_of(arguments) if not word.startswith("-")), None)
     if command not in COMMANDS:
         return None

@@ -18,7 +18,7 @@ from spmd.memory import as_out_of_memory
 Result = TypeVar("Result")
 
 _MADE = b"made"
-"""In front of what rank 0 has made; a report of its error begins with a brace."""
+"""Prefix of rank 0's result; a report of its error begins with a brace."""
 
 
 class AgreedError(SpmdError):

@@ -18,7 +18,7 @@ COLLECTIVES_VARIABLE = "SPMD_GPU_COLLECTIVES"
 """``nccl``: between GPUs through NCCL, also where ranks share one; ``host``: through the hosts; else as it is best."""
 
 _SHARED_GPU_VERSION = 23000
-"""NCCL's version from which on it takes several ranks on a GPU when it is told to."""
+"""First version of NCCL that supports several ranks on a GPU, if a variable enables it."""
 
 _RANKS_ON_A_GPU = 2
 """That NCCL takes, at most."""

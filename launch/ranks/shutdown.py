@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from collectives.communicator.mpi.communicator import MpiCommunicator
 
 _REPORT_SECONDS = 2.0
-"""For another rank's message to come out before this one ends the job."""
+"""Seconds to wait for another rank's message before this one ends the job."""
 
 _BARRIER_SECONDS = 20.0
-"""For ranks that have agreed on an error to come to the end; then the job ends without who is missing."""
+"""Seconds for ranks that have agreed on an error to reach the end; then the job ends without the missing ones."""
 
 _END_SECONDS = 30
-"""For MPI to end this process once it has been asked to."""
+"""Seconds for MPI to end this process once it was requested to."""
 
 
 def run_rank(world: MpiCommunicator, program: Callable[[MpiCommunicator], int]) -> int:

@@ -33,9 +33,9 @@ _AROUND_OTHERS = frozenset({"ThunkSequence", "While", "Conditional"})
 
 @dataclass(frozen=True)
 class TimedStep:
-    """devices: of each device, or of all alike. begins: how much later each began than the first; all at once where
-    there are none. series: by device, of each execution of what has several in the step. seconds: that the step took;
-    None where no trace tells.
+    """Times of one step. devices: durations on each device, or one entry for all. begins: how much later each began
+    than the first; by default 0. series: by device, the durations of each execution of instructions with several in the
+    step. seconds: duration of the step; None without a trace.
     """
 
     devices: tuple[Durations, ...]

@@ -1,4 +1,4 @@
-"""The events of a trace that have a duration, from a file that may be anybody's."""
+"""The events of a trace that have a duration. The file is not trusted."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _EXECUTABLE_DUMPS: dict[str, Callable[[Executable], str]] = {
 
 
 class PatternError(SpmdError):
-    """Not a regular expression."""
+    """A pattern that is no regular expression."""
 
 
 class Dumps:

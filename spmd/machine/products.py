@@ -16,7 +16,7 @@ from typing import TypeAlias
 from spmd.shape import PrimitiveType
 
 Transposed: TypeAlias = tuple[bool, bool]
-"""For lhs and rhs: whether the columns are contiguous, and not the rows."""
+"""Whether the columns, and not the rows, are contiguous: of lhs and of rhs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class CallInliner(FueledPass):
 def inline_calls(
     module: HloModule, opcode: Opcode, wanted: Callable[[HloInstruction], bool], fuel: Fuel
 ) -> bool:
-    """Inline the calls (or fusions) that are ``wanted``, callees first; True where there was one.
+    """Inline the calls (or fusions) that are ``wanted``, callees first. Returns whether there was one.
 
     UnsupportedError if the program would become too large.
     """

@@ -29,15 +29,15 @@ from spmd.passes.rewrite import (
     replace_and_prune,
 )
 
-#: Edits the program at an instruction that is still part of it; True where it changed anything.
+#: Edits the program at an instruction that is still part of it. Returns whether anything changed.
 Edit: TypeAlias = Callable[[HloInstruction], bool]
 
-#: A simpler value for an instruction, or None where none is known.
+#: Returns a simpler value for an instruction, or None if none is known.
 Simplify: TypeAlias = Callable[[HloInstruction], HloInstruction | None]
 
 
 _MAX_REVISITS = 4
-"""For each instruction of a walk, all together: rules that undo each other are stopped, and the pipeline says so."""
+"""Most repeated visits per instruction, on average: rules that undo each other are stopped, and the pipeline warns."""
 
 
 class InstructionPass(FueledPass):

@@ -19,7 +19,7 @@ _MAKES_EQUAL = (Opcode.ALL_REDUCE, Opcode.ALL_GATHER, Opcode.CALL)
 #: Distances, in operands, of cuts from the instructions that matter.
 _DISTANCES = (1, 2, 4, 8, 16)
 
-#: Edits a fresh clone; False where there is nothing to do.
+#: Edits a fresh clone. Returns False if there is nothing to do.
 Edit = Callable[[HloModule], bool]
 Fails = Callable[[HloModule], bool]
 

@@ -25,7 +25,7 @@ from spmd.passes.rewrite import (
 @register_pass
 @dataclass(frozen=True)
 class SortSimplifier(InstructionPass):
-    """sort(x, y, z)  =>  sort(x, z), where neither the comparator nor anybody else reads y
+    """sort(x, y, z)  =>  sort(x, z), if neither the comparator nor a user reads y
 
     sort(x, y)  =>  x, y, along a dimension of one element
     """

@@ -99,7 +99,7 @@ def match_first_elements(sort: HloInstruction) -> FirstElements | None:
 
 
 def _slices(sort: HloInstruction) -> dict[int, list[HloInstruction]] | None:
-    """Return the readers of each result that has any; None where something else than slices is among them."""
+    """Return the readers of each result that has any; None if one of them is no slice."""
     parts = {0: [sort]} if sort.num_operands == 1 else _elements(sort)
     if parts is None:
         return None
@@ -122,7 +122,7 @@ def _elements(sort: HloInstruction) -> dict[int, list[HloInstruction]] | None:
 
 
 def _only_key(sort: HloInstruction, dimension: int) -> SortKey | None:
-    """Return the key that alone decides, besides positions; None where there is none that an array can be made of."""
+    """Return the key that alone, besides positions, decides the order; None if no array can hold it."""
     keys = match_sort_keys(sort.to_apply)
     if keys is None or not _is_elementwise(keys[0].expression):
         return None

@@ -31,7 +31,7 @@ def read_carried(proto: HloModuleProto, implied: Implied) -> CarriedHeader:
 
 
 def _device_ids(proto: DeviceAssignmentProto) -> tuple[tuple[int, ...], ...]:
-    """Partition by partition; empty where they are the usual ones or not listed at all."""
+    """Return the devices of each partition; empty if they are the usual ones or not listed at all."""
     rows = tuple(row.replica_device_ids for row in proto.computation_devices)
     if not rows:
         return ()

@@ -1,4 +1,4 @@
-"""From a MODULE argument that names a module to its program."""
+"""Compilation of a MODULE argument that names a module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a MODULE argument to an executable that runs on the ranks of an MPI job."""
+"""Executable of a MODULE argument on the ranks of an MPI job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a MODULE argument to an executable that runs on devices of this process; on_ranks.py has MPI's ranks."""
+"""Executable of a MODULE argument on devices of this process; on_ranks.py has MPI's ranks."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from spmd.machine.named import machine_named
 
 @dataclass(frozen=True)
 class ProgramNotes:
-    """See MeasuredRun. ``predicted`` is None where a note says why."""
+    """See MeasuredRun. ``predicted`` is None if a note states the reason."""
 
     machine: str
     sites: dict[str, Site]

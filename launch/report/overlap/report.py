@@ -1,4 +1,4 @@
-"""From a measured run to its overlap report: the analysis as a table of contents. Read model.py first.
+"""Overlap report of a measured run: the analysis as a table of contents. Read model.py first.
 
 typical steps ──► alone ──► slowdown ──► exposure ──► words        of each flight of the scheduled steps
               ──► summary, critical path                          of the step

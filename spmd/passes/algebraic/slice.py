@@ -1,4 +1,4 @@
-"""slice, dynamic-slice, dynamic-update-slice, reverse: whole operands, constant starts, slices of repeated values."""
+"""slice, dynamic-slice, dynamic-update-slice, reverse: full slices, constant starts, slices of repeated values."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class PaddedRange:
 def padded_range(
     size: int, low: int, interior: int, start: int, stride: int, count: int
 ) -> PaddedRange | None:
-    """Return the part of a padded dimension that a slice takes, or None where no pad of a slice expresses it.
+    """Return the part of a padded dimension that a slice takes, or None if no pad of a slice expresses it.
 
     Source element j of `size` lies at position low + j * (interior + 1); the slice takes the `count` positions
     start + i * stride (count >= 1).

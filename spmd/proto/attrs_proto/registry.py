@@ -17,7 +17,7 @@ from spmd.shape import Shape
 class ProtoValues:
     """Input of an attribute reader: the instruction's message, its shape, its operands, its number of callees.
 
-    ``implied`` counts for the whole module.
+    ``implied`` counts values of the entire module.
     """
 
     proto: HloInstructionProto

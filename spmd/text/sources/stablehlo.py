@@ -13,7 +13,7 @@ _BYTECODE = b"ML\xefR"
 
 
 def stablehlo_of(data: bytes) -> tuple[bytes, str] | None:
-    """Return the StableHLO bytecode in ``data`` and the name of ``data``'s format; None where it is another format.
+    """Return the StableHLO bytecode in ``data`` and the name of ``data``'s format; None if it is another format.
 
     Bytecode stands by itself, or in what ``jax.export`` serializes: a FlatBuffer, in which the bytes of an array follow
     their number.
