@@ -299,7 +299,7 @@ _SEVERITY = (Verdict.DIFFERS, Verdict.ROUNDING, Verdict.AGREES)
 
 
 def _title(check: OutputCheck) -> str:
-    """Return the output's number and name, and its path in the user's program where that is known."""
+    """Return the output's number and name, and its path in the user's program if that is known."""
     return f"{check.name} {check.path}".strip()
 
 

@@ -22,8 +22,8 @@ from spmd.verifier.verifier import verify
 class ModuleSource:
     """A module that need not be read where a program that was made of it is found.
 
-    ``read`` gives it verified; SpmdError where it cannot be. ``known_digest``: of the bytes that it is read from; None
-    for one that is not read from one file.
+    ``read`` gives it verified. Raises SpmdError if it cannot be read. ``known_digest``: of the bytes that it is read
+    from; None for one that is not read from one file.
     """
 
     read: Callable[[], HloModule]

@@ -228,7 +228,7 @@ class ArrayShape:
 
     @property
     def num_elements(self) -> int:
-        """Elements, at most (bounded dynamic dimensions count in full); UnsupportedError for unbounded ones."""
+        """Number of elements; bounded dynamic dimensions count in full. Raises UnsupportedError for unbounded ones."""
         if UNBOUNDED in self.dims:
             raise UnsupportedError(f"{self} has an unbounded dimension, so it has no size")
         return math.prod(self.dims)
@@ -267,7 +267,7 @@ class ArrayShape:
 
 @dataclass(frozen=True, slots=True)
 class TupleShape:
-    """A tuple of shapes; ShapeError when it is nested too deeply or has too many leaves (``spmd.limits``)."""
+    """A tuple of shapes. Raises ShapeError if it is nested too deeply or has too many leaves (``spmd.limits``)."""
 
     elements: tuple[Shape, ...] = ()
     num_leaves: int = field(init=False, compare=False, repr=False)

@@ -128,7 +128,7 @@ def test_every_module_begins_with_a_docstring_and_postponed_annotations() -> Non
 
 #: Beginnings of docstrings that name no subject: "Of what programs may fill."
 RIDDLES = re.compile(
-    r"(Of|That|As|Who|Whom|Whose|What|Where|How|To be|((In|On|By|With|From|To) )?[Ww]hich)\b"
+    r"(Of|That|As|Whether|Say whether|Who|Whom|Whose|What|Where|How|To be|((In|On|By|With|From|To) )?[Ww]hich)\b"
 )
 
 

@@ -183,7 +183,9 @@ def _require_writable(path: Path, makes_folder: bool) -> None:
 
 
 def _write(output: Path | None, text: str) -> None:
-    """Write the description to ``output``, or where compilations find it; OutputFileError where there is no room."""
+    """Write the description to ``output``, or where compilations find it. Raises OutputFileError if there is no
+    space.
+    """
     if output is None:
         keep_calibration(text)
     else:

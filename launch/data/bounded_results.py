@@ -29,8 +29,8 @@ def with_sizes(module: HloModule, *, partitioned: bool) -> HloModule:
     The sizes stand in the order of ``bounded_dimensions``. A module without bounded results is returned as it is; any
     other stays as it is, and a changed copy is returned.
 
-    partitioned: it is one device's program. UnsupportedError where its bounded results are divided among the devices,
-    since a device then knows the size of its tile alone, or where a bounded result aliases a parameter.
+    partitioned: it is one device's program. Raises UnsupportedError if its bounded results are divided among the
+    devices, since a device then knows the size of its tile alone, or if a bounded result aliases a parameter.
     """
     results = list(leaves(module.entry.root.shape))
     bounded = bounded_dimensions([shape for _, shape in results])

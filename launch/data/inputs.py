@@ -40,7 +40,7 @@ def read_arrays(path: Path, prefix: str, shapes: Sequence[ArrayShape]) -> list[A
 def write_arrays(path: Path, prefix: str, arrays: Sequence[Array]) -> None:
     """Write ``prefix``0, ``prefix``1, ...; types that NumPy lacks as their bits.
 
-    As NumPy does, it adds .npz to a name without it. Raises OutputFileError where there is no room.
+    As NumPy does, it adds .npz to a name without it. Raises OutputFileError if there is no space.
     """
     named = {f"{prefix}{index}": to_storage(array) for index, array in enumerate(arrays)}
     target = path if path.suffix == ".npz" else path.with_name(f"{path.name}.npz")

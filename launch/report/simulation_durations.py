@@ -74,7 +74,7 @@ class _Event:
 def read_timed(data: bytes, where: str, module: HloModule) -> TimedStep:
     """Read the step of median length from a trace that `spmd run --profile` wrote of ``module``, or seconds by name.
 
-    CostError for neither.
+    Raises CostError for other files.
     """
     found = JsonFields(read_json(data, where, "profile", MAX_BYTES, CostError), where, CostError)
     if not found.has("traceEvents"):

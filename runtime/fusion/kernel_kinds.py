@@ -91,12 +91,12 @@ class KernelKind:
 
     @cached_property
     def reduces(self) -> bool:
-        """Whether it has reductions."""
+        """Return whether it has reductions."""
         return any(x.opcode is Opcode.REDUCE for x in self.members)
 
     @cached_property
     def straight(self) -> bool:
-        """Whether strides express all reads in each piece of the loop: no reshapes, and results of one shape."""
+        """Return whether strides express all reads in each piece of the loop: no reshapes, and results of one shape."""
         dims = self.roots[0].dims
         return (
             all(root.dims == dims for root in self.roots)
@@ -118,7 +118,7 @@ class KernelKind:
 
     @cached_property
     def flat(self) -> bool:
-        """Whether each element is computed from those at its own index and from scalars."""
+        """Return whether each element is computed from those at its own index and from scalars."""
         dims = self.roots[0].dims
         return all(x.dims in ((), dims) for x in self.inputs) and all(
             _is_flat(x, dims) for x in self.members

@@ -115,7 +115,7 @@ def _sized_by(x: HloInstruction, sized: Mapping[HloInstruction, Sizes]) -> Sizes
 
 
 def _asked_of(size: HloInstruction, sized: Mapping[HloInstruction, Sizes]) -> HloInstruction:
-    """Return the size that a get-dimension-size asks for, where it is known; any other as it is."""
+    """Return the size that a get-dimension-size returns, if it is known; else ``size`` itself."""
     if size.opcode is not Opcode.GET_DIMENSION_SIZE:
         return size
     return sized.get(size.operand(0), {}).get(_dimension(size), size)

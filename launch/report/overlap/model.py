@@ -162,7 +162,7 @@ class DeviceStep:
     """Record of one device in one step. slices: by start, outer ones first. async_intervals: by ``issued``.
 
     stolen: seconds of it, at least, in which the device's thread had no core and did not wait for a collective: other
-    processes had it, or it slept; None where that was not measured.
+    processes had it, or it slept; None if that was not measured.
     """
 
     device: int
@@ -204,7 +204,7 @@ class MeasuredStep:
 @dataclass(frozen=True)
 class MeasuredRun:
     """A trace file's content. instructions and sites: by name. predicted: what `spmd simulate --json` prints for the
-    program on ``machine``, and under "kernels" seconds of one execution by name; None where there is no prediction.
+    program on ``machine``, and under "kernels" seconds of one execution by name; None if there is no prediction.
 
     clock_uncertainty: by device, seconds by which its corrected instants may be wrong. notes: assumptions, also those
     of the program that wrote the trace.

@@ -35,8 +35,8 @@ def parse_stablehlo(
 ) -> HloModule:
     """Return the HLO of StableHLO text or bytecode (Shardy annotations included), converted by jaxlib.
 
-    ``what``: the format, for messages. UnsupportedError without jaxlib; HloParseError with jaxlib's message for what it
-    refuses.
+    ``what``: the format, for messages. Raises UnsupportedError without jaxlib; HloParseError with jaxlib's message for
+    what it refuses.
     """
     try:
         jaxlib = importlib.import_module("jaxlib._jax")
