@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """``inputs`` and ``outputs``: every array leaf of the entry's parameters and result, in order.
+    """Arrays of an entry computation. ``inputs`` and ``outputs``: every array leaf of the entry's parameters and
+    result, in order.
 
     ``feedback``: output number -> number of the input that it aliases, and becomes in the next step.
     """

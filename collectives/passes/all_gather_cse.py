@@ -91,7 +91,7 @@ def _made_of(earlier: Gather, common: HloInstruction, later: Gather, b: Builder)
 
 @dataclass(frozen=True)
 class _Gathered:
-    """``value`` is what an all-gather of ``part`` along ``dimension`` would give."""
+    """A ``value`` that equals an all-gather of ``part`` along ``dimension``."""
 
     builder: Builder
     value: HloInstruction

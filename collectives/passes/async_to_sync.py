@@ -33,7 +33,7 @@ _SYNCHRONOUS = {start: opcode for opcode, (start, _) in START_AND_DONE.items()}
 
 @dataclass(frozen=True)
 class BlockingAgain:
-    """Names of starts that block again, to those of the collectives that took their places."""
+    """Names of starts that became blocking, with the names of the collectives that replaced them."""
 
     names: Mapping[str, str]
 

@@ -36,7 +36,7 @@ class RetainedCollectives(ABC, Generic[C]):
 
 
 class CollectiveCse(FueledPass, Generic[C]):
-    """Looks at one collective after another in the order of ``rank``, and makes it of those before or keeps it.
+    """A pass that derives each collective, in the order of ``rank``, from earlier ones if possible.
 
     What a collective is made of another one for is a form of a value that both have in common, and this other one needs
     nothing but that value: so there is no cycle, in whichever order they stand.

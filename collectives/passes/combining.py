@@ -25,7 +25,8 @@ _LOOKED_AT: Final = 64
 
 @dataclass(frozen=True)
 class CollectiveCombiner(FueledPass):
-    """Joins collectives of ``opcode`` that agree in ``key`` and of which none needs another, in one computation.
+    """A pass that combines collectives of ``opcode`` with equal ``key`` that do not depend on each other, in one
+    computation.
 
         a = f32[4] all-reduce(x)        both = (f32[4], f32[2]) all-reduce(x, y)
         b = f32[2] all-reduce(y)    =>  a = get-tuple-element(both), index=0

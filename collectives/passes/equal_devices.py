@@ -12,7 +12,9 @@ from spmd.sharding import HloSharding, ShardingKind, SubgroupType
 
 
 class EqualDevices:
-    """``first[d]``: the lowest device whose value is known to be device d's. A DeviceSpace makes each but once."""
+    """Classes of devices with equal values. ``first[d]``: the lowest device whose value is known to equal device d's. A
+    DeviceSpace creates each only once.
+    """
 
     __slots__ = ("first",)
 

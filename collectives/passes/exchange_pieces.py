@@ -19,8 +19,8 @@ PIECE = "exchange_piece"
 
 @dataclass(frozen=True)
 class WrittenPieces:
-    """results: what each result of the region is from now on. pieces: those of each member. parts: of what members
-    read a part of along a dimension, what each piece reads.
+    """The pieces of a region as instructions. results: what each result of the region is from now on. pieces: those of
+    each member. parts: of what members read a part of along a dimension, what each piece reads.
     """
 
     results: Mapping[HloInstruction, HloInstruction]
@@ -30,7 +30,7 @@ class WrittenPieces:
 
 @dataclass(frozen=True)
 class ExchangePieces:
-    """``region`` in so many ``pieces``, to be written by ``builder``."""
+    """A ``region`` to be written by ``builder`` in so many ``pieces``."""
 
     region: ExchangeRegion
     pieces: int

@@ -35,7 +35,9 @@ _REACHES = ((1, 1), (1, 0), (2, 2), (3, 3))
 
 @dataclass(frozen=True)
 class ExchangeRegion:
-    """``members``, operands first, and how each is cut. exchanges: those of them that the region is for."""
+    """A region around collectives: ``members``, operands first, and how each is cut. exchanges: those of them that the
+    region is for.
+    """
 
     members: tuple[HloInstruction, ...]
     along: Mapping[HloInstruction, Along]

@@ -20,7 +20,9 @@ from spmd.hlo.opcode import Opcode
 
 @dataclass
 class ExchangeSavings:
-    """rivals: seconds that collectives would save in another way, which pieces have to save beyond."""
+    """Savings of regions in pieces. rivals: seconds that another pass would save for collectives, which pieces must
+    exceed.
+    """
 
     cost_model: WindowedCostModel
     rivals: Mapping[HloInstruction, float]

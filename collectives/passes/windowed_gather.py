@@ -28,7 +28,9 @@ from spmd.shape import ArrayShape
 
 @dataclass(frozen=True)
 class GatheredProduct:
-    """dot(.., all-gather(tile), ..): ``operand`` is the gathered one's number, ``dimension`` the one gathered along."""
+    """A product of an all-gather, dot(.., all-gather(tile), ..): ``operand`` is the gathered one's number,
+    ``dimension`` the one gathered along.
+    """
 
     dot: HloInstruction
     gather: HloInstruction

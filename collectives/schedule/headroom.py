@@ -26,7 +26,9 @@ Tracker: TypeAlias = ForwardTracker | BackwardTracker
 
 
 class Headroom:
-    """``needs``: live bytes at each turn, of which ``limit`` there may be. ``key``: the turn of each node."""
+    """Bytes left at each turn. ``needs``: live bytes at each turn, of which ``limit`` there may be. ``key``: the turn
+    of each node.
+    """
 
     def __init__(
         self,

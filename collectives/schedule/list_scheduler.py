@@ -53,7 +53,9 @@ class Priorities:
 
 
 class ListScheduler:
-    """Makes one order of a graph. make_headroom: for the turns of this direction; None if memory is not limited."""
+    """Scheduler of one order of a graph. make_headroom: for the turns of this direction; None if
+    memory is not limited.
+    """
 
     def __init__(
         self,

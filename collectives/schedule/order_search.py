@@ -83,7 +83,7 @@ class Preference(Enum):
 
 
 class OrderSearch:
-    """Makes orders of ``graph`` and keeps the best; ``stands``: the order as it is, which meets the limit."""
+    """Search for the best order of ``graph``; ``stands``: the present order, which is within the limit."""
 
     def __init__(
         self,

@@ -49,7 +49,8 @@ class Window:
 
 @dataclass
 class ScheduleGraph:
-    """members[n]: the instructions of node n, in order. before[n], after[n]: nodes that run before, after it.
+    """Graph of a computation's instructions. members[n]: the instructions of node n, in order. before[n], after[n]:
+    nodes that run before, after it.
 
     seconds[n]: of work. window_of[n]: number of the window that a START or DONE belongs to. occupies[n]: what a WORK
     node's own collectives occupy, for a blocking collective, a caller or a scheduling group.

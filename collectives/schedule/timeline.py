@@ -46,7 +46,9 @@ class CollectiveSpan:
 
 @dataclass(frozen=True)
 class Timeline:
-    """seconds: until the last instruction is over and no collective is in flight. work: of these, the device's own."""
+    """Predicted times of an order. seconds: until the last instruction is over and no collective is in flight. work: of
+    these, the device's own.
+    """
 
     seconds: float
     work: float

@@ -40,7 +40,7 @@ class Communication:
 
 @dataclass
 class WindowCosts:
-    """Asks the estimator once for each instruction of a module; callers cost what their callees' schedules take.
+    """Costs of a module's instructions, each estimated once; a caller costs as much as its callees' schedules.
 
     totals[c]: seconds of computation c on its schedule, set by its scheduler, callees first. busy: by exchange, the
     fraction of the device that a transfer takes away from work. shares: whether transfers on an exchange may be

@@ -18,7 +18,8 @@ class Done:
 
 @dataclass(eq=False, slots=True)
 class Compute:
-    """``todo``: names and seconds at full speed of what is left, all of them together ``left`` at ``since``.
+    """Work of a device. ``todo``: name and seconds at full speed of each remaining kernel; their sum was ``left`` at
+    ``since``.
 
     speed: from 0 to 1. version: counts changes of when it ends. begun: when the first of ``todo`` began.
     """

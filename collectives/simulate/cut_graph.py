@@ -42,7 +42,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """reads: nodes. cuts: ways to cut it, with a dimension of each that it reads. seconds: of all of it."""
+    """A value that can be split. reads: nodes. cuts: ways to cut it, with a dimension of each that it reads. seconds:
+    of all of it.
+    """
 
     reads: tuple[int, ...]
     cuts: tuple[Cut, ...] = ()

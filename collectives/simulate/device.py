@@ -70,7 +70,8 @@ class Frame:
 
 @dataclass(eq=False, slots=True)
 class SimulatedDevice:
-    """``number``: of the class. frames: outermost first. end: when it was done, None before.
+    """A class of devices in a simulation. ``number``: of the class. frames: outermost first. end: when it was done,
+    None before.
 
     series: of what each execution takes a time of its own; executions: how often each of these has been. turns: how
     often it has started each collective. begun: the executions it has started last. stopped: since when it

@@ -39,7 +39,8 @@ class Rendezvous:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClasses:
-    """representatives: the lowest device of each class, ascending. sizes: devices of each class. paces: of each class.
+    """A partition of the devices. representatives: the lowest device of each class, ascending. sizes: devices of each
+    class. paces: of each class.
 
     meetings[site][c]: those of a collective that class c is a member of, none where it takes no part. exact: whether
     classes are as fine as they have to be.
@@ -100,7 +101,7 @@ def _coarse(first: Colors, of_sites: Sequence[_Pattern]) -> DeviceClasses:
 
 @dataclass(frozen=True, eq=False)
 class _Groups:
-    """group_of[d]: which of ``groups`` device d is in, or none."""
+    """Groups of a collective. group_of[d]: which of ``groups`` device d is in, or none."""
 
     group_of: Colors
     groups: DeviceGroups

@@ -30,8 +30,9 @@ from spmd.hlo import HloModule
 
 @dataclass(frozen=True, slots=True)
 class LeastStep:
-    """seconds: of any order in pieces. what: the resource that takes them, or "critical path". idle: of these, what
-    that resource (the busiest, of a path) stands still for. waiting: the step in which nothing overlaps.
+    """A lower bound of a step. seconds: of any order in pieces. what: the resource that takes them, or "critical path".
+    idle: of these, what that resource (the busiest, of a path) stands still for. waiting: the step in which nothing
+    overlaps.
     """
 
     seconds: float
@@ -78,7 +79,9 @@ def least_step(
 
 @dataclass
 class EarliestTimes:
-    """begin: when a node's first piece can. end: when all of it can be there. first: its first piece, by dimension."""
+    """Earliest times of nodes. begin: when a node's first piece can. end: when all of it can be there. first: its first
+    piece, by dimension.
+    """
 
     begin: list[float] = field(default_factory=list)
     end: list[float] = field(default_factory=list)

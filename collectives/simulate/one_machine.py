@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """``seconds`` of work that cannot begin before ``head``, and after whose end ``tail`` more pass at least."""
+    """A job of ``seconds`` that cannot begin before ``head``, and after whose end at least ``tail``
+    more seconds pass.
+    """
 
     head: float
     seconds: float

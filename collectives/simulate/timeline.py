@@ -19,7 +19,9 @@ class Row(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """``device``: number of the class. links: of a collective, the exchanges it keeps busy."""
+    """An interval of a timeline. ``device``: number of the class. links: of a collective, the
+    exchanges it keeps busy.
+    """
 
     device: int
     row: Row

@@ -102,8 +102,8 @@ UNCACHED_LAYERS = 3
 
 @dataclass(frozen=True)
 class ConvolutionOptions:
-    """uncached_bytes: bytes that are touched between two uses of an uncached array. budget: seconds of one round of a
-    layer.
+    """Options of the measurement of convolutions. uncached_bytes: bytes that are touched between two uses of an
+    uncached array. budget: seconds of one round of a layer.
     """
 
     layers: tuple[Layer, ...] = LAYERS

@@ -34,9 +34,10 @@ CHAIN = (Opcode.ADD, Opcode.MULTIPLY, Opcode.MAXIMUM, Opcode.SUBTRACT)
 
 @dataclass(frozen=True)
 class LoopSizes:
-    """working_sets: bytes read and written together, up to each of which a bandwidth is measured. cached_bytes: fits
-    into the nearest cache of anything this runs on. elements: of one call, so many that the call itself does not count.
-    chain: operations whose time is shared out. budget: seconds of one round of a bandwidth.
+    """Sizes of the measured loops. working_sets: bytes read and written together, up to each of which a bandwidth is
+    measured. cached_bytes: fits into the nearest cache of anything this runs on. elements: of one call, so many that
+    the call itself does not count. chain: operations whose time is shared out. budget: seconds of one round of a
+    bandwidth.
     """
 
     working_sets: tuple[int, ...] = tuple(
@@ -85,7 +86,7 @@ class ElementProbe(CoreProbe):
 
 @dataclass(frozen=True)
 class RowsProbe(CoreProbe):
-    """``rows`` sums of ``count`` f32 each, of arrays whose rows are a little longer."""
+    """Probe of row sums: ``rows`` sums of ``count`` f32 each, of arrays whose rows are a little longer."""
 
     rows: int
     count: int

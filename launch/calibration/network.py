@@ -69,7 +69,7 @@ class ConcurrentRun:
 
 @dataclass(frozen=True)
 class NetworkSeconds:
-    """messages: seconds by bytes. nodes; devices of each. concurrent: of each round."""
+    """Measured times of a network. messages: seconds by bytes. nodes; devices of each. concurrent: of each round."""
 
     messages: tuple[tuple[int, float], ...]
     nodes: int

@@ -18,7 +18,9 @@ OfCores: TypeAlias = tuple[Samples, ...]
 
 @dataclass(frozen=True)
 class Probe(ABC):
-    """``budget``: seconds that one round of it takes, about. Equal probes time the same thing."""
+    """Something that is timed. ``budget``: seconds that one round of it takes, about. Equal probes
+    time the same thing.
+    """
 
     budget: float
 

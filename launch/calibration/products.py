@@ -104,8 +104,9 @@ UNCACHED = ((512, 1024, 64), (64, 256, 1024), (512, 64, 1024), (128, 512, 1024))
 
 @dataclass(frozen=True)
 class ProductOptions:
-    """uncached_bytes: bytes that are touched between two uses of an uncached array: more than the last cache holds, so
-    that copies are clearly slower, too. budget: seconds of one round of a shape.
+    """Options of the measurement of products. uncached_bytes: bytes that are touched between two uses of an uncached
+    array: more than the last cache holds, so that copies are clearly slower, too. budget: seconds of one round of a
+    shape.
     """
 
     types: tuple[Types, ...] = TYPES

@@ -31,7 +31,8 @@ _OPCODES = ("add", "multiply", "maximum", "subtract", "minimum", "divide")
 
 @dataclass(frozen=True)
 class ProgramSizes:
-    """thunks: of the two programs whose difference is timed; collectives the same. elements: of all-reduces, f32.
+    """Sizes of the measured programs. thunks: of the two programs whose difference is timed; collectives the same.
+    elements: of all-reduces, f32.
 
     budget: seconds of one round of a program.
     """

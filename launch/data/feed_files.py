@@ -144,7 +144,7 @@ NO_FILES = FeedOptions()
 
 
 class OutfeedTiles:
-    """Collects the outfeeds of each device of this process and writes them to a file for each."""
+    """Outfeeds of each device of this process, which are written to a file for each."""
 
     def __init__(self, devices: Sequence[int]) -> None:
         self._given: dict[int, list[Array]] = {device: [] for device in devices}

@@ -54,7 +54,7 @@ def seeded_inputs(seed: int, shapes: Sequence[ArrayShape]) -> list[Array]:
 
 
 class SeededInputs(Sequence[Array]):
-    """``seeded_inputs`` of which each is made when it is asked for; ``deviation`` is the standard one of floats."""
+    """``seeded_inputs``, each made on demand; ``deviation`` is the standard deviation of floats."""
 
     def __init__(self, seed: int, shapes: Sequence[ArrayShape], deviation: float = 1.0) -> None:
         self._seed = seed

@@ -32,7 +32,9 @@ class BlockKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """``size`` bytes from ``offset``, with all allocations one above the other, at positions ``start`` to ``end``."""
+    """Memory of a value over time: ``size`` bytes from ``offset`` (allocations follow each other), at positions
+    ``start`` to ``end``.
+    """
 
     kind: BlockKind
     name: str
@@ -48,7 +50,8 @@ class Block:
 
 @dataclass(frozen=True)
 class MemoryTimeline:
-    """``end``: the last position. ``live``: bytes held at each. ``total``: bytes of all allocations.
+    """Memory of a device over the schedule. ``end``: the last position. ``live``: live bytes at each. ``total``: bytes
+    of all allocations.
 
     largest: names of what is held at the peak, largest first, at most MOST_NAMED of them, as blocks.
     """

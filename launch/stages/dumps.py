@@ -39,7 +39,7 @@ class PatternError(SpmdError):
 
 
 class Dumps:
-    """Writes into ``folder`` what a compilation of the module ``name`` passes through, numbered in order.
+    """Writer of a compilation's dumps into ``folder``: the module ``name`` after each pass or stage, numbered in order.
 
     ``pattern``: also before and after each optimization pass of such a name that changed the module (before the first
     one it is as the stage before left it); None for none of them.

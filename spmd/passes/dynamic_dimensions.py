@@ -28,7 +28,8 @@ _SHARDING_CALLS = ("Sharding", "xla.sdy.FuncResultSharding")
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """``result``: operand dimension to the result dimension of its size. ``used_up``: those that no result has.
+    """Flow of run-time sizes through an op. ``result``: operand dimension to the result dimension of its size.
+    ``used_up``: operand dimensions that no result dimension has.
 
     ``neutral``: for each operand with such, the value of padding that changes nothing.
     """

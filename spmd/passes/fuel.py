@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Fuel:
-    """Counts rewrites. ``limit``: how many there may be, None for any number."""
+    """A counter of rewrites. ``limit``: the most rewrites, None for any number."""
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = limit

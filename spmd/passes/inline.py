@@ -13,7 +13,7 @@ from spmd.ops.attrs import ParameterAttrs
 
 @dataclass(frozen=True)
 class Inlined:
-    """``root``: the callee's result; ``instructions``: the copies, in the callee's order."""
+    """Result of inlining. ``root``: the callee's result; ``instructions``: the copies, in the callee's order."""
 
     root: HloInstruction
     instructions: tuple[HloInstruction, ...]

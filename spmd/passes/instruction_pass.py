@@ -71,7 +71,7 @@ class InstructionPass(FueledPass):
 
 
 class Simplifier(FueledPass):
-    """Replaces instructions by simpler values, operands first, and removes instructions without users.
+    """A pass that replaces instructions by simpler values, operands first, and removes instructions without users.
 
     If a replacement leaves a value with one reader, that reader is visited again: rules may require a single reader.
     Pinned instructions (``is_pinned``) stay. Without ``opcodes`` every instruction is visited.

@@ -9,7 +9,9 @@ from spmd.passes.pipeline import Application
 
 @dataclass
 class PassTime:
-    """``applications``: times that the pass ran; ``changed``: those that changed something; ``seconds`` of all."""
+    """Time of one pass. ``applications``: times that it ran; ``changed``: those that changed something; ``seconds`` of
+    all.
+    """
 
     applications: int = 0
     changed: int = 0

@@ -67,7 +67,7 @@ class TopkRewriter(InstructionPass):
 
 @dataclass(frozen=True)
 class FirstElements:
-    """``sort``, of whose result number ``n`` only the ``slices[n]`` are read: its first ``count`` elements.
+    """A ``sort`` of which only the first ``count`` elements are read: ``slices[n]`` of its result number ``n``.
 
     The order is that of ``key`` of operand ``number``.
     """

@@ -57,7 +57,7 @@ class UpdateForwarding(InstructionPass):
 
 @dataclass(frozen=True, slots=True)
 class _Forwarded:
-    """``read`` is this part of ``source``."""
+    """A ``read`` that is a part of ``source``."""
 
     read: HloInstruction
     source: HloInstruction
@@ -70,7 +70,7 @@ class _Forwarded:
 
 @dataclass(frozen=True, slots=True)
 class _Update:
-    """``x`` puts something into ``box``."""
+    """The update ``x``, which writes ``box``."""
 
     x: HloInstruction
     box: Box

@@ -32,7 +32,7 @@ _STATISTIC = re.compile(r"\s*([^\s={},]+)\s*=\s*([^\s={},]+)\s*(?:,|$)")
 
 
 class AnnotationReader:
-    """Reads the annotations of one module's instructions; equal bytes give the same records.
+    """Reader of the annotations of one module's instructions; equal bytes give the same records.
 
     ``payloads``: the module's, which backend configurations and metadata refer to by number.
     """

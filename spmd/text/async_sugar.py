@@ -46,7 +46,7 @@ _WRAPPED = {opcode.value: opcode for opcode in Opcode if opcode not in _NOT_WRAP
 
 @dataclass(frozen=True, slots=True)
 class Sugar:
-    """``slice-start``: phase async-start of a slice."""
+    """Short syntax of an asynchronous operation, such as ``slice-start``: phase async-start of a slice."""
 
     phase: Opcode
     wrapped: Opcode

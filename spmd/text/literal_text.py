@@ -112,7 +112,7 @@ def _read_tuple(scanner: Scanner, shape: TupleShape, depth: int) -> Literal | No
 
 
 class _Values:
-    """Collects number tokens while checking braces against the dimensions."""
+    """The number tokens of a literal, read while braces are checked against the dimensions."""
 
     def __init__(self, scanner: Scanner, shape: ArrayShape) -> None:
         self.scanner = scanner

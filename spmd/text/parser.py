@@ -76,7 +76,7 @@ def _collector_paused() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """``result``: the shape that the signature states, None without a signature."""
+    """Head of a computation. ``result``: the shape that the signature states, None without a signature."""
 
     name: str
     start: int

@@ -34,7 +34,7 @@ _DIM = re.compile(r"(<=)?\s*+([0-9]++)|\?")
 
 
 class ShapeReader:
-    """Reads shapes; equal texts give the same object."""
+    """Reader of shapes; equal texts give the same object."""
 
     __slots__ = ("_known",)
 

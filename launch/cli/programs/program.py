@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Program:
-    """``source``: what was compiled; None for a saved executable, and on ranks that were sent what rank 0 compiled.
+    """An executable with its origin. ``source``: what was compiled; None for a saved executable, and on ranks that were
+    sent what rank 0 compiled.
 
     ``compile_seconds``: from the module's file to the executable. ``cached``: it was compiled before.
     """

@@ -179,7 +179,8 @@ class DeviceStep:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
-    """blocking: a reference step, in which every collective was waited for where it was started.
+    """One step of all devices. blocking: a reference step, in which every collective was waited for where it was
+    started.
 
     devices: in order of their numbers.
     """

@@ -21,7 +21,9 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class StepNumber:
-    """``seconds`` of ``total``, where they are a part of something. hint: what ``name`` means."""
+    """A figure of the page's header: ``seconds`` of ``total``, where they are a part of something. hint: what ``name``
+    means.
+    """
 
     name: str
     seconds: float

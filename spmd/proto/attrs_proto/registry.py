@@ -37,7 +37,8 @@ def write_nothing(_: HloInstructionProto, __: HloInstruction) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AttrsProto:
-    """``callees``: how many computations the opcode calls, None for any number.
+    """Reader and writer of an opcode's attributes in protos. ``callees``: how many computations the opcode calls, None
+    for any number.
 
     ``swaps_callees``: the proto names two callees in the other order than ``called_computations`` has them.
     """

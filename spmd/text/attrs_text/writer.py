@@ -9,7 +9,7 @@ from spmd.text.names import written_name
 
 
 class AttrWriter:
-    """Takes ``name=value`` parts in order; ``percent`` says whether names carry a ``%``."""
+    """Writer of ``name=value`` parts in order; ``percent`` tells whether names have a ``%``."""
 
     __slots__ = ("parts", "percent")
 

@@ -24,7 +24,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class DumpedModule:
-    """``stem`` is ``module_0012.jit_step``; one of the files is there at least."""
+    """A module of a dump directory. ``stem``: such as ``module_0012.jit_step``; at least one of the files exists."""
 
     stem: str
     text: Path | None
