@@ -29,7 +29,7 @@ from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
 from spmd.passes.while_loop_overwritten_state import is_overwritten
-from spmd.passes.while_state import Loop, element_index, match_loop, result_elements_known
+from spmd.passes.while_state import Loop, element_index, match_loop, result_has_only_element_reads
 from spmd.shape import ArrayShape
 
 
@@ -59,7 +59,11 @@ class WhileLoopAllReduceCodeMotion(InstructionPass):
 
         def edit(x: HloInstruction) -> bool:
             loop = match_loop(x, sites)
-            if loop is None or not result_elements_known(loop) or any(map(is_pinned, x.users)):
+            if (
+                loop is None
+                or not result_has_only_element_reads(loop)
+                or any(map(is_pinned, x.users))
+            ):
                 return False
             found = [self._match(loop, i, replication) for i in _wanted_elements(loop)]
             moved = [one for one in found if one is not None]

@@ -45,7 +45,7 @@ class _Lockstep:
                 return None
         return rendezvous
 
-    def hold(self, rendezvous: Rendezvous) -> None:
+    def complete(self, rendezvous: Rendezvous) -> None:
         """Combine the payloads of all members and let each continue with its result."""
         payloads = [self.waiting.pop(member).payload for member in rendezvous.members]
         for member, result in zip(rendezvous.members, rendezvous.combine(payloads), strict=True):
@@ -59,7 +59,7 @@ class _Lockstep:
             for device in self.devices:
                 rendezvous = self.ready(device)
                 if rendezvous is not None:
-                    self.hold(rendezvous)
+                    self.complete(rendezvous)
                     progress = True
             if not progress:
                 raise CollectiveTimeoutError(self.deadlock())

@@ -18,7 +18,7 @@ from spmd.passes.constant_copies import copy_constant, is_small_constant
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at, is_annotated, is_pinned
-from spmd.passes.while_state import element_index, only_taken_apart, renumber
+from spmd.passes.while_state import element_index, has_only_element_reads, renumber
 from spmd.shape import TupleShape
 
 
@@ -80,7 +80,7 @@ def decomposes_tuple(x: HloInstruction, branch: int, sites: Counter[HloComputati
         and operand.opcode is Opcode.TUPLE
         and not is_annotated(operand)
         and not is_annotated(parameter)
-        and only_taken_apart(parameter)
+        and has_only_element_reads(parameter)
     )
 
 

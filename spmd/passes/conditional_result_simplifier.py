@@ -18,7 +18,7 @@ from spmd.passes.conditional_operand_simplifier import used_reads
 from spmd.passes.instruction_pass import Edit, InstructionPass
 from spmd.passes.interface import UNSCHEDULED, register_pass
 from spmd.passes.rewrite import builder_at, is_pinned
-from spmd.passes.while_state import element_index, only_taken_apart, renumber
+from spmd.passes.while_state import element_index, has_only_element_reads, renumber
 from spmd.shape import TupleShape
 
 
@@ -50,7 +50,7 @@ def returns_tuples(x: HloInstruction, sites: Counter[HloComputation]) -> bool:
     """Return whether every branch has only this caller and its root is a tuple instruction, and only elements of the
     result are read.
     """
-    if is_pinned(x) or not only_taken_apart(x):
+    if is_pinned(x) or not has_only_element_reads(x):
         return False
     return all(
         sites[branch] == 1

@@ -71,7 +71,7 @@ def _transpose(x: HloInstruction) -> Flow:
     return Flow({(0, source): d for d, source in enumerate(order)})
 
 
-def _but_those_of(x: HloInstruction) -> Flow:
+def _other_dimensions_pass(x: HloInstruction) -> Flow:
     """Return the flow of an op (concatenate, reverse) that passes all dimensions but those it works along."""
     changed = x.attrs_as(DimensionsAttrs).dimensions
     rest = [d for d in range(x.array_shape.rank) if d not in changed]
@@ -128,8 +128,8 @@ for _opcode in Opcode:
         FLOWS.add(_opcode, _each_to_itself)
 FLOWS.add(Opcode.CUSTOM_CALL, _custom_call)
 FLOWS.add(Opcode.TRANSPOSE, _transpose)
-FLOWS.add(Opcode.CONCATENATE, _but_those_of)
-FLOWS.add(Opcode.REVERSE, _but_those_of)
+FLOWS.add(Opcode.CONCATENATE, _other_dimensions_pass)
+FLOWS.add(Opcode.REVERSE, _other_dimensions_pass)
 FLOWS.add(Opcode.SLICE, _slice)
 FLOWS.add(Opcode.PAD, _pad)
 FLOWS.add(Opcode.REDUCE, _reduce)

@@ -12,7 +12,12 @@ from spmd.builder import Builder
 from spmd.hlo.instruction import HloInstruction
 from spmd.passes.rewrite import is_pinned
 from spmd.passes.while_loop_trip_count_annotator import forget_trip_count
-from spmd.passes.while_state import Loop, element_index, is_element_of, result_elements_known
+from spmd.passes.while_state import (
+    Loop,
+    element_index,
+    is_element_of,
+    result_has_only_element_reads,
+)
 from spmd.shape import ArrayShape, PrimitiveType
 
 
@@ -51,7 +56,7 @@ def match_counted(loop: Loop) -> CountedLoop | None:
     loop's result or the body's root is pinned.
     """
     trips, variable = trip_count(loop.instruction), induction_variable(loop.instruction)
-    if trips is None or trips < 2 or variable is None or not result_elements_known(loop):
+    if trips is None or trips < 2 or variable is None or not result_has_only_element_reads(loop):
         return None
     if any(is_pinned(user) for user in loop.instruction.users) or is_pinned(loop.body.root):
         return None

@@ -22,7 +22,7 @@ from spmd.passes.while_state import (
     is_element_of,
     keep_elements,
     match_loop,
-    result_elements_known,
+    result_has_only_element_reads,
 )
 
 
@@ -80,7 +80,7 @@ def _forward_invariants(loop: Loop) -> bool:
 
 
 def _drop_dead_elements(loop: Loop, builder: Builder, effects: SideEffects) -> bool:
-    if not result_elements_known(loop):
+    if not result_has_only_element_reads(loop):
         return False
     live = live_elements(loop, effects)
     if len(live) == loop.size or not live:

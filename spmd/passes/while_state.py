@@ -69,19 +69,19 @@ def match_loop(x: HloInstruction, sites: Counter[HloComputation]) -> Loop | None
         return None
     for computation in x.called_computations:
         parameter = computation.parameters[0]
-        if is_annotated(parameter) or not only_taken_apart(parameter):
+        if is_annotated(parameter) or not has_only_element_reads(parameter):
             return None
     return Loop(x, state.operands)
 
 
-def only_taken_apart(x: HloInstruction) -> bool:
+def has_only_element_reads(x: HloInstruction) -> bool:
     """Return whether only get-tuple-elements read the tuple ``x``."""
     return not x.is_root and all(user.opcode is Opcode.GET_TUPLE_ELEMENT for user in x.users)
 
 
-def result_elements_known(loop: Loop) -> bool:
+def result_has_only_element_reads(loop: Loop) -> bool:
     """Return whether only get-tuple-elements read the loop's result."""
-    return only_taken_apart(loop.instruction)
+    return has_only_element_reads(loop.instruction)
 
 
 def has_effects(loop: Loop, effects: SideEffects) -> bool:
@@ -133,7 +133,7 @@ def add_elements(
 
     Users of the loop's result read the same elements as before.
     """
-    if not result_elements_known(loop):
+    if not result_has_only_element_reads(loop):
         _decompose_result(loop, builder)
     shape = TupleShape(tuple(x.shape for x in (*loop.initial, *values)))
     for computation in (loop.condition, loop.body):
